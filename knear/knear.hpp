@@ -24,6 +24,8 @@
 #include "knear/index/graph_flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
+#include "knear/index/sharded.hpp"
+#include "knear/index/replicated.hpp"
 #include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"

@@ -212,6 +212,13 @@ struct KnnReport {
   std::string device = "cpu";     // where the base was scanned
   std::int64_t device_bytes = 0;  // memory of that device that was in use at most
   std::int64_t version = 0;       // of an index: the number of the state that was searched
+  // Of an index in shards (index/sharded.hpp), 0 of others: how many of them were searched, between
+  // how many replicas the queries were divided, and seconds of putting together what these found.
+  std::int64_t shards = 0, replicas = 0;
+  double merge_seconds = 0;
+  // Its shards that are missing, if it was opened with allow_partial, and the rows that these had.
+  std::int64_t unsearched_rows = 0;
+  std::vector<std::string> unsearched_shards;
 };
 
 // The k nearest rows of base [n x d] for each of queries [q x d], any element types.

@@ -1,0 +1,462 @@
+// A search of all shards for all queries: cut into parts, one for each shard and each replica's
+// queries, which run at the same time; and what becomes of their answers and reports.
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/index/shards.hpp"
+#include "knear/knn/search/search_request.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Fewer queries are not divided further: kernels score twelve side by side.
+constexpr std::int64_t least_queries_of_replica = 48;
+
+// The reports of many parts as that of one, each stage by itself.
+class SharedProgress {
+ public:
+  SharedProgress(const Progress& progress, std::int64_t parts)
+      : progress_(progress), parts_(parts) {}
+
+  Progress of(std::int64_t part) {
+    if (!progress_ || parts_ == 1) return progress_;
+    return [this, part](std::string_view stage, double fraction) {
+      std::lock_guard lock(mutex_);
+      auto& done = done_[std::string(stage)];
+      done.resize(static_cast<std::size_t>(parts_));
+      done[static_cast<std::size_t>(part)] = fraction;
+      double sum = 0;
+      for (const double some : done) sum += some;
+      return progress_(stage, sum / static_cast<double>(parts_));
+    };
+  }
+
+ private:
+  const Progress& progress_;
+  const std::int64_t parts_;
+  std::mutex mutex_;
+  std::map<std::string, std::vector<double>> done_;
+};
+
+// How much an argument for a recall is worth, least first.
+int worth(const std::string& argument) {
+  return argument == "exact" ? 3 : argument == "analytic" ? 2 : argument == "calibrated" ? 1 : 0;
+}
+
+// Whether it is known of each query whether its answer is proven.
+bool tells_certified(const KnnReport& report) {
+  return report.certified_queries + std::ssize(report.uncertified) == report.queries;
+}
+
+// What was done beside, for the same queries or others.
+void add_work(KnnReport& all, const KnnReport& more) {
+  all.prepare_seconds = std::max(all.prepare_seconds, more.prepare_seconds);
+  all.scan_seconds += more.scan_seconds, all.rescore_seconds += more.rescore_seconds;
+  all.query_seconds += more.query_seconds, all.seed_seconds += more.seed_seconds;
+  all.score_seconds += more.score_seconds, all.select_seconds += more.select_seconds;
+  all.coarse_seconds += more.coarse_seconds, all.sorting_seconds += more.sorting_seconds;
+  all.sampling_seconds += more.sampling_seconds;
+  all.fallback_queries += more.fallback_queries, all.repeated_queries += more.repeated_queries;
+  all.repaired_queries += more.repaired_queries;
+  all.memory_bytes += more.memory_bytes, all.device_bytes += more.device_bytes;
+  all.multiply_adds += more.multiply_adds, all.bytes_read += more.bytes_read;
+  all.prefix_columns = std::max(all.prefix_columns, more.prefix_columns);
+  all.clusters = std::max(all.clusters, more.clusters);
+  all.group = std::max(all.group, more.group), all.parts = std::max(all.parts, more.parts);
+  all.tile_rows = std::max(all.tile_rows, more.tile_rows);
+  all.centred |= more.centred, all.guessed |= more.guessed, all.joined |= more.joined;
+  all.kept_per_bin = std::max(all.kept_per_bin, more.kept_per_bin);
+  all.lists = std::max(all.lists, more.lists), all.ef = std::max(all.ef, more.ef);
+  all.promised_recall = std::min(all.promised_recall, more.promised_recall);
+  all.expected_recall = std::min(all.expected_recall, more.expected_recall);
+  if (worth(more.recall_argument) < worth(all.recall_argument))
+    all.recall_argument = more.recall_argument;
+  if (all.note.find(more.note) == std::string::npos)
+    all.note += (all.note.empty() ? "" : "; ") + more.note;
+}
+
+// What is said of a query on average, of which `share` is for these.
+void add_means(KnnReport& all, const KnnReport& more, double share) {
+  const auto add = [&](double KnnReport::*mean) { all.*mean += share * more.*mean; };
+  for (const auto mean :
+       {&KnnReport::hits_per_query, &KnnReport::refined_per_query, &KnnReport::survivors_per_query,
+        &KnnReport::expected_hits, &KnnReport::expected_refined, &KnnReport::expected_survivors,
+        &KnnReport::probed_rows})
+    add(mean);
+}
+
+// The same queries in another shard.
+void add_shard(KnnReport& all, const KnnReport& more) {
+  const bool told = tells_certified(all) && tells_certified(more);
+  std::vector<std::int64_t> open;
+  std::set_union(all.uncertified.begin(), all.uncertified.end(), more.uncertified.begin(),
+                 more.uncertified.end(), std::back_inserter(open));
+  all.certified_queries = told ? all.queries - std::ssize(open) : 0;
+  all.uncertified = told ? std::move(open) : std::vector<std::int64_t>{};
+  all.rows += more.rows;
+  all.allowed_rows =
+      all.allowed_rows < 0 || more.allowed_rows < 0 ? -1 : all.allowed_rows + more.allowed_rows;
+  all.chunks += more.chunks, all.bins += more.bins, all.samples += more.samples;
+  all.compression_ratio = std::max(all.compression_ratio, more.compression_ratio);
+  all.threshold_ratio = std::max(all.threshold_ratio, more.threshold_ratio);
+  all.probes = std::max(all.probes, more.probes);
+  add_work(all, more);
+  add_means(all, more, 1);
+}
+
+// Other queries of a batch of so many, which begin at `first`, in all shards.
+void add_queries(KnnReport& all, const KnnReport& more, std::int64_t first, std::int64_t queries) {
+  const double share = static_cast<double>(more.queries) / static_cast<double>(queries);
+  for (const std::int64_t q : more.uncertified) all.uncertified.push_back(first + q);
+  all.certified_queries += more.certified_queries;
+  all.queries += more.queries;
+  all.compression_ratio += share * more.compression_ratio;
+  all.threshold_ratio += share * more.threshold_ratio;
+  all.probes += share * more.probes;
+  add_work(all, more);
+  add_means(all, more, share);
+}
+
+// The report of a batch of which this one is about the first queries.
+KnnReport begin_queries(const KnnReport& part, std::int64_t queries) {
+  KnnReport out = part;
+  for (const auto mean :
+       {&KnnReport::hits_per_query, &KnnReport::refined_per_query, &KnnReport::survivors_per_query,
+        &KnnReport::expected_hits, &KnnReport::expected_refined, &KnnReport::expected_survivors,
+        &KnnReport::probed_rows, &KnnReport::compression_ratio, &KnnReport::threshold_ratio,
+        &KnnReport::probes})
+    out.*mean *= static_cast<double>(part.queries) / static_cast<double>(queries);
+  return out;
+}
+
+// Throws an error about a file again, with the name of the shard before it.
+[[noreturn]] void rethrow_named(const std::string& name) {
+  try {
+    throw;
+  } catch (const CorruptFile& error) {
+    throw CorruptFile("shard {}: {}", name, error.what());
+  } catch (const IoError& error) {
+    throw IoError("shard {}: {}", name, error.what());
+  }
+}
+
+// What shards answered to the queries begin, ..., end - 1.
+template <class Found>
+struct Slice {
+  std::int64_t begin = 0, end = 0;
+  std::vector<Found> found;  // of each shard that was searched
+  KnnReport report;
+};
+
+// One search: the parts that it has, and what is left out of it.
+class ShardSearch {
+ public:
+  ShardSearch(const Shards& shards, AnyMatrixView queries, const SearchOptions& options,
+              ReplicaSpeeds& speeds)
+      : shards_(shards),
+        queries_(queries),
+        options_(options),
+        speeds_(speeds),
+        threads_(resolve_threads(options.threads)) {
+    if (!options.method.aggregate && shards.all.size() > 1)
+      throw InvalidArgument(
+          "aggregate is off, but what shards find is merged into the k nearest of all");
+    if (const std::int64_t logical = options.method.logical_rows;
+        options.method.kind == Method::partial_reduce && logical > 0 && logical < shards.size)
+      throw InvalidArgument(
+          "logical_rows must be between the {} rows that there are and 2^40, but is {}",
+          shards.size, logical);
+    for (const Shard& shard : shards.all)
+      if (shard.index && shard.rows > 0) searched_.push_back(&shard);
+    if (searched_.empty()) searched_.push_back(&shards.any());
+    divide_filter();
+    failed_.resize(searched_.size());
+  }
+
+  int threads() const { return threads_; }
+
+  // Calls one(index, queries, options, report) for each shard and each replica's queries.
+  template <class Found, class One>
+  std::vector<Slice<Found>> run(bool wants_report, One one) {
+    const std::int64_t count = std::ssize(searched_), replicas = replicas_used();
+    if (replicas > 1) {  // a query that is wrong has the number that the caller knows
+      const Index::Impl& like = searched_.front()->impl();
+      like.check_columns("queries", queries_);
+      find_value_range(queries_, like.shape.metric, "queries", threads_);
+    }
+    const std::vector<std::int64_t> begin = speeds_.split(queries_.rows(), replicas);
+    std::vector<Slice<Found>> slices(static_cast<std::size_t>(replicas));
+    std::vector<std::vector<KnnReport>> reports(slices.size());
+    for (std::size_t r = 0; r < slices.size(); ++r) {
+      slices[r].begin = begin[r], slices[r].end = begin[r + 1];
+      slices[r].found.resize(searched_.size()), reports[r].resize(searched_.size());
+    }
+    const std::int64_t parts = count * replicas;
+    const int workers = static_cast<int>(std::min<std::int64_t>(threads_, parts));
+    std::vector<double> ends(static_cast<std::size_t>(parts));
+    SharedProgress progress(options_.progress, parts);
+    const Stopwatch time;
+    parallel_for(workers, parts, [&](std::int64_t part) {
+      const auto r = static_cast<std::size_t>(part / count),
+                 s = static_cast<std::size_t>(part % count);
+      SearchOptions options = options_of(s, workers, part);
+      options.progress = progress.of(part);
+      try {
+        slices[r].found[s] = one(searched_[s]->impl(), queries_.rows(begin[r], begin[r + 1]),
+                                 options, wants_report ? &reports[r][s] : nullptr);
+      } catch (const CorruptFile& error) {
+        leave_out(s, error.what());
+      } catch (const IoError& error) {
+        leave_out(s, error.what());
+      }
+      ends[static_cast<std::size_t>(part)] = time.seconds();
+    });
+    if (workers == parts && replicas > 1)  // all of them at work from the begin on
+      for (std::int64_t r = 0; r < replicas; ++r)
+        speeds_.note(r, begin[static_cast<std::size_t>(r) + 1] - begin[static_cast<std::size_t>(r)],
+                     *std::max_element(ends.begin() + r * count, ends.begin() + (r + 1) * count));
+    drop_failed(slices, reports);
+    if (wants_report)
+      for (std::size_t r = 0; r < slices.size(); ++r) {
+        slices[r].report = std::move(reports[r].front());
+        for (std::size_t s = 1; s < reports[r].size(); ++s)
+          add_shard(slices[r].report, reports[r][s]);
+      }
+    return slices;
+  }
+
+  // The report of all slices. merge_seconds: of what was done with their answers.
+  template <class Found>
+  KnnReport report(const std::vector<Slice<Found>>& slices, double merge_seconds) const {
+    const std::int64_t queries = queries_.rows();
+    KnnReport out =
+        slices.size() == 1 ? slices[0].report : begin_queries(slices[0].report, queries);
+    bool told = tells_certified(slices[0].report);
+    for (std::size_t r = 1; r < slices.size(); ++r) {
+      told &= tells_certified(slices[r].report);
+      add_queries(out, slices[r].report, slices[r].begin, queries);
+    }
+    if (!told) out.certified_queries = 0, out.uncertified.clear();
+    out.threads = threads_, out.version = shards_.version;
+    out.shards = std::ssize(searched_), out.replicas = std::ssize(slices);
+    out.merge_seconds = merge_seconds;
+    out.seconds = time_.seconds() - out.prepare_seconds;
+    note_unsearched(out);
+    return out;
+  }
+
+ private:
+  // Queries are divided where no answer depends on the batch.
+  std::int64_t replicas_used() const {
+    const MethodOptions& method = options_.method;
+    if (method.recall.value_or(1) < 1 || method.kind == Method::partial_reduce) return 1;
+    const std::int64_t enough = queries_.rows() / least_queries_of_replica;
+    return std::clamp<std::int64_t>(std::min<std::int64_t>(enough, threads_), 1,
+                                    speeds_.replicas());
+  }
+
+  SearchOptions options_of(std::size_t shard, int workers, std::int64_t part) const {
+    SearchOptions out = options_;
+    // Those that are left over go to the first parts.
+    out.threads = threads_ / workers + (part < threads_ % workers);
+    if (out.memory > 0) out.memory = std::max<std::int64_t>(1, out.memory / workers);
+    if (!filters_.empty()) out.filter = filters_[shard];
+    // The base is a random part of the logical rows, but a shard is no random part of the base: all
+    // neighbours that are in the base may be in one shard.
+    if (out.method.logical_rows > 0 && shards_.size > 0)
+      out.method.logical_rows = static_cast<std::int64_t>(
+          static_cast<double>(out.method.logical_rows) / static_cast<double>(shards_.size) *
+          static_cast<double>(searched_[shard]->rows));
+    if (out.method.logical_rows > 0)
+      out.method.logical_rows = std::max(out.method.logical_rows, searched_[shard]->rows);
+    return out;
+  }
+
+  // A list of ids is one for each shard; bits mean the same everywhere.
+  void divide_filter() {
+    check_bits(options_.filter, shards_.next_id);
+    if (!options_.filter.list()) return;
+    const bool whole = shards_.size == shards_.next_id;
+    const IdFilter quick =
+        whole ? quick_filter(shards_.size, shards_.next_id, options_.filter) : options_.filter;
+    if (!quick.list()) {
+      filters_.assign(searched_.size(), quick);
+      return;
+    }
+    std::vector<std::vector<Id>> lists(searched_.size());
+    for (const Id id : *quick.list()) {
+      const auto holder = std::find_if(states().begin(), states().end(),
+                                       [&](const auto& state) { return state->find(id).row >= 0; });
+      if (holder != states().end())
+        lists[static_cast<std::size_t>(holder - states().begin())].push_back(id);
+      else if (!shards_.allow_partial)
+        throw InvalidArgument("filter holds id {}, which the index does not hold", id);
+    }
+    for (const auto& list : lists) filters_.push_back(IdFilter::of_ids(list));
+  }
+
+  const std::vector<std::shared_ptr<const State>>& states() {
+    if (states_.empty())
+      for (const Shard* shard : searched_) states_.push_back(shard->state());
+    return states_;
+  }
+
+  // In a handler: that a shard could not be searched.
+  void leave_out(std::size_t shard, const char* why) {
+    if (!shards_.allow_partial) rethrow_named(searched_[shard]->name);
+    std::lock_guard lock(mutex_);
+    failed_[shard] = why;
+    failure_ = std::current_exception();
+  }
+
+  template <class Found>
+  void drop_failed(std::vector<Slice<Found>>& slices,
+                   std::vector<std::vector<KnnReport>>& reports) const {
+    std::size_t to = 0;
+    for (std::size_t s = 0; s < failed_.size(); ++s) {
+      if (!failed_[s].empty()) continue;
+      for (std::size_t r = 0; r < slices.size() && to < s; ++r) {
+        slices[r].found[to] = std::move(slices[r].found[s]);
+        reports[r][to] = std::move(reports[r][s]);
+      }
+      ++to;
+    }
+    if (to == 0) std::rethrow_exception(failure_);
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      slices[r].found.resize(to), reports[r].resize(to);
+  }
+
+  void note_unsearched(KnnReport& out) const {
+    std::string why;
+    const auto add = [&](const Shard& shard, const std::string& reason) {
+      out.unsearched_rows += shard.rows;
+      out.unsearched_shards.push_back(shard.name);
+      if (why.empty()) why = reason;
+    };
+    for (const Shard& shard : shards_.all) {
+      if (!shard.index) add(shard, shard.why_missing);
+      for (std::size_t s = 0; s < failed_.size(); ++s)
+        if (searched_[s] == &shard && !failed_[s].empty()) add(shard, failed_[s]);
+    }
+    if (out.unsearched_shards.empty()) return;
+    out.shards -= std::count_if(failed_.begin(), failed_.end(),
+                                [](const std::string& text) { return !text.empty(); });
+    out.promised_recall = out.expected_recall = 0, out.recall_argument = "none";
+    out.certified_queries = 0, out.uncertified.clear();
+    if (!out.note.empty()) out.note += "; ";
+    out.note +=
+        fmt::format("{} of {} rows were not searched, those of shard{} {}: {}", out.unsearched_rows,
+                    out.rows + out.unsearched_rows, out.unsearched_shards.size() > 1 ? "s" : "",
+                    fmt::join(out.unsearched_shards, ", "), why);
+  }
+
+  const Stopwatch time_;
+  const Shards& shards_;
+  const AnyMatrixView queries_;
+  const SearchOptions& options_;
+  ReplicaSpeeds& speeds_;
+  const int threads_;
+  std::vector<const Shard*> searched_;
+  std::vector<std::shared_ptr<const State>> states_;
+  std::vector<IdFilter> filters_;  // of each of them; empty: that of the options
+  std::mutex mutex_;               // of what follows, while parts run
+  std::vector<std::string> failed_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+std::shared_ptr<Index> independent_copy(const Index& of) {
+  State state = *impl_of(of).state();
+  state.flat_lists = nullptr;
+  if (state.size == 0) state.graph = nullptr;
+  if (const auto shared = std::exchange(state.recall, nullptr)) {
+    state.recall = std::make_shared<RecallCurves>(shared->rows());
+    for (const auto& curve : shared->all()) state.recall->set(*curve);
+  }
+  return std::make_shared<Index>(IndexOfShape(impl_of(of).shape, std::move(state)));
+}
+
+const Shard& Shards::any() const {
+  for (const Shard& shard : all)
+    if (shard.index) return shard;
+  throw CorruptFile("no shard is there");  // which load_shards() has ruled out
+}
+
+const Shard* Shards::find(Id id) const {
+  for (const Shard& shard : all)
+    if (shard.index && shard.state()->find(id).row >= 0) return &shard;
+  return nullptr;
+}
+
+ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
+                       const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
+  check_answer(queries.rows(), k);
+  ShardSearch search(shards, queries, options, speeds);
+  auto slices = search.run<ExactNeighbors>(
+      report != nullptr,
+      [&](const Index::Impl& index, AnyMatrixView some, const SearchOptions& part_options,
+          KnnReport* part_report) { return index.nearest(some, k, part_options, part_report); });
+  const Stopwatch time;
+  for (auto& slice : slices)
+    for (std::size_t s = 1; s < slice.found.size(); ++s) {
+      ExactNeighbors &first = slice.found[0], &more = slice.found[s];
+      if (first.columns() == 0)  // of a shard with nothing to find, which has no rows either
+        first = std::move(more);
+      else if (more.columns() > 0)
+        merge(first, more, k, search.threads());
+    }
+  ExactNeighbors all = std::move(slices[0].found[0]);
+  const std::int64_t columns = all.columns();
+  if (slices.size() > 1) {
+    const ExactNeighbors first = std::exchange(all, ExactNeighbors(queries.rows(), columns));
+    for (std::size_t r = 0; r < slices.size(); ++r) {
+      const ExactNeighbors& from = r == 0 ? first : slices[r].found[0];
+      std::copy_n(from.keys.data(), from.keys.rows() * columns, all.keys.row(slices[r].begin));
+      std::copy_n(from.ids.data(), from.ids.rows() * columns, all.ids.row(slices[r].begin));
+    }
+  }
+  if (!report) return all;
+  *report = search.report(slices, time.seconds());
+  report->memory_bytes += queries.rows() * columns * 16 * report->shards;
+  if (report->lists > 0 || report->code_parts > 0 || report->ef > 0) {
+    report->short_queries = 0;
+    for (std::int64_t q = 0; q < queries.rows(); ++q)
+      report->short_queries += columns < k || all.ids.row(q)[k - 1] == no_id;
+  }
+  return all;
+}
+
+RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
+                  const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
+  ShardSearch search(shards, queries, options, speeds);
+  auto slices = search.run<RangeLists>(
+      report != nullptr, [&](const Index::Impl& index, AnyMatrixView some,
+                             const SearchOptions& part_options, KnnReport* part_report) {
+        return index.within(some, radius, part_options, part_report);
+      });
+  const Stopwatch time;
+  RangeLists all(static_cast<std::size_t>(queries.rows()));
+  for (auto& slice : slices)
+    for (RangeLists& found : slice.found)
+      for (std::size_t q = 0; q < found.size(); ++q) {
+        auto& to = all[static_cast<std::size_t>(slice.begin) + q];
+        if (to.empty())
+          to = std::move(found[q]);
+        else
+          to.insert(to.end(), found[q].begin(), found[q].end());
+      }
+  if (report) *report = search.report(slices, time.seconds());
+  return all;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,69 @@
+// knear/index/shards.hpp -- the shards of an index in one of its states, searched together, and as
+// they lie in files.
+//
+//   ExactNeighbors near = nearest(shards, queries, k, options, speeds, report);
+//   save_shards(shards, "base.knear", progress);
+//
+// Each shard is an Index that is never changed: a change makes others (index/sharded.cpp). All have
+// the same shape and what was learned, and the next id and element type of the whole, so that
+// filters and types mean the same in each of them.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "knear/distance/exact_neighbors.hpp"
+#include "knear/index/index_impl.hpp"
+#include "knear/index/replica_speeds.hpp"
+#include "knear/scan/methods/range_scan.hpp"
+
+namespace knear::detail {
+
+inline constexpr std::int64_t most_shards = 4096;
+
+struct Shard {
+  std::shared_ptr<Index> index = {};  // nullptr: it is missing
+  std::string name = {};              // its file, or "shard 1 of 3"
+  std::int64_t rows = 0;              // that it has, or had
+  std::string why_missing = {};       // an error message
+
+  const Index::Impl& impl() const { return impl_of(*index); }
+  std::shared_ptr<const State> state() const { return impl().state(); }
+};
+
+// What a search sees. Never changed once it is published.
+struct Shards {
+  std::vector<Shard> all = {};
+  bool allow_partial = false;
+  std::int64_t replicas = 1;
+  Id next_id = 0;
+  std::int64_t version = 0, size = 0;  // rows of the shards that are there
+
+  // One that is there: what all have in common is read from it.
+  const Shard& any() const;
+  // The shard that holds an id; nullptr: none does.
+  const Shard* find(Id id) const;
+};
+
+// As Index::Impl::nearest() and ::within() of all rows.
+ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
+                       const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
+RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
+                  const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
+
+// Throws IoError, Cancelled.
+void save_shards(const Shards& shards, const std::string& path, const Progress& progress);
+// Throws IoError; CorruptFile, naming the shard.
+Shards load_shards(const std::string& path, bool allow_partial, const Progress& progress);
+
+// An index with the rows of another one, which both can be changed and tuned by themselves. Memory
+// of rows and of what was learned is shared.
+std::shared_ptr<Index> independent_copy(const Index& of);
+
+// An index with a state that was made of that of an older one, which is not changed again.
+inline std::shared_ptr<Index> with_state(const Index& older, State state) {
+  return std::make_shared<Index>(IndexOfShape(impl_of(older), std::move(state)));
+}
+
+}  // namespace knear::detail
