@@ -167,6 +167,20 @@ TEST_F(ShardedFiles, ComeBackAsTheyWere) {
   expect_same(ShardedIndex::load(path("one.knear")).search(queries, 10), flat.search(queries, 10));
 }
 
+TEST_F(ShardedFiles, FewerRowsThanShards) {
+  ShardedIndex index(FlatIndex(4), {.shards = 5, .replicas = 3});
+  for (int rows = 0; rows < 3; ++rows) {
+    index.save(path("base.knear"));
+    const ShardedIndex same = ShardedIndex::load(path("base.knear"));
+    EXPECT_EQ(same.size(), rows);
+    EXPECT_EQ(same.replicas(), 3);
+    EXPECT_EQ(same.element_type(), rows > 0 ? ElementType::f64 : ElementType::f32);
+    AnyMatrix one(ElementType::f64, 1, 4);
+    std::fill_n(static_cast<double*>(one.row(0)), 4, 0.1);
+    index.add(one);
+  }
+}
+
 TEST_F(ShardedFiles, OfAnotherKindAreRefused) {
   FlatIndex flat(4);
   flat.add(rows_in_clusters(9, 4, 1));

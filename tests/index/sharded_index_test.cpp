@@ -325,6 +325,7 @@ TEST(ShardedIndex, PartialReduceKeepsItsPromiseAfterTheMerge) {
   all.add(base);
   const Neighbors truth = all.search(queries, k);
   for (const double recall : {0.5, 0.9, 0.99}) {
+    std::int64_t kept = 0;
     for (const std::int64_t logical : {std::int64_t{0}, rows, 4 * rows}) {
       KnnReport report;
       const Neighbors near = all.search(
@@ -339,6 +340,13 @@ TEST(ShardedIndex, PartialReduceKeepsItsPromiseAfterTheMerge) {
         EXPECT_GE(recall_of(near, truth), recall);
       }
       EXPECT_GT(report.bins, 0);
+      // The base is all that there is: that it is random helps nothing. As a quarter it does.
+      if (logical == 0) kept = report.kept_per_bin;
+      if (logical == rows) {
+        EXPECT_EQ(report.kept_per_bin, kept);
+      } else if (logical > rows) {
+        EXPECT_LT(report.kept_per_bin, kept);
+      }
     }
   }
   KnnReport report;
