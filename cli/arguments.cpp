@@ -140,4 +140,10 @@ int checked_threads(std::int64_t value) {
   return resolve_threads(static_cast<int>(value));
 }
 
+int checked_parts(std::string_view option, std::int64_t value) {
+  if (value < 1 || value > 4096)
+    throw InvalidArgument("{} must be between 1 and 4096, but is {}", option, value);
+  return static_cast<int>(value);
+}
+
 }  // namespace knear::cli

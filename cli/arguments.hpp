@@ -41,4 +41,7 @@ void check_positive(const char* option, std::int64_t value);
 // InvalidArgument if it is negative or above 4096.
 int checked_threads(std::int64_t value);
 
+// What --shards or --replicas asks for. Throws InvalidArgument unless it is between 1 and 4096.
+int checked_parts(std::string_view option, std::int64_t value);
+
 }  // namespace knear::cli

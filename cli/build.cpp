@@ -16,6 +16,7 @@
 #include "cli/progress_bar.hpp"
 #include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
+#include "knear/index/sharded.hpp"
 #include "knear/io/vectors.hpp"
 
 namespace knear::cli {
@@ -28,12 +29,14 @@ struct BuildArguments {
   std::int64_t threads = 0, train = not_given, iterations = not_given, seed = not_given;
   // For --index auto.
   std::int64_t memory = 0, batch = not_given;
+  std::int64_t shards = not_given, replicas = not_given;
   double recall = std::numeric_limits<double>::quiet_NaN();
   bool json = false, optimize = false;
 };
 
 // Trains what learns from vectors; returns the seconds that it took.
-double train(Index& index, AnyMatrixView base, const BuildArguments& arguments, int threads,
+template <class AnyIndex>
+double train(AnyIndex& index, AnyMatrixView base, const BuildArguments& arguments, int threads,
              ProgressBar& bar) {
   if (index.is_trained()) return 0;
   const auto start = std::chrono::steady_clock::now();
@@ -64,6 +67,52 @@ IndexChoice chosen(const io::VectorFile& base, Metric metric, const BuildArgumen
   return choose_index(base.view().rows(), base.view().cols(), needs);
 }
 
+// An index of the kind that was chosen: fills, saves and describes it.
+template <class AnyIndex>
+void build(AnyIndex index, const IndexChoice& choice, AnyMatrixView base,
+           const BuildArguments& arguments, int threads,
+           std::chrono::steady_clock::time_point start) {
+  ProgressBar bar;
+  const double train_seconds = train(index, base, arguments, threads, bar);
+  index.add(base, {.threads = threads, .progress = bar.callback()});
+  const ChangeOptions change{.threads = threads, .progress = bar.callback()};
+  const std::int64_t optimized =
+      arguments.optimize || index.has_graph() ? index.optimize(change) : 0;
+  index.save(arguments.out, bar.callback());
+  bar.clear();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::string type(name_of(index.element_type()));
+  const bool automatic = arguments.index == "auto";
+  if (arguments.json) {
+    nlohmann::ordered_json out = {{"index", choice.factory},
+                                  {"rows", index.size()},
+                                  {"dim", index.dim()},
+                                  {"type", type},
+                                  {"metric", name_of(index.metric())},
+                                  {"memory_bytes", index.memory_bytes()},
+                                  {"threads", threads},
+                                  {"seconds", seconds},
+                                  {"train_seconds", train_seconds}};
+    if constexpr (requires { index.shards(); })
+      out["shards"] = index.shards(), out["replicas"] = index.replicas();
+    if (automatic) out["reason"] = choice.reason;
+    if (arguments.optimize) out["optimized_rows"] = optimized;
+    print("{}\n", out.dump(2));
+    return;
+  }
+  if (automatic) print("{}\n", choice.reason);
+  std::string parts;
+  if constexpr (requires { index.shards(); })
+    parts = fmt::format(" in {} shards x {} replicas", index.shards(), index.replicas());
+  print("{}: {}{}, {} x {} {}, {}, {} in {}\n", arguments.out, choice.factory, parts, index.size(),
+        index.dim(), type, name_of(index.metric()), readable_bytes(double(index.memory_bytes())),
+        readable_seconds(seconds));
+  if (arguments.optimize && !knear::learns(choice.factory) && !index.has_graph())
+    print("{} of {} rows are searched by a prefix{}\n", optimized, index.size(),
+          optimized == index.size() ? "" : ", the others would not gain by one");
+}
+
 void run_build(const BuildArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
   // What is wrong is said before a file is read.
@@ -80,6 +129,11 @@ void run_build(const BuildArguments& arguments) {
   }
   if (!learns) check_nothing_is_learned(arguments, arguments.index);
   const int threads = checked_threads(arguments.threads);
+  const auto parts = [](std::string_view option, std::int64_t value) {
+    return value == not_given ? 1 : checked_parts(option, value);
+  };
+  const ShardingOptions sharding{.shards = parts("--shards", arguments.shards),
+                                 .replicas = parts("--replicas", arguments.replicas)};
   const CatchInterrupts guard;
   const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
   if (arguments.out.ends_with(".faiss"))
@@ -96,39 +150,10 @@ void run_build(const BuildArguments& arguments) {
       automatic ? chosen(base, metric, arguments) : IndexChoice{.factory = arguments.index};
   if (!knear::learns(choice.factory)) check_nothing_is_learned(arguments, choice.factory);
   Index index = make_index(choice.factory, base.view().cols(), metric);
-  ProgressBar bar;
-  const double train_seconds = train(index, base.view(), arguments, threads, bar);
-  index.add(base.view(), {.threads = threads, .progress = bar.callback()});
-  const ChangeOptions change{.threads = threads, .progress = bar.callback()};
-  const std::int64_t optimized =
-      arguments.optimize || index.has_graph() ? index.optimize(change) : 0;
-  index.save(arguments.out, bar.callback());
-  bar.clear();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const std::string type(name_of(index.element_type()));
-  if (arguments.json) {
-    nlohmann::ordered_json out = {{"index", choice.factory},
-                                  {"rows", index.size()},
-                                  {"dim", index.dim()},
-                                  {"type", type},
-                                  {"metric", name_of(metric)},
-                                  {"memory_bytes", index.memory_bytes()},
-                                  {"threads", threads},
-                                  {"seconds", seconds},
-                                  {"train_seconds", train_seconds}};
-    if (automatic) out["reason"] = choice.reason;
-    if (arguments.optimize) out["optimized_rows"] = optimized;
-    print("{}\n", out.dump(2));
-  } else {
-    if (automatic) print("{}\n", choice.reason);
-    print("{}: {}, {} x {} {}, {}, {} in {}\n", arguments.out, choice.factory, index.size(),
-          index.dim(), type, name_of(metric), readable_bytes(double(index.memory_bytes())),
-          readable_seconds(seconds));
-    if (arguments.optimize && !knear::learns(choice.factory) && !index.has_graph())
-      print("{} of {} rows are searched by a prefix{}\n", optimized, index.size(),
-            optimized == index.size() ? "" : ", the others would not gain by one");
-  }
+  if (arguments.shards == not_given && arguments.replicas == not_given)
+    build(std::move(index), choice, base.view(), arguments, threads, start);
+  else
+    build(ShardedIndex(index, sharding), choice, base.view(), arguments, threads, start);
 }
 
 }  // namespace
@@ -169,6 +194,10 @@ void add_build(CLI::App& app) {
       ->type_name("R");
   add_whole(*command, "--batch", arguments->batch,
             "auto: queries in a call (default: 1000; for up to 4 a graph may be taken)");
+  add_whole(*command, "--shards", arguments->shards,
+            "divide the rows into so many parts, each with a file of its own beside --out");
+  add_whole(*command, "--replicas", arguments->replicas,
+            "divide the queries of a search between so many groups of threads");
   command->add_flag("--optimize", arguments->optimize,
                     "make now what many searches would come to make, where it pays");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");

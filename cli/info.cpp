@@ -14,6 +14,7 @@
 #include "cli/progress_bar.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/index.hpp"
+#include "knear/index/sharded.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/hdf5.hpp"
 #include "knear/io/statistics.hpp"
@@ -70,7 +71,8 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
 }
 
 // What both kinds of files of an index are described by.
-nlohmann::ordered_json describe(const Index& index, const std::string& path, bool json,
+template <class AnyIndex>
+nlohmann::ordered_json describe(const AnyIndex& index, const std::string& path, bool json,
                                 std::string_view format, std::string_view made_by,
                                 std::int64_t file_bytes, std::string_view kept) {
   const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
@@ -131,6 +133,34 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
   }
   out["sections"] = archive->sections().size(), out["verified"] = true;
   return out;
+}
+
+// Describes an index in shards, comparing every section of all its files with their checksums.
+nlohmann::ordered_json describe_shards(const std::string& path, bool json, ProgressBar& bar) {
+  const ShardedIndex index = ShardedIndex::load(path);
+  const auto folder = std::filesystem::canonical(path).parent_path();
+  const std::vector<std::string> names = index.shard_names();
+  const std::vector<std::int64_t> sizes = index.shard_sizes();
+  auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+  nlohmann::ordered_json shards = nlohmann::ordered_json::array();
+  for (std::size_t s = 0; s < names.size(); ++s) {
+    const auto archive = io::Archive::open((folder / names[s]).string());
+    archive->verify(bar.callback());
+    file_bytes += archive->file_bytes();
+    shards.push_back(
+        {{"file", names[s]}, {"rows", sizes[s]}, {"file_bytes", archive->file_bytes()}});
+  }
+  bar.clear();
+  auto out =
+      describe(index, path, json, "knear", "knear index in shards of", file_bytes, ", mapped");
+  if (json) {
+    out["shards"] = std::move(shards), out["replicas"] = index.replicas(), out["verified"] = true;
+    return out;
+  }
+  for (std::size_t s = 0; s < names.size(); ++s)
+    print("  shard     {} rows in {}\n", sizes[s], names[s]);
+  print("  checksum  all files as they were saved\n");
+  return {};
 }
 
 // Describes a k-NN graph, comparing every section with its checksums.
@@ -205,7 +235,9 @@ void run_info(const InfoArguments& arguments) {
       continue;
     }
     if (io::is_archive(file) || file.ends_with(".knear")) {
-      auto described = describe_index(file, arguments.json, bar);
+      auto described = io::kind_of_archive(file) == "Shards"
+                           ? describe_shards(file, arguments.json, bar)
+                           : describe_index(file, arguments.json, bar);
       if (arguments.json) files.push_back(std::move(described));
       continue;
     }

@@ -29,6 +29,9 @@ void run_search(const SearchArguments& arguments) {
                            arguments.base, arguments.index));
   if (arguments.queries.empty()) unparsable("--queries is required");
   check_radius(arguments);
+  if (arguments.index.empty() && (arguments.replicas || arguments.allow_partial))
+    throw InvalidArgument("{} is for --index, but --base is {}",
+                          arguments.replicas ? "--replicas" : "--allow-partial", arguments.base);
   print_outcome(arguments, run_search_job(arguments));
 }
 
@@ -57,6 +60,10 @@ void add_search(CLI::App& app) {
             "4)");
   add_whole(*command, "--ef", arguments->ef,
             "how many of the nearest vectors that it has seen a search keeps (of an index Graphn)");
+  add_whole(*command, "--replicas", arguments->replicas,
+            "between which the queries are divided (of an index; default: as it was built)");
+  command->add_flag("--allow-partial", arguments->allow_partial,
+                    "search what is there of an index in shards, and say what is missing");
   command->footer(
       "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. With --recall "
       "below 1 --method auto answers exactly where that is no slower. An index of inverted lists "

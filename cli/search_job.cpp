@@ -19,6 +19,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/io/hdf5.hpp"
 #include "knear/knn/streamed_search.hpp"
 
@@ -37,7 +38,7 @@ Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
 
 // Recall is measured by the index's own rows, so each true neighbour has to be one of them.
 void check_index_holds(const Matrix<Id>& truth, const SearchArguments& arguments,
-                       const Index& index) {
+                       const ShardedIndex& index) {
   for (std::int64_t q = 0; q < truth.rows(); ++q)
     for (std::int64_t j = 0; j < arguments.k; ++j)
       if (const Id id = truth.row(q)[j]; id != no_id && !index.contains(id))
@@ -69,7 +70,17 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
 // Loads --index into the outcome and returns its columns. `metric` becomes that of the index, which
 // --metric may repeat but not change.
 std::int64_t load_index(const SearchArguments& arguments, Metric& metric, SearchOutcome& outcome) {
-  outcome.index = Index::load(arguments.index);
+  const int replicas =
+      arguments.replicas ? checked_parts("--replicas", *arguments.replicas) : 0;  // 0: not said
+  if (io::kind_of_archive(arguments.index) == "Shards") {
+    outcome.index = ShardedIndex::load(
+        arguments.index, {.replicas = replicas, .allow_partial = arguments.allow_partial});
+  } else if (arguments.allow_partial) {
+    throw InvalidArgument("--allow-partial is for an index in shards, but {} is one file",
+                          arguments.index);
+  } else {
+    outcome.index = ShardedIndex(Index::load(arguments.index), {.replicas = std::max(1, replicas)});
+  }
   outcome.base_type = outcome.index->element_type(), outcome.rows = outcome.index->size();
   if (!arguments.metric.empty() && metric != outcome.index->metric())
     throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,

@@ -10,7 +10,7 @@
 
 #include "cli/prediction.hpp"
 #include "cli/recall.hpp"
-#include "knear/index/index.hpp"
+#include "knear/index/sharded.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/knn.hpp"
 
@@ -23,11 +23,11 @@ struct SearchArguments {
   std::string out, distances, truth, filter, machine;
   std::int64_t k = 0, threads = 0, memory = 0, samples = 0;
   // Nothing: none given.
-  std::optional<std::int64_t> probes, refine_factor, ef;
+  std::optional<std::int64_t> probes, refine_factor, ef, replicas;
   // NaN: none given.
   double recall = std::numeric_limits<double>::quiet_NaN(),
          radius = std::numeric_limits<double>::quiet_NaN();
-  bool widen = false, certify = false, explain = false, json = false;
+  bool widen = false, certify = false, allow_partial = false, explain = false, json = false;
 };
 
 // The options that both commands take. --base and --queries are not marked as required.
@@ -36,7 +36,7 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments);
 struct SearchOutcome {
   io::VectorFile queries;
   std::optional<io::VectorFile> base = {};  // either this
-  std::optional<Index> index = {};          // or this, or neither: the base was read block by block
+  std::optional<ShardedIndex> index = {};   // or this, or neither: the base was read block by block
   std::int64_t rows = 0;                    // of the base or index
   ElementType base_type = ElementType::f32;
   Neighbors near = {};

@@ -61,6 +61,12 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["probed_rows"] = report.probed_rows;
   }
   if (is_probed(report)) out["short_queries"] = report.short_queries;
+  if (outcome.index && outcome.index->shards() > 1) out["shards"] = report.shards;
+  if (outcome.index && outcome.index->replicas() > 1) out["replicas"] = report.replicas;
+  if (!report.unsearched_shards.empty()) {
+    out["unsearched_rows"] = report.unsearched_rows;
+    out["unsearched_shards"] = report.unsearched_shards;
+  }
   if (!report.note.empty()) out["note"] = report.note;
   if (report.method == "threshold-heap") {
     out["samples"] = report.samples;
