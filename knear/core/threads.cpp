@@ -8,6 +8,7 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
+#include <tbb/task_scheduler_observer.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
@@ -181,6 +182,57 @@ int raise_limit(int threads) {
   return std::min(threads, active > cores ? active - 1 : active);
 }
 
+// The processors that a thread of oneTBB was last told to stay on; nothing: it was never told.
+thread_local std::optional<cpu_set_t> told;
+// Whether run_on() was ever called: until then no thread has to be told where to stay.
+std::atomic<bool> places_matter = false;
+
+// The processors of the calling thread; nothing where the system does not say.
+std::optional<cpu_set_t> present_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return std::nullopt;
+  return set;
+}
+
+void stay_on(const cpu_set_t& cpus) {
+  if (told && CPU_EQUAL(&*told, &cpus)) return;
+  if (sched_setaffinity(0, sizeof cpus, &cpus) == 0) told = cpus;
+}
+
+// An arena whose threads stay where the thread stays that made it. Each is told when it enters,
+// never when it leaves: threads start where the one was that started them.
+class PlacedArena {
+ public:
+  PlacedArena(int threads, const std::optional<cpu_set_t>& cpus) : arena_(threads), cpus_(cpus) {
+    if (cpus_) entry_.emplace(arena_, *cpus_);
+  }
+  tbb::task_arena& arena() { return arena_; }
+  bool is_like(int threads, const std::optional<cpu_set_t>& cpus) const {
+    return arena_.max_concurrency() == threads && cpus_.has_value() == cpus.has_value() &&
+           (!cpus_ || CPU_EQUAL(&*cpus_, &*cpus));
+  }
+
+ private:
+  class Entry : public tbb::task_scheduler_observer {
+   public:
+    Entry(tbb::task_arena& arena, const cpu_set_t& cpus)
+        : tbb::task_scheduler_observer(arena), cpus_(cpus) {
+      observe(true);
+    }
+    ~Entry() override { observe(false); }
+    void on_scheduler_entry(bool is_worker) override {
+      if (is_worker) stay_on(cpus_);
+    }
+
+   private:
+    const cpu_set_t cpus_;
+  };
+
+  tbb::task_arena arena_;
+  const std::optional<cpu_set_t> cpus_;
+  std::optional<Entry> entry_;
+};
+
 // The arena of the calling thread, kept from call to call: threads that have just left one come
 // back to it within a microsecond, and to a new one only after a hundred. While it is in use, by a
 // body that calls parallel_for itself, there is a new one for each call: a thread that waits for
@@ -188,12 +240,13 @@ int raise_limit(int threads) {
 class ArenaInUse {
  public:
   explicit ArenaInUse(int threads) {
+    const auto cpus = places_matter ? present_cpus() : std::nullopt;
     if (cached_.busy) {
-      arena_ = &own_.emplace(threads);
+      arena_ = &own_.emplace(threads, cpus);
       return;
     }
-    if (!cached_.arena || cached_.arena->max_concurrency() != threads)
-      cached_.arena = std::make_unique<tbb::task_arena>(threads);
+    if (!cached_.arena || !cached_.arena->is_like(threads, cpus))
+      cached_.arena = std::make_unique<PlacedArena>(threads, cpus);
     arena_ = cached_.arena.get(), cached_.busy = true;
   }
   ~ArenaInUse() {
@@ -201,16 +254,16 @@ class ArenaInUse {
   }
   ArenaInUse(const ArenaInUse&) = delete;
   ArenaInUse& operator=(const ArenaInUse&) = delete;
-  tbb::task_arena& operator*() const { return *arena_; }
+  tbb::task_arena& operator*() const { return arena_->arena(); }
 
  private:
   struct CachedArena {
-    std::unique_ptr<tbb::task_arena> arena;
+    std::unique_ptr<PlacedArena> arena;
     bool busy = false;
   };
   static thread_local CachedArena cached_;
-  std::optional<tbb::task_arena> own_;
-  tbb::task_arena* arena_;
+  std::optional<PlacedArena> own_;
+  PlacedArena* arena_;
 };
 thread_local ArenaInUse::CachedArena ArenaInUse::cached_;
 
@@ -247,6 +300,45 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
         tbb::simple_partitioner());
   });
 #endif
+}
+
+namespace {
+thread_local bool within_run_on = false;
+}
+
+bool is_within_run_on() { return within_run_on; }
+
+void get_ready_for_run_on() {
+#ifndef __SANITIZE_THREAD__
+  // oneTBB counts the processors of the thread that asks first.
+  [[maybe_unused]] static const int all = tbb::info::default_concurrency();
+  places_matter = true;
+#endif
+}
+
+void run_on(const CpuSet& cpus, const std::function<void()>& body) {
+  cpu_set_t before, inside;
+  CPU_ZERO(&inside);
+  for (const int cpu : cpus) CPU_SET(cpu, &inside);
+  const auto stay = [](const cpu_set_t& set) {
+    if (sched_setaffinity(0, sizeof set, &set) != 0) return false;
+#ifndef __SANITIZE_THREAD__
+    told = set;
+#endif
+    return true;
+  };
+  get_ready_for_run_on();
+  if (sched_getaffinity(0, sizeof before, &before) != 0 || !stay(inside)) return body();
+  struct Back {
+    const decltype(stay)& to;
+    const cpu_set_t& before;
+    const bool was_within = std::exchange(within_run_on, true);
+    ~Back() {
+      within_run_on = was_within;
+      to(before);
+    }
+  } const back{stay, before};
+  body();
 }
 
 void run_isolated(const std::function<void()>& body) {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 
+#include "knear/core/cpu_groups.hpp"
 #include "knear/core/this_thread.hpp"
 
 namespace knear {
@@ -33,6 +34,15 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
 // Calls body. Whatever body waits for, this thread meanwhile takes up no task that was there
 // before: no other task of a parallel_for around it.
 void run_isolated(const std::function<void()>& body);
+
+// Calls body, which stays on these processors, and so do the loops that it runs
+// (core/cpu_groups.hpp). Where the system does not allow that, body runs wherever it lets it.
+void run_on(const CpuSet& cpus, const std::function<void()>& body);
+// Before a loop some of whose tasks call run_on(): from then on every loop tells its threads where
+// to stay, which are those of all users of oneTBB in the process.
+void get_ready_for_run_on();
+// Whether this thread is within run_on().
+bool is_within_run_on();
 
 // Calls body(thread) for each thread in [0, threads), on as many threads of their own, the first of
 // which begins once all have been started: a body may wait for the others. Once all have ended,

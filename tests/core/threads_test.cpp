@@ -4,8 +4,10 @@
 #include "knear/core/threads.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -48,6 +50,85 @@ TEST(ParallelFor, AThreadThatWaitsStartsNoTaskOfTheOuterLoop) {
       --depth;
     });
   EXPECT_EQ(deepest, 1);
+}
+
+// Of the calling thread.
+CpuSet present_cpus() {
+  cpu_set_t set;
+  CpuSet out;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) out.push_back(cpu);
+  return out;
+}
+
+TEST(RunOn, KeepsLoopsOnTheirProcessorsAndOtherLoopsOff) {
+  const CpuSet all = present_cpus();
+  if (all.size() < 2) GTEST_SKIP() << "one processor is no two groups";
+  get_ready_for_run_on();
+  std::atomic<int> wrong = 0;
+  const auto check = [&](const CpuSet& wanted) {
+    if (present_cpus() != wanted) ++wrong;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  };
+  for (int round = 0; round < 20; ++round) {
+    parallel_for(4, 4, [&](std::int64_t part) {
+      const CpuSet own{all[static_cast<std::size_t>(part) % all.size()]};
+      run_on(own, [&] {
+        check(own);
+        if (!is_within_run_on() || cpu_groups() != std::vector<CpuSet>{own}) ++wrong;
+        parallel_for(3, 6, [&](std::int64_t) {
+          check(own);
+          parallel_for(2, 4, [&](std::int64_t) { check(own); });
+        });
+        run_together(2, [&](int) { check(own); });
+      });
+      check(all);
+    });
+    // Threads that the loops before have started are told to go anywhere again.
+    parallel_for(4 + round % 3, 12, [&](std::int64_t) { check(all); });
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_THROW(run_on({all[0]}, [] { throw std::runtime_error("no"); }), std::runtime_error);
+  EXPECT_EQ(present_cpus(), all);
+}
+
+TEST(CpuGroups, AreThoseOfTheSystemOrAskedFor) {
+  const CpuSet all = present_cpus();
+  ::unsetenv("KNEAR_CPU_GROUPS");
+  CpuSet together;
+  for (const CpuSet& group : cpu_groups()) {
+    EXPECT_FALSE(group.empty());
+    together.insert(together.end(), group.begin(), group.end());
+  }
+  std::sort(together.begin(), together.end());
+  EXPECT_EQ(together, all);
+  const auto asked = [](const std::string& text) {
+    ::setenv("KNEAR_CPU_GROUPS", text.c_str(), 1);
+    return cpu_groups();
+  };
+  const std::string first = std::to_string(all.front()), last = std::to_string(all.back());
+  EXPECT_EQ(asked(first), std::vector<CpuSet>{{all.front()}});
+  if (all.size() > 1) {
+    EXPECT_EQ(asked(last + ":" + first), (std::vector<CpuSet>{{all.back()}, {all.front()}}));
+  }
+  for (const std::string& wrong :
+       std::vector<std::string>{"", "a", "0:", ":0", "0;1", "3-1", "-1", "0-", "0,,1", "9999999",
+                                "0,0", "1023", first + ":" + first})
+    EXPECT_THROW(asked(wrong), InvalidArgument) << wrong;
+  ::unsetenv("KNEAR_CPU_GROUPS");
+}
+
+TEST(CpuGroups, ListsAndParts) {
+  EXPECT_EQ(parse_cpu_list("0-3,8"), (CpuSet{0, 1, 2, 3, 8}));
+  EXPECT_EQ(parse_cpu_list("8,0-3"), (CpuSet{0, 1, 2, 3, 8}));
+  EXPECT_EQ(parse_cpu_list("0-3 "), CpuSet{});
+  const std::vector<CpuSet> groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  EXPECT_EQ(cpus_of_part(groups, 0, 1), (CpuSet{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(cpus_of_part(groups, 1, 2), (CpuSet{2, 3, 6, 7}));
+  EXPECT_EQ(cpus_of_part(groups, 2, 3), (CpuSet{2, 3, 6, 7}));
+  for (int part = 0; part < 8; ++part)
+    EXPECT_EQ(cpus_of_part(groups, part, 8), groups[static_cast<std::size_t>(part / 2)]);
 }
 
 TEST(ParallelFor, ThrowsWhatATaskThrowsAndGoesOn) {
