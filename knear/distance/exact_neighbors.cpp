@@ -25,12 +25,15 @@ void each_query(std::int64_t queries, std::int64_t columns, int threads, F f) {
 void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads) {
   const std::int64_t have = all.columns(), coming = more.columns();
   ExactNeighbors merged(more.keys.rows(), std::min(k, have + coming));
+  // What a list is padded with comes last, also behind rows that are infinitely far.
+  const auto place = [](const ExactNeighbors& of, std::int64_t q, std::int64_t j) {
+    const Id id = of.ids.row(q)[j];
+    return std::pair(of.keys.row(q)[j], id == no_id ? std::numeric_limits<Id>::max() : id);
+  };
   each_query(more.keys.rows(), merged.columns(), threads, [&](std::int64_t q) {
     std::int64_t a = 0, b = 0;
     for (std::int64_t j = 0; j < merged.columns(); ++j) {
-      const bool from_all =
-          b == coming || (a < have && std::pair(all.keys.row(q)[a], all.ids.row(q)[a]) <=
-                                          std::pair(more.keys.row(q)[b], more.ids.row(q)[b]));
+      const bool from_all = b == coming || (a < have && place(all, q, a) <= place(more, q, b));
       const ExactNeighbors& source = from_all ? all : more;
       const std::int64_t at = from_all ? a++ : b++;
       merged.keys.row(q)[j] = source.keys.row(q)[at];

@@ -732,7 +732,7 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
 
 SavedIndex load_index(std::shared_ptr<const io::Archive> archive) {
   if (archive->kind() == kind_of_shards)
-    throw InvalidArgument("{} is a manifest of shards, which ShardedIndex::load() opens",
+    throw InvalidArgument("{} is an index in shards, of which 'knear convert' makes one file",
                           archive->path());
   Sections in(archive);
   SavedIndex saved = load_parts(in, archive->kind());

@@ -2,7 +2,7 @@
 // speed that each of them had before, so that all are done at the same time.
 //
 //   const std::vector<std::int64_t> begin = speeds.split(queries, replicas);   // [replicas + 1]
-//   speeds.note(replica, begin[replica + 1] - begin[replica], seconds);
+//   speeds.note(begin, seconds);   // of each replica [replicas]
 //
 // A core that others use, or of another kind, gets fewer queries from the next call on. A new
 // measurement counts a quarter, so that one slow call is soon forgotten. Any number of threads.
@@ -45,18 +45,26 @@ class ReplicaSpeeds {
     return begin;
   }
 
-  // That a replica took so long for so many queries.
-  void note(std::int64_t replica, std::int64_t queries, double seconds) {
-    if (queries == 0 || !(seconds > 0)) return;
-    const double seen = static_cast<double>(queries) / seconds;
+  // That all replicas took so long in one call, each for the queries that split() gave it. What
+  // counts is how fast each is beside the others: calls differ in all else.
+  void note(const std::vector<std::int64_t>& begin, const std::vector<double>& seconds) {
+    std::vector<double> seen;
+    double sum = 0;
+    for (std::size_t r = 0; r < seconds.size(); ++r) {
+      const auto queries = static_cast<double>(begin[r + 1] - begin[r]);
+      if (!(queries > 0) || !(seconds[r] > 0)) return;
+      seen.push_back(queries / seconds[r]), sum += seen.back();
+    }
     std::lock_guard lock(mutex_);
-    double& rate = rates_[static_cast<std::size_t>(replica)];
-    rate = rate == 0 ? seen : 0.75 * rate + 0.25 * seen;
+    for (std::size_t r = 0; r < seen.size(); ++r) {
+      const double share = seen[r] / sum * static_cast<double>(seen.size());
+      rates_[r] = rates_[r] == 0 ? share : 0.75 * rates_[r] + 0.25 * share;
+    }
   }
 
  private:
   mutable std::mutex mutex_;
-  std::vector<double> rates_;  // queries a second, 0: not known
+  std::vector<double> rates_;  // beside the others, 1 on average; 0: not known
 };
 
 }  // namespace knear::detail

@@ -1,8 +1,12 @@
 // Shards in files: one .knear file each, and the manifest that names them.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -11,6 +15,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/index/packed_sections.hpp"
+#include "knear/index/sharded.hpp"
 #include "knear/index/shards.hpp"
 #include "knear/io/archive.hpp"
 
@@ -35,12 +40,20 @@ std::string name_of_shard(const std::string& manifest, std::uint64_t save, std::
   return fmt::format("{}.{:016x}.{}.shard", fs::path(manifest).filename().string(), save, number);
 }
 
-// Whether a save of this manifest could have given a file this name.
+// Whether a save of this manifest could have given a file this name, or one to which it is only
+// renamed once it is whole (io/atomic_file.cpp).
 bool is_name_of_shard(const std::string& manifest, std::string_view name) {
   const std::string begin = fs::path(manifest).filename().string() + ".";
-  constexpr std::string_view end = ".shard";
-  if (!name.starts_with(begin) || !name.ends_with(end)) return false;
-  name.remove_prefix(begin.size()), name.remove_suffix(end.size());
+  constexpr std::string_view end = ".shard", unfinished = ".shard.tmp-";
+  if (!name.starts_with(begin)) return false;
+  name.remove_prefix(begin.size());
+  const std::size_t tail = name.rfind(unfinished);
+  if (tail != std::string_view::npos)
+    name = name.substr(0, tail);
+  else if (name.ends_with(end))
+    name.remove_suffix(end.size());
+  else
+    return false;
   const auto all_in = [](std::string_view text, std::string_view of) {
     return !text.empty() && text.find_first_not_of(of) == std::string_view::npos;
   };
@@ -60,20 +73,6 @@ std::string resolved(const std::string& path) {
   return none ? path : target.string();
 }
 
-// Removes files that saves of this manifest made, but for those that it names now. What cannot be
-// removed stays: the next save tries again.
-void remove_others(const std::string& manifest, const std::set<std::string>& named) {
-  std::error_code none;
-  const fs::path folder = fs::path(manifest).parent_path();
-  std::vector<fs::path> others;
-  for (fs::directory_iterator file(folder.empty() ? "." : folder, none), end; !none && file != end;
-       file.increment(none)) {
-    const std::string name = file->path().filename().string();
-    if (is_name_of_shard(manifest, name) && !named.contains(name)) others.push_back(file->path());
-  }
-  for (const fs::path& file : others) fs::remove(file, none);
-}
-
 Progress part_of(const Progress& progress, std::size_t part, std::size_t parts) {
   if (!progress) return {};
   return [&progress, part, parts](std::string_view stage, double fraction) {
@@ -89,6 +88,7 @@ struct NamedShard {
 struct Manifest {
   ManifestFields fields;
   std::vector<NamedShard> shards;
+  std::uint64_t checksum;
 };
 
 Manifest read_manifest(const std::string& path) {
@@ -97,7 +97,7 @@ Manifest read_manifest(const std::string& path) {
     throw InvalidArgument("{} holds an index of kind {}, not a manifest of shards", path,
                           archive->kind());
   Sections in(archive);
-  Manifest out{in.fields<ManifestFields>("shards"), {}};
+  Manifest out{in.fields<ManifestFields>("shards"), {}, archive->checksum()};
   const ManifestFields& of = out.fields;
   if (of.shards < 1 || of.shards > most_shards) in.refuse("shards", "their number is none");
   if (of.next_id < 0 || of.rows < 0 || of.rows > of.next_id || of.version < 0)
@@ -129,6 +129,67 @@ Manifest read_manifest(const std::string& path) {
   in.check_all_used();
   return out;
 }
+
+// The names of the shards of a manifest; none of what is no manifest or cannot be read.
+std::set<std::string> names_in(const std::string& path) {
+  std::set<std::string> out;
+  try {
+    if (io::kind_of_archive(path) != kind_of_shards) return out;
+    for (const NamedShard& shard : read_manifest(path).shards) out.insert(shard.file);
+  } catch (const Error&) {
+    out.clear();
+  }
+  return out;
+}
+
+// Removes files that saves of this manifest made, and those that the manifest before named, but for
+// those that this one or another manifest of the folder names: one that was renamed or copied. What
+// cannot be removed stays: the next save tries again.
+void remove_others(const std::string& manifest, const std::set<std::string>& before,
+                   std::set<std::string> named) {
+  std::error_code none;
+  fs::path folder = fs::path(manifest).parent_path();
+  if (folder.empty()) folder = ".";
+  std::vector<std::string> files, others;
+  for (fs::directory_iterator file(folder, none), end; !none && file != end; file.increment(none))
+    files.push_back(file->path().filename().string());
+  for (const std::string& name : files)
+    if (!named.contains(name) && (is_name_of_shard(manifest, name) || before.contains(name)))
+      others.push_back(name);
+  if (others.empty()) return;
+  for (const std::string& name : files) {
+    const std::string path = (folder / name).string();
+    if (fs::is_regular_file(path, none) && io::kind_of_archive(path) == kind_of_shards)
+      named.merge(names_in(path));
+  }
+  for (const std::string& name : others)
+    if (!named.contains(name)) fs::remove(folder / name, none);
+}
+
+// One save at a time in a folder, of this process and of others: each removes what the one before
+// has left. Where the file system has no locks, of this process.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& path) : lock_(mutex()) {
+    const fs::path folder = fs::path(path).parent_path();
+    folder_ = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (folder_ >= 0 && flock(folder_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~FolderLock() {
+    if (folder_ >= 0) close(folder_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  std::unique_lock<std::mutex> lock_;
+  int folder_ = -1;
+};
 
 std::shared_ptr<Index> load_shard(const std::string& path, const ShardFields& fields,
                                   const ManifestFields& whole) {
@@ -170,44 +231,54 @@ void save_shards(const Shards& shards, const std::string& given, const Progress&
       throw InvalidArgument("shard {} is missing, and what is left cannot be saved: {}", shard.name,
                             shard.why_missing);
   const std::string path = resolved(given);
+  const FolderLock lock(path);
+  std::error_code none;
+  const bool replaces = fs::exists(path, none);
+  const fs::perms mode = fs::status(path, none).permissions();
+  const std::set<std::string> before = names_in(path);
   std::random_device random;
   const std::uint64_t save = std::uint64_t{random()} << 32 | random();
   const std::size_t count = shards.all.size();
-  std::vector<std::string> names;
+  std::set<std::string> names;
   try {
     io::ArchiveWriter manifest(kind_of_shards);
     const ManifestFields fields{std::ssize(shards.all), shards.next_id, shards.size, shards.version,
                                 shards.replicas};
     manifest.add_copy("shards", &fields, sizeof fields);
     for (std::size_t s = 0; s < count; ++s) {
-      names.push_back(name_of_shard(path, save, s));
-      const std::string file = beside(path, names.back());
+      const std::string name = name_of_shard(path, save, s), file = beside(path, name);
+      names.insert(name);
       shards.all[s].index->save(file, part_of(progress, s, count + 1));
+      // Who may read the manifest may read them.
+      if (replaces) fs::permissions(file, mode, none);
       const auto archive = io::Archive::open(file);
       const ShardFields of{shards.all[s].rows, archive->file_bytes(), archive->checksum()};
       manifest.set_prefix(fmt::format("{}/", s));
-      manifest.add_copy("name", names.back().data(), names.back().size());
+      manifest.add_copy("name", name.data(), name.size());
       manifest.add_copy("fields", &of, sizeof of);
     }
     manifest.write(path, part_of(progress, count, count + 1));
   } catch (...) {
-    std::error_code none;
-    for (const std::string& name : names) fs::remove(beside(path, name), none);
+    // The manifest may be in place: of what comes after that, too, something may fail.
+    if (names_in(path) != names)
+      for (const std::string& name : names) fs::remove(beside(path, name), none);
     throw;
   }
-  remove_others(path, {names.begin(), names.end()});
+  remove_others(path, before, names);
 }
 
 Shards load_shards(const std::string& given, bool allow_partial, const Progress& progress) {
   const std::string path = resolved(given);
   // Somebody may save to the same path meanwhile, and remove what the manifest named: then there is
   // another one.
-  const auto bytes_of = [](const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(in), {});
+  const auto is_another = [&](std::uint64_t checksum) {
+    try {
+      return io::Archive::open(path)->checksum() != checksum;
+    } catch (const Error&) {
+      return false;
+    }
   };
   for (int attempt = 0;; ++attempt) {
-    const std::string before = bytes_of(path);
     const Manifest manifest = read_manifest(path);
     Reporter reporter(progress, "load shards", manifest.fields.shards);
     Shards out{.allow_partial = allow_partial,
@@ -241,10 +312,14 @@ Shards load_shards(const std::string& given, bool allow_partial, const Progress&
       }
       reporter.add(1);
     }
-    if (failure && attempt < 10 && bytes_of(path) != before) continue;
+    if (failure && attempt < 10 && is_another(manifest.checksum)) continue;
     if (failure && !(allow_partial && first)) std::rethrow_exception(failure);
     return out;
   }
 }
 
 }  // namespace knear::detail
+
+bool knear::is_sharded_file(const std::string& path) {
+  return io::kind_of_archive(path) == detail::kind_of_shards;
+}

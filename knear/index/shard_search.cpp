@@ -36,7 +36,8 @@ class SharedProgress {
       done[static_cast<std::size_t>(part)] = fraction;
       double sum = 0;
       for (const double some : done) sum += some;
-      return progress_(stage, sum / static_cast<double>(parts_));
+      goes_on_ = goes_on_ && progress_(stage, sum / static_cast<double>(parts_));
+      return goes_on_;
     };
   }
 
@@ -44,6 +45,7 @@ class SharedProgress {
   const Progress& progress_;
   const std::int64_t parts_;
   std::mutex mutex_;
+  bool goes_on_ = true;  // all parts stop once one was told to
   std::map<std::string, std::vector<double>> done_;
 };
 
@@ -171,12 +173,15 @@ class ShardSearch {
       throw InvalidArgument(
           "aggregate is off, but what shards find is merged into the k nearest of all");
     if (const std::int64_t logical = options.method.logical_rows;
-        options.method.kind == Method::partial_reduce && logical > 0 && logical < shards.size)
+        options.method.kind == Method::partial_reduce && logical != 0 &&
+        (logical < shards.size || logical > (std::int64_t{1} << 40)))
       throw InvalidArgument(
           "logical_rows must be between the {} rows that there are and 2^40, but is {}",
           shards.size, logical);
     for (const Shard& shard : shards.all)
       if (shard.index && shard.rows > 0) searched_.push_back(&shard);
+    if (options.method.recall.value_or(1) < 1 && searched_.size() > 1)
+      check_recall_of_shards(*searched_.front());
     if (searched_.empty()) searched_.push_back(&shards.any());
     divide_filter();
     failed_.resize(searched_.size());
@@ -203,6 +208,8 @@ class ShardSearch {
     const std::int64_t parts = count * replicas;
     const int workers = static_cast<int>(std::min<std::int64_t>(threads_, parts));
     std::vector<double> ends(static_cast<std::size_t>(parts));
+    const std::vector<CpuSet> groups = workers > 1 ? cpu_groups() : std::vector<CpuSet>{};
+    if (groups.size() > 1) get_ready_for_run_on();
     SharedProgress progress(options_.progress, parts);
     const Stopwatch time;
     parallel_for(workers, parts, [&](std::int64_t part) {
@@ -210,9 +217,17 @@ class ShardSearch {
                  s = static_cast<std::size_t>(part % count);
       SearchOptions options = options_of(s, workers, part);
       options.progress = progress.of(part);
-      try {
+      const auto search = [&] {
         slices[r].found[s] = one(searched_[s]->impl(), queries_.rows(begin[r], begin[r + 1]),
                                  options, wants_report ? &reports[r][s] : nullptr);
+      };
+      try {
+        // Next to where append() has put the rows of the shard.
+        const std::int64_t all = std::ssize(shards_.all), shard = searched_[s] - shards_.all.data();
+        if (groups.size() > 1)
+          run_on(cpus_of_part(groups, shard * replicas + part / count, all * replicas), search);
+        else
+          search();
       } catch (const CorruptFile& error) {
         leave_out(s, error.what());
       } catch (const IoError& error) {
@@ -220,10 +235,14 @@ class ShardSearch {
       }
       ends[static_cast<std::size_t>(part)] = time.seconds();
     });
-    if (workers == parts && replicas > 1)  // all of them at work from the begin on
+    // All of them at work from the begin on.
+    if (workers == parts && replicas > 1 && replicas == speeds_.replicas()) {
+      std::vector<double> seconds;
       for (std::int64_t r = 0; r < replicas; ++r)
-        speeds_.note(r, begin[static_cast<std::size_t>(r) + 1] - begin[static_cast<std::size_t>(r)],
-                     *std::max_element(ends.begin() + r * count, ends.begin() + (r + 1) * count));
+        seconds.push_back(
+            *std::max_element(ends.begin() + r * count, ends.begin() + (r + 1) * count));
+      speeds_.note(begin, seconds);
+    }
     drop_failed(slices, reports);
     if (wants_report)
       for (std::size_t r = 0; r < slices.size(); ++r) {
@@ -298,10 +317,15 @@ class ShardSearch {
                                        [&](const auto& state) { return state->find(id).row >= 0; });
       if (holder != states().end())
         lists[static_cast<std::size_t>(holder - states().begin())].push_back(id);
-      else if (!shards_.allow_partial)
+      else if (!is_partial())
         throw InvalidArgument("filter holds id {}, which the index does not hold", id);
     }
     for (const auto& list : lists) filters_.push_back(IdFilter::of_ids(list));
+  }
+
+  bool is_partial() const {
+    return std::any_of(shards_.all.begin(), shards_.all.end(),
+                       [](const Shard& shard) { return !shard.index; });
   }
 
   const std::vector<std::shared_ptr<const State>>& states() {
@@ -312,10 +336,15 @@ class ShardSearch {
 
   // In a handler: that a shard could not be searched.
   void leave_out(std::size_t shard, const char* why) {
-    if (!shards_.allow_partial) rethrow_named(searched_[shard]->name);
-    std::lock_guard lock(mutex_);
-    failed_[shard] = why;
-    failure_ = std::current_exception();
+    if (shards_.all.size() == 1) throw;  // of an index that is not in shards
+    try {
+      rethrow_named(searched_[shard]->name);
+    } catch (...) {
+      if (!shards_.allow_partial) throw;
+      std::lock_guard lock(mutex_);
+      failed_[shard] = why;
+      failure_ = std::current_exception();
+    }
   }
 
   template <class Found>
@@ -375,15 +404,27 @@ class ShardSearch {
 
 }  // namespace
 
-std::shared_ptr<Index> independent_copy(const Index& of) {
-  State state = *impl_of(of).state();
+std::shared_ptr<Index> independent_copy(const IndexShape& shape, State state) {
   state.flat_lists = nullptr;
   if (state.size == 0) state.graph = nullptr;
   if (const auto shared = std::exchange(state.recall, nullptr)) {
     state.recall = std::make_shared<RecallCurves>(shared->rows());
     for (const auto& curve : shared->all()) state.recall->set(*curve);
   }
-  return std::make_shared<Index>(IndexOfShape(impl_of(of).shape, std::move(state)));
+  return std::make_shared<Index>(IndexOfShape(shape, std::move(state)));
+}
+
+std::shared_ptr<Index> independent_copy(const Index& of) {
+  return independent_copy(impl_of(of).shape, *impl_of(of).state());
+}
+
+void check_recall_of_shards(const Shard& like) {
+  if (like.index->has_codes() && !like.index->keeps_vectors())
+    throw InvalidArgument(
+        "recall below 1 is not known of an index {} in several shards: codes of one are compared "
+        "with those of others, of which each has been calibrated by itself; probes says how many "
+        "lists are searched, and RFlat keeps vectors to compare",
+        like.index->description());
 }
 
 const Shard& Shards::any() const {
@@ -427,7 +468,8 @@ ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t
   }
   if (!report) return all;
   *report = search.report(slices, time.seconds());
-  report->memory_bytes += queries.rows() * columns * 16 * report->shards;
+  if (slices.size() > 1 || report->shards > 1)
+    report->memory_bytes += queries.rows() * columns * 16 * report->shards;
   if (report->lists > 0 || report->code_parts > 0 || report->ef > 0) {
     report->short_queries = 0;
     for (std::int64_t q = 0; q < queries.rows(); ++q)

@@ -124,6 +124,7 @@ void append(Shards& next, AnyMatrixView vectors, std::span<const Id> own_ids,
   const std::int64_t n = vectors.rows();
   find_value_range(vectors, next.any().index->metric(), "vectors", options.threads);
   const std::vector<std::int64_t> counts = spread(next, n);
+  const std::vector<CpuSet> groups = counts.size() > 1 ? cpu_groups() : std::vector<CpuSet>{};
   std::optional<ElementType> type = next.any().state()->type;
   std::int64_t begin = 0;
   for (std::size_t s = 0; s < counts.size(); ++s) {
@@ -137,7 +138,14 @@ void append(Shards& next, AnyMatrixView vectors, std::span<const Id> own_ids,
     const auto ids = own_ids.empty() ? own_ids
                                      : own_ids.subspan(static_cast<std::size_t>(begin),
                                                        static_cast<std::size_t>(counts[s]));
-    impl_of(*shard.index).append(vectors.rows(begin, end), ids, options, begin);
+    const auto add = [&] {
+      impl_of(*shard.index).append(vectors.rows(begin, end), ids, options, begin);
+    };
+    // Memory is that of the group that will search it (core/cpu_groups.hpp).
+    if (groups.size() > 1)
+      run_on(cpus_of_part(groups, static_cast<std::int64_t>(s), std::ssize(counts)), add);
+    else
+      add();
     type = shard.state()->type;
     begin = end;
   }
@@ -161,6 +169,25 @@ std::vector<Id> at_places(std::span<const Id> ids, const std::vector<std::int64_
   std::vector<Id> out;
   for (const std::int64_t place : places) out.push_back(ids[static_cast<std::size_t>(place)]);
   return out;
+}
+
+// Takes over the rows of indexes that have no id twice between them.
+void take_over(Shards& next, std::span<const Index* const> others, MergeIds ids) {
+  const Id first = next.next_id;
+  for (const Index* other : others) {
+    if (ids == MergeIds::keep)
+      for (const Id id : other->ids())
+        if (next.find(id))
+          throw InvalidArgument("other holds id {}, which the index holds already", id);
+    Shard& shard =
+        *std::min_element(next.all.begin(), next.all.end(),
+                          [](const Shard& a, const Shard& b) { return a.rows < b.rows; });
+    State state = *shard.state();
+    state.next_id = first;  // ids of all others are raised by the same, also within one shard
+    shard.index = detail::with_state(*shard.index, std::move(state));
+    shard.index->merge(*other, ids);
+    shard.rows = shard.state()->size;
+  }
 }
 
 // What a recall costs in all shards, of which each has points of its own.
@@ -205,8 +232,9 @@ Shards shards_like(const Index& like, const ShardingOptions& options) {
              .next_id = state->next_id,
              .version = state->version,
              .size = state->size};
+  // Of the one state: another thread may change the index meanwhile.
   for (int s = 0; s < options.shards; ++s)
-    out.all.push_back({.index = detail::independent_copy(like),
+    out.all.push_back({.index = detail::independent_copy(impl_of(like).shape, *state),
                        .name = fmt::format("{} of {}", s + 1, options.shards),
                        .rows = state->size});
   return out;
@@ -303,6 +331,23 @@ std::vector<std::int64_t> ShardedIndex::list_sizes() const {
       if (!shard.index) continue;
       const std::vector<std::int64_t> some = shard.index->list_sizes();
       for (std::size_t l = 0; l < out.size(); ++l) out[l] += some[l];
+    }
+    return out;
+  });
+}
+
+std::vector<std::int64_t> ShardedIndex::lists_of(std::span<const Id> ids) const {
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    if (lists() == 0) throw InvalidArgument("index {} has no inverted lists", description());
+    const auto places = places_in(*state, ids);
+    std::vector<std::int64_t> out(ids.size());
+    for (std::size_t s = 0; s < places.size(); ++s) {
+      if (places[s].empty()) continue;
+      const std::vector<std::int64_t> some =
+          state->all[s].index->lists_of(at_places(ids, places[s]));
+      for (std::size_t i = 0; i < some.size(); ++i)
+        out[static_cast<std::size_t>(places[s][i])] = some[i];
     }
     return out;
   });
@@ -409,6 +454,27 @@ void ShardedIndex::replace(std::span<const Id> ids, AnyMatrixView vectors,
   });
 }
 
+void ShardedIndex::merge(const ShardedIndex& other, MergeIds ids) {
+  const auto from = other.impl_->state();
+  impl_->change([&](Shards& next) {
+    Impl::check_whole(*from, "merged");
+    std::vector<const Index*> all;
+    for (const Shard& shard : from->all) all.push_back(shard.index.get());
+    take_over(next, all, ids);
+    return 0;
+  });
+}
+
+void ShardedIndex::merge(const Index& other, MergeIds ids) {
+  impl_->change([&](Shards& next) {
+    // Whose ids are compared with all shards, and which then goes to one.
+    const auto frozen = detail::independent_copy(other);
+    const Index* const all[] = {frozen.get()};
+    take_over(next, all, ids);
+    return 0;
+  });
+}
+
 void ShardedIndex::compact(const ChangeOptions& options) {
   impl_->change([&](Shards& next) {
     for (Shard& shard : next.all) own(shard).compact(options);
@@ -428,6 +494,7 @@ std::vector<OperatingPoint> ShardedIndex::tune(std::int64_t k, AnyMatrixView que
                                                const ChangeOptions& options) {
   return impl_->change([&](Shards& next) {
     std::vector<std::vector<OperatingPoint>> points;
+    if (next.all.size() > 1) detail::check_recall_of_shards(next.any());
     for (Shard& shard : next.all) points.push_back(own(shard).tune(k, queries, options));
     return points_of_all(next, points);
   });
@@ -438,6 +505,7 @@ std::vector<OperatingPoint> ShardedIndex::tune(std::int64_t k, AnyMatrixView que
                                                const ChangeOptions& options) {
   return impl_->change([&](Shards& next) {
     std::vector<std::vector<OperatingPoint>> points;
+    if (next.all.size() > 1) detail::check_recall_of_shards(next.any());
     for (Shard& shard : next.all) points.push_back(own(shard).tune(k, queries, base, ids, options));
     return points_of_all(next, points);
   });
@@ -453,6 +521,16 @@ ShardedIndex ShardedIndex::load(const std::string& path, const ShardedLoadOption
     Shards shards = detail::load_shards(path, options.allow_partial, options.progress);
     if (options.replicas != 0) shards.replicas = options.replicas;
     return ShardedIndex(std::make_unique<Impl>(std::move(shards)));
+  });
+}
+
+Index ShardedIndex::as_one() const {
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    Impl::check_whole(*state, "put together");
+    const auto one = detail::independent_copy(*state->all.front().index);
+    for (std::size_t s = 1; s < state->all.size(); ++s) one->merge(*state->all[s].index);
+    return std::move(*one);
   });
 }
 

@@ -16,7 +16,8 @@
 //
 // Recall: what is promised is the least of what shards promise. PartialReduce keeps of each shard
 // what it would if all k nearest were there, so that its promise holds for the merged answer; with
-// method.logical_rows the base as a whole is the random shard of so many rows.
+// method.logical_rows the base as a whole is the random shard of so many rows. A recall below 1 of
+// codes without vectors is InvalidArgument in several shards: their codes compete with each other.
 //
 // Memory: as of one index, and q * k * 16 bytes for each shard while it is merged. Threads: any
 // call at any time, as of an Index: a search sees one state of all shards, and a change of several
@@ -87,6 +88,7 @@ class ShardedIndex {
   std::int64_t lists() const;
   Matrix<float> centroids() const;
   std::vector<std::int64_t> list_sizes() const;
+  std::vector<std::int64_t> lists_of(std::span<const Id> ids) const;
 
   // Learns once, for all shards. Errors as those of Index::train().
   void train(AnyMatrixView vectors, const TrainOptions& options = {});
@@ -101,6 +103,10 @@ class ShardedIndex {
   // As Index::remove() and Index::replace(); a row that is replaced stays in its shard.
   void remove(std::span<const Id> ids, const ChangeOptions& options = {});
   void replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options = {});
+  // As Index::merge(): what one shard of the other has goes to the shard that has fewest rows then,
+  // and shares its memory.
+  void merge(const ShardedIndex& other, MergeIds ids = MergeIds::keep);
+  void merge(const Index& other, MergeIds ids = MergeIds::keep);
   // As of an Index, of every shard in turn.
   void compact(const ChangeOptions& options = {});
   std::int64_t optimize(const ChangeOptions& options = {});
@@ -114,13 +120,18 @@ class ShardedIndex {
   // Writes each shard to a file of its own beside `path`, under a name that no file had, then the
   // manifest to `path`, then removes the shards of the manifest before: a process killed meanwhile
   // leaves the old whole or the new one. Files that a killed process left are removed by the next
-  // call. One process at a time saves to a path. docs/knear-files.md describes the manifest. Throws
+  // call; those that another manifest of the folder names, one that was renamed or copied, stay.
+  // Saves to one folder follow one another. docs/knear-files.md describes the manifest. Throws
   // IoError, Cancelled; InvalidArgument where a shard is missing.
   void save(const std::string& path, const Progress& progress = {}) const;
   // Opens what save() wrote, at once, as Index::load() does. Throws IoError and CorruptFile, naming
   // the shard that is missing, is not the one that was saved with the manifest, or does not go
   // together with the others; with allow_partial only if that is true of all.
   static ShardedIndex load(const std::string& path, const ShardedLoadOptions& options = {});
+
+  // All rows in one index, which shares their memory. What codes know of their recall is not kept,
+  // as after Index::merge(). Throws InvalidArgument where a shard is missing.
+  Index as_one() const;
 
   // As Index::reconstruct().
   AnyMatrix reconstruct(std::span<const Id> ids) const;
@@ -141,5 +152,8 @@ class ShardedIndex {
 
   std::unique_ptr<Impl> impl_;
 };
+
+// Whether a file is the manifest of an index in shards; false for one that cannot be read.
+bool is_sharded_file(const std::string& path);
 
 }  // namespace knear

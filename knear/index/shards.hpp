@@ -46,6 +46,9 @@ struct Shards {
   const Shard* find(Id id) const;
 };
 
+// Throws InvalidArgument where a recall cannot be told from that of each shard.
+void check_recall_of_shards(const Shard& like);
+
 // As Index::Impl::nearest() and ::within() of all rows.
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
                        const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
@@ -59,6 +62,7 @@ Shards load_shards(const std::string& path, bool allow_partial, const Progress& 
 
 // An index with the rows of another one, which both can be changed and tuned by themselves. Memory
 // of rows and of what was learned is shared.
+std::shared_ptr<Index> independent_copy(const IndexShape& shape, State state);
 std::shared_ptr<Index> independent_copy(const Index& of);
 
 // An index with a state that was made of that of an older one, which is not changed again.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -121,10 +122,62 @@ TEST_F(ShardedFiles, AAKilledSaveLeavesTheOldOrTheNew) {
     check(true);
   }
   EXPECT_GT(kills, 10);
+  // What a file is called until it is whole, where the system has no files without a name.
+  std::ofstream(file + ".0123456789abcdef.1.shard.tmp-abcdefghijkl") << "left";
   save_again({});
   rows += 30;
   check(false);
   EXPECT_EQ(file_count(), 4);
+}
+
+// Each removes what the one before has left, but never what a manifest names.
+TEST_F(ShardedFiles, SavesToOnePathFollowEachOther) {
+  ShardedIndex few(FlatIndex(4), {.shards = 2}), many(FlatIndex(4), {.shards = 3});
+  few.add(rows_in_clusters(40, 4, 1)), many.add(rows_in_clusters(50, 4, 2));
+  const std::string file = path("base.knear");
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::thread> threads;
+    for (ShardedIndex* index : {&few, &many, &few, &many})
+      threads.emplace_back([&, index] { index->save(file); });
+    for (std::thread& thread : threads) thread.join();
+    const ShardedIndex index = ShardedIndex::load(file);
+    ASSERT_TRUE(index.size() == 40 || index.size() == 50);
+    ASSERT_EQ(file_count(), 1 + index.shards());
+  }
+}
+
+TEST_F(ShardedFiles, OfAManifestThatWasRenamedOrCopiedStay) {
+  ShardedIndex index(FlatIndex(4), {.shards = 2});
+  index.add(rows_in_clusters(40, 4, 1));
+  const std::string file = path("base.knear");
+  index.save(file);
+  std::filesystem::rename(file, path("old.knear"));
+  std::filesystem::copy_file(path("old.knear"), path("copy.knear"));
+  index.add(rows_in_clusters(10, 4, 2));
+  index.save(file);
+  EXPECT_EQ(ShardedIndex::load(path("old.knear")).size(), 40);
+  EXPECT_EQ(ShardedIndex::load(file).size(), 50);
+  EXPECT_EQ(file_count(), 7);
+  // The renamed one is replaced, but its copy names the files still.
+  index.save(path("old.knear"));
+  EXPECT_EQ(ShardedIndex::load(path("copy.knear")).size(), 40);
+  EXPECT_EQ(file_count(), 9);
+  std::filesystem::remove(path("copy.knear"));
+  index.save(file);
+  EXPECT_EQ(file_count(), 6);
+  EXPECT_EQ(ShardedIndex::load(path("old.knear")).size(), 50);
+}
+
+TEST_F(ShardedFiles, MayBeReadByWhoMayReadTheManifest) {
+  ShardedIndex index(FlatIndex(4), {.shards = 2});
+  index.add(rows_in_clusters(40, 4, 1));
+  const std::string file = path("base.knear");
+  index.save(file);
+  namespace fs = std::filesystem;
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  index.save(file);
+  for (const std::string& name : shard_files())
+    EXPECT_EQ(fs::status(path(name)).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST_F(ShardedFiles, ComeBackAsTheyWere) {
@@ -189,7 +242,7 @@ TEST_F(ShardedFiles, OfAnotherKindAreRefused) {
                                 "kind Flat, not a manifest of shards");
   ShardedIndex(flat).save(path("base.knear"));
   expect_error<InvalidArgument>([&] { Index::load(path("base.knear")); },
-                                "manifest of shards, which ShardedIndex::load() opens");
+                                "an index in shards, of which 'knear convert' makes one file");
   expect_error<IoError>([&] { ShardedIndex::load(path("none.knear")); }, "none.knear");
   write("text.knear", "no archive");
   expect_error<CorruptFile>([&] { ShardedIndex::load(path("text.knear")); }, "no .knear file");

@@ -4,17 +4,21 @@
 #include "knear/index/sharded.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "knear/core/cpu_groups.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
@@ -62,6 +66,16 @@ void expect_same(const RangeNeighbors& got, const RangeNeighbors& wanted) {
   EXPECT_EQ(got.begin, wanted.begin);
   EXPECT_EQ(got.ids, wanted.ids);
   EXPECT_EQ(got.distances, wanted.distances);
+}
+
+// Of the calling thread.
+CpuSet present_cpus() {
+  cpu_set_t set;
+  CpuSet out;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) out.push_back(cpu);
+  return out;
 }
 
 std::vector<Id> some_ids(const std::vector<Id>& all, std::size_t step) {
@@ -253,6 +267,49 @@ TEST(ShardedIndex, ListsAndCodesAnswerAsOneIndexWithTheSameProbes) {
         EXPECT_TRUE(same_bits(ours, theirs));
       }
     }
+}
+
+TEST(ShardedIndex, MergesWhatOtherIndexesHold) {
+  const AnyMatrix vectors = rows_in_clusters(3000, 16, 1), queries = rows_in_clusters(50, 16, 2);
+  const AnyMatrixView rows = vectors;
+  for (const std::string kind : {"Flat", "IVF16,Flat", "IVF16,PQ4"})
+    for (const MergeIds ids : {MergeIds::keep, MergeIds::shifted}) {
+      Index one = make_index(kind, 16), more = make_index(kind, 16), few = make_index(kind, 16);
+      one.train(vectors), more.train(vectors), few.train(vectors);
+      ShardedIndex all(one, {.shards = 3}), other(one, {.shards = 4});
+      const Id first = ids == MergeIds::keep ? 1000 : 0;
+      std::vector<Id> own(1500), last(100);
+      std::iota(own.begin(), own.end(), first), std::iota(last.begin(), last.end(), 3 * first);
+      one.add(rows.rows(0, 1000)), all.add(rows.rows(0, 1000));
+      more.add(rows.rows(1000, 2500), own), other.add(rows.rows(1000, 2500), own);
+      few.add(rows.rows(2900, 3000), last);
+      one.merge(more, ids), all.merge(other, ids);
+      one.merge(few, ids), all.merge(few, ids);
+      EXPECT_EQ(all.ids(), one.ids()) << kind;
+      EXPECT_EQ(all.next_id(), one.next_id());
+      const std::vector<std::int64_t> sizes = all.shard_sizes();
+      EXPECT_LT(*std::max_element(sizes.begin(), sizes.end()), 1200);
+      const SearchOptions options{.method = {.probes = one.lists() > 0 ? 5 : 0}};
+      expect_same(all.search(queries, 10, options), one.search(queries, 10, options));
+      if (one.lists() > 0) {
+        const std::vector<Id> some{0, 17, 999, 1000, 2499};
+        EXPECT_EQ(all.lists_of(some), one.lists_of(some));
+      }
+      EXPECT_EQ(other.size(), 1500);
+    }
+  // An id that both hold is refused as a whole, in whatever shards it is.
+  ShardedIndex all(FlatIndex(16), {.shards = 2}), other(FlatIndex(16), {.shards = 3});
+  std::vector<Id> own(30);
+  std::iota(own.begin(), own.end(), 9);
+  all.add(rows.rows(0, 10)), other.add(rows.rows(0, 30), own);
+  expect_error<InvalidArgument>([&] { all.merge(other); }, "holds id 9");
+  EXPECT_EQ(all.size(), 10);
+  EXPECT_EQ(all.version(), 1);
+  expect_error<ShapeMismatch>([&] { all.merge(FlatIndex(17)); }, "17 columns");
+  expect_error<InvalidArgument>([&] { all.lists_of(own); }, "no inverted lists");
+  all.merge(all, MergeIds::shifted);
+  EXPECT_EQ(all.size(), 20);
+  EXPECT_EQ(all.next_id(), 20);
 }
 
 TEST(ShardedIndex, TrainsOnceForAllShards) {
@@ -572,20 +629,83 @@ TEST(ShardedIndex, ChangesThatKeepAnswers) {
       "progress callback");
 }
 
+// Each part on processors of its own: the same answers, errors and progress, and threads that may
+// go anywhere afterwards.
+TEST(ShardedIndex, PartsStayOnGroupsOfProcessors) {
+  const CpuSet all_cpus = cpu_groups().front();
+  if (all_cpus.size() < 2) GTEST_SKIP() << "one processor is no two groups";
+  const std::string groups =
+      std::to_string(all_cpus.front()) + ":" + std::to_string(all_cpus.back());
+  ::setenv("KNEAR_CPU_GROUPS", groups.c_str(), 1);
+  const AnyMatrix base = rows_in_clusters(3000, 24, 1), queries = rows_in_clusters(400, 24, 2);
+  FlatIndex one(24);
+  one.add(base);
+  const Neighbors wanted = one.search(queries, 10);
+  for (const auto& [shards, replicas] : {std::pair(2, 1), std::pair(1, 2), std::pair(3, 2)}) {
+    ShardedIndex all(FlatIndex(24), {.shards = shards, .replicas = replicas});
+    all.add(base, {.threads = 2});
+    for (const int threads : {2, 4, 6}) {
+      bool searched = false;
+      const Progress searches = [&](std::string_view, double) {
+        if (!std::exchange(searched, true)) expect_same(all.search(queries, 10), wanted);
+        return true;
+      };
+      expect_same(all.search(queries, 10, {.threads = threads, .progress = searches}), wanted);
+      EXPECT_TRUE(searched);
+      EXPECT_EQ(present_cpus(), all_cpus);
+    }
+    AnyMatrix wrong = rows_in_clusters(400, 24, 2);
+    static_cast<float*>(wrong.row(390))[3] = std::numeric_limits<float>::quiet_NaN();
+    expect_error<InvalidArgument>([&] { all.search(wrong, 10, {.threads = 4}); }, "row 390");
+    expect_error<InvalidArgument>([&] { all.add(wrong); }, "row 390");
+    EXPECT_EQ(present_cpus(), all_cpus);
+  }
+  ::setenv("KNEAR_CPU_GROUPS", "0;1", 1);
+  ShardedIndex all(FlatIndex(24), {.shards = 2});
+  expect_error<InvalidArgument>([&] { all.add(base); }, "KNEAR_CPU_GROUPS is '0;1'");
+  ::unsetenv("KNEAR_CPU_GROUPS");
+}
+
+// Codes of one shard compete with those of the others, so that what each finds says little.
+TEST(ShardedIndex, RecallOfCodesIsRefused) {
+  const AnyMatrix vectors = rows_in_clusters(6000, 16, 1), queries = rows_in_clusters(120, 16, 2);
+  for (const std::string kind : {"PQ4", "IVF32,PQ4", "IVF32,PQ4,Refine(SQ8)"}) {
+    ShardedIndex all(make_index(kind, 16), {.shards = 3}), one(make_index(kind, 16));
+    all.train(vectors), one.train(vectors);
+    all.add(vectors), one.add(vectors);
+    const SearchOptions asked{.method = {.recall = 0.3}};
+    expect_error<InvalidArgument>([&] { all.search(queries, 5, asked); }, "recall below 1");
+    expect_error<InvalidArgument>([&] { all.tune(5); }, "recall below 1");
+    EXPECT_GE(recall_of(one.search(queries, 5, asked), one.search(queries, 5, asked)), 0.3);
+  }
+  // Found is found where vectors are compared.
+  ShardedIndex all(make_index("IVF32,PQ4,RFlat", 16), {.shards = 3});
+  all.train(vectors), all.add(vectors);
+  FlatIndex flat(16);
+  flat.add(vectors);
+  KnnReport report;
+  const Neighbors near = all.search(queries, 5, {.method = {.recall = 0.8}}, &report);
+  EXPECT_GE(report.promised_recall, 0.8);
+  EXPECT_GE(recall_of(near, flat.search(queries, 5)), 0.8);
+}
+
 TEST(ReplicaSpeeds, DivideByMeasuredSpeed) {
   detail::ReplicaSpeeds speeds(3);
   using Begins = std::vector<std::int64_t>;
   EXPECT_EQ(speeds.split(300, 3), (Begins{0, 100, 200, 300}));
-  speeds.note(0, 100, 1.0), speeds.note(1, 100, 1.0);
-  EXPECT_EQ(speeds.split(300, 3), (Begins{0, 100, 200, 300}));  // one is not known
-  speeds.note(2, 100, 0.5);
+  speeds.note({0, 0, 100, 200}, {0, 1, 1});  // one of them had nothing to do
+  EXPECT_EQ(speeds.split(300, 3), (Begins{0, 100, 200, 300}));
+  speeds.note({0, 100, 200, 300}, {1, 1, 0.5});
   EXPECT_EQ(speeds.split(400, 3), (Begins{0, 100, 200, 400}));
   EXPECT_EQ(speeds.split(400, 2), (Begins{0, 200, 400}));
+  // A call that takes long for other reasons says the same.
+  speeds.note({0, 100, 200, 300}, {100, 100, 50});
+  EXPECT_EQ(speeds.split(400, 3), (Begins{0, 100, 200, 400}));
   // A slow replica keeps at least one query, by which it can be seen to be fast again.
-  for (int i = 0; i < 50; ++i) speeds.note(1, 1, 1e6);
-  EXPECT_EQ(speeds.split(300, 3), (Begins{0, 100, 101, 300}));
-  for (int i = 0; i < 50; ++i) speeds.note(1, 100, 1.0);
-  EXPECT_EQ(speeds.split(400, 3)[2] - speeds.split(400, 3)[1], 100);
+  for (int i = 0; i < 50; ++i) speeds.note({0, 100, 101, 201}, {1, 1e6, 1});
+  EXPECT_EQ(speeds.split(300, 3), (Begins{0, 150, 151, 300}));
+  for (int i = 0; i < 50; ++i) speeds.note({0, 100, 200, 300}, {1, 1, 1});
+  EXPECT_EQ(speeds.split(300, 3), (Begins{0, 100, 200, 300}));
   for (const std::int64_t queries : {0, 1, 2, 3, 4}) {
     const Begins begin = speeds.split(queries, 3);
     EXPECT_TRUE(std::is_sorted(begin.begin(), begin.end()));
