@@ -235,9 +235,8 @@ void run_info(const InfoArguments& arguments) {
       continue;
     }
     if (io::is_archive(file) || file.ends_with(".knear")) {
-      auto described = io::kind_of_archive(file) == "Shards"
-                           ? describe_shards(file, arguments.json, bar)
-                           : describe_index(file, arguments.json, bar);
+      auto described = is_sharded_file(file) ? describe_shards(file, arguments.json, bar)
+                                             : describe_index(file, arguments.json, bar);
       if (arguments.json) files.push_back(std::move(described));
       continue;
     }

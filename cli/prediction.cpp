@@ -4,6 +4,7 @@
 
 #include "cli/output.hpp"
 #include "knear/cost/list_plan.hpp"
+#include "knear/cost/shard_plan.hpp"
 
 namespace knear::cli {
 namespace {
@@ -116,8 +117,9 @@ std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
 
 }  // namespace
 
-Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
-  if (report.lists > 0 || report.code_parts > 0) return predict_of_lists(report, machine);
+namespace {
+
+Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
   const ScanOp op = op_of(report.first_pass);
   const bool prefix = report.prefix_columns > 0;
   ScanShape shape{.rows = report.rows,
@@ -158,6 +160,25 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   return out;
 }
 
+}  // namespace
+
+Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
+  Prediction out = report.lists > 0 || report.code_parts > 0 ? predict_of_lists(report, machine)
+                                                             : predict_of_scan(report, machine);
+  if (report.shards > 1)
+    out.merge_seconds = predict_merge({.shards = report.shards,
+                                       .queries = report.queries,
+                                       .k = report.k,
+                                       .threads = report.threads},
+                                      machine.peaks);
+  const bool lists = report.lists > 0 || report.code_parts > 0;
+  if (report.shards > 1)
+    out.repeated_seconds =
+        double(report.shards - 1) * (out.cost.query_seconds + (lists ? out.cost.seed_seconds : 0));
+  out.cost.seconds += out.merge_seconds + out.repeated_seconds;
+  return out;
+}
+
 ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine) {
   const bool int8 = machine.peaks.int8_ops > 0;
   return predict_scan({.rows = report.rows,
@@ -174,9 +195,10 @@ bool tells_certified(const KnnReport& report) {
   return report.certified_queries + std::ssize(report.uncertified) == report.queries;
 }
 
-std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
+namespace {
+
+std::vector<std::vector<std::string>> lines_of_scan(const KnnReport& report,
                                                     const Prediction& prediction) {
-  if (report.lists > 0 || report.code_parts > 0) return lines_of_lists(report, prediction);
   const ScanCost& cost = prediction.cost;
   const double queries = double(std::max<std::int64_t>(report.queries, 1));
   const std::string none = "";
@@ -234,6 +256,20 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
       {"certified exact", none,
        fmt::format("{:.4g} %", 100 * double(report.certified_queries) / queries)},
       {"memory", none, readable_bytes(double(report.memory_bytes))}};
+}
+
+}  // namespace
+
+std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
+                                                    const Prediction& prediction) {
+  const bool lists = report.lists > 0 || report.code_parts > 0;
+  auto out = lists ? lines_of_lists(report, prediction) : lines_of_scan(report, prediction);
+  if (report.shards <= 1 && report.replicas <= 1) return out;
+  out.push_back({"shards x replicas", "", fmt::format("{} x {}", report.shards, report.replicas)});
+  out.push_back({"done again by each shard", readable_seconds(prediction.repeated_seconds), ""});
+  out.push_back({"merging what shards found", readable_seconds(prediction.merge_seconds),
+                 readable_seconds(report.merge_seconds)});
+  return out;
 }
 
 }  // namespace knear::cli

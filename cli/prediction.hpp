@@ -13,6 +13,9 @@ namespace knear::cli {
 
 struct Prediction {
   ScanCost cost;
+  // Of an index in shards, parts of cost.seconds: to put together what these found, and what each
+  // shard but one does again for every query.
+  double merge_seconds = 0, repeated_seconds = 0;
   bool measured_peaks = false;  // else estimated: `knear roofline` has not run here
   // Multiply-adds of the whole search at the peak rate of its first pass, as a share of the time
   // that the search took (packing of the base left out); 0 for an empty search.

@@ -19,7 +19,6 @@
 #include "knear/core/cpu.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/io/archive.hpp"
 #include "knear/io/hdf5.hpp"
 #include "knear/knn/streamed_search.hpp"
 
@@ -72,14 +71,14 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
 std::int64_t load_index(const SearchArguments& arguments, Metric& metric, SearchOutcome& outcome) {
   const int replicas =
       arguments.replicas ? checked_parts("--replicas", *arguments.replicas) : 0;  // 0: not said
-  if (io::kind_of_archive(arguments.index) == "Shards") {
+  if (is_sharded_file(arguments.index)) {
     outcome.index = ShardedIndex::load(
         arguments.index, {.replicas = replicas, .allow_partial = arguments.allow_partial});
-  } else if (arguments.allow_partial) {
-    throw InvalidArgument("--allow-partial is for an index in shards, but {} is one file",
-                          arguments.index);
   } else {
     outcome.index = ShardedIndex(Index::load(arguments.index), {.replicas = std::max(1, replicas)});
+    if (arguments.allow_partial)
+      throw InvalidArgument("--allow-partial is for an index in shards, but {} is one file",
+                            arguments.index);
   }
   outcome.base_type = outcome.index->element_type(), outcome.rows = outcome.index->size();
   if (!arguments.metric.empty() && metric != outcome.index->metric())

@@ -61,8 +61,14 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["probed_rows"] = report.probed_rows;
   }
   if (is_probed(report)) out["short_queries"] = report.short_queries;
-  if (outcome.index && outcome.index->shards() > 1) out["shards"] = report.shards;
-  if (outcome.index && outcome.index->replicas() > 1) out["replicas"] = report.replicas;
+  if (outcome.index && (outcome.index->shards() > 1 || outcome.index->replicas() > 1)) {
+    out["shards"] = report.shards, out["replicas"] = report.replicas;
+    out["merge_seconds"] = report.merge_seconds;
+    if (outcome.prediction) {
+      out["predicted_merge_seconds"] = outcome.prediction->merge_seconds;
+      out["predicted_repeated_seconds"] = outcome.prediction->repeated_seconds;
+    }
+  }
   if (!report.unsearched_shards.empty()) {
     out["unsearched_rows"] = report.unsearched_rows;
     out["unsearched_shards"] = report.unsearched_shards;

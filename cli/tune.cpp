@@ -15,7 +15,7 @@
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/index/faiss_file.hpp"
-#include "knear/index/index.hpp"
+#include "knear/index/sharded.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/vectors.hpp"
 
@@ -42,18 +42,9 @@ std::vector<OperatingPoint> usual_points(const std::vector<OperatingPoint>& poin
   return out;
 }
 
-void run_tune(const TuneArguments& arguments) {
-  check_positive("-k", arguments.k);
-  const int threads = checked_threads(arguments.threads);
-  const CatchInterrupts guard;
-  // Another file would be replaced by one of ours.
-  if (!io::is_archive(arguments.index) && is_faiss_file(arguments.index))
-    throw InvalidArgument(
-        "--index is {}, which is no .knear file, but one of FAISS, of which 'knear convert' makes "
-        "one",
-        arguments.index);
-  io::Archive::open(arguments.index);
-  Index index = Index::load(arguments.index);
+// Calibrates an index, keeps that in its file and prints it.
+template <class AnyIndex>
+void tune(AnyIndex index, const TuneArguments& arguments, int threads) {
   const std::string kind = index.description();
   if (index.lists() == 0 && (kind == "Flat" || kind.ends_with(",Flat")))
     throw InvalidArgument(
@@ -97,6 +88,23 @@ void run_tune(const TuneArguments& arguments) {
                      fmt::format("{:.4f}", point.expected_recall),
                      fmt::format("{:.1f}", point.probes), readable_count(point.rows)});
   print("{}", format_table(table));
+}
+
+void run_tune(const TuneArguments& arguments) {
+  check_positive("-k", arguments.k);
+  const int threads = checked_threads(arguments.threads);
+  const CatchInterrupts guard;
+  // Another file would be replaced by one of ours.
+  if (!io::is_archive(arguments.index) && is_faiss_file(arguments.index))
+    throw InvalidArgument(
+        "--index is {}, which is no .knear file, but one of FAISS, of which 'knear convert' makes "
+        "one",
+        arguments.index);
+  io::Archive::open(arguments.index);
+  if (is_sharded_file(arguments.index))
+    tune(ShardedIndex::load(arguments.index), arguments, threads);
+  else
+    tune(Index::load(arguments.index), arguments, threads);
 }
 
 }  // namespace

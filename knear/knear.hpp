@@ -57,3 +57,4 @@
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/list_plan.hpp"
 #include "knear/cost/plan.hpp"
+#include "knear/cost/shard_plan.hpp"

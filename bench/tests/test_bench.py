@@ -294,6 +294,30 @@ def test_recall_that_is_asked_for_on_a_small_set(tmp_path):
             assert line[way]["queries_per_second"] > 0
 
 
+def test_shards_on_a_small_set(tmp_path):
+    pytest.importorskip("knear", reason="bench/shards needs knear")
+    program = Path(os.environ.get("KNEAR_PROGRAM", BENCH.parent / "build/release/bin/knear"))
+    if not program.is_file():
+        pytest.skip(f"bench/shards needs {program}, which predicts")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "--factories", "Flat", "IVF8,Flat", "--probes", "2")
+    few = ("--parts", "2x1", "1x2", "--batches", "60", "--repeat", "1", "--threads", "2")
+    more = ("--program", str(program), "--json", str(out))
+    done = run("shards", *options, *few, *more, cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(out.read_text())
+    assert [(each["shards"], each["replicas"]) for each in found["beside_one"]] == 2 * [
+        (2, 1), (1, 2)
+    ]  # fmt: skip
+    for each in found["beside_one"]:
+        assert each["ratio"] > 0
+    for each in found["speed_up"]:
+        assert 0 < each["predicted"] <= 2
+        assert (each["merge_seconds"] > 0) == (each["shards"] > 1)
+    refused = run("shards", "--parts", "2", *more, cache=tmp_path)
+    assert refused.returncode == 2 and "'2' is not like 2x1" in refused.stderr
+
+
 def test_the_choice_of_an_index_on_a_small_set(tmp_path):
     pytest.importorskip("knear", reason="bench/auto needs knear")
     data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"

@@ -23,6 +23,7 @@ struct ScanCostModel {
   double looked_at_operations = 110, chosen_operations = 3000;
   double looks_operations = 2.27e6, looks_neighbour_operations = 7100;
   double merge_seconds = 65e-9;
+  double merged_operations = 900;
   double rescore_operations = 9700, rescore_column_operations = 49;
   double far_operations = 19600;
   double refine_operations = 12000, refine_column_operations = 13;
@@ -72,6 +73,7 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(looks_operations, "per query, to estimate thresholds where k > 32"),
     KNEAR_COST(looks_neighbour_operations, "and per neighbour of it"),
     KNEAR_COST(merge_seconds, "seconds per neighbour, to merge the lists of splits, k > 32"),
+    KNEAR_COST(merged_operations, "per neighbour and shard but one, to merge what shards found"),
     KNEAR_COST(rescore_operations, "per row measured in float64, wherever it is"),
     KNEAR_COST(rescore_column_operations, "and per column of it"),
     KNEAR_COST(far_operations, "more where the base is larger than the last cache"),
