@@ -1,7 +1,10 @@
 // python/bindings/index.cpp -- indexes, and which one suits.
+#include <nanobind/stl/vector.h>
+
 #include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
+#include "knear/index/sharded.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"
@@ -11,17 +14,12 @@ namespace knear::python {
 namespace {
 
 // The rows of an index: how they come in, are changed and read, and its file.
-void bind_index_contents(nb::class_<Index>& index) {
+template <class AnyIndex>
+void bind_index_contents(nb::class_<AnyIndex>& index) {
   index
       .def(
-          "__init__",
-          [](Index* self, const std::string& factory, std::int64_t dim, const std::string& metric) {
-            new (self) Index(make_index(factory, dim, parse_metric(metric)));
-          },
-          nb::arg("factory"), nb::arg("dim"), nb::arg("metric"))
-      .def(
           "train",
-          [](Index& self, const Array& vectors, const std::string& type, std::int64_t iterations,
+          [](AnyIndex& self, const Array& vectors, const std::string& type, std::int64_t iterations,
              std::int64_t rows, bool hold_out, std::uint64_t seed, std::int64_t threads,
              nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
@@ -38,7 +36,7 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("hold_out"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none())
       .def(
           "add",
-          [](Index& self, const Array& vectors, const std::string& type, const Ids& ids,
+          [](AnyIndex& self, const Array& vectors, const std::string& type, const Ids& ids,
              std::int64_t threads, nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter(progress_to, [&](Progress progress) {
@@ -51,7 +49,7 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("threads"), nb::arg("progress").none())
       .def(
           "remove",
-          [](Index& self, const IdArray& ids) {
+          [](AnyIndex& self, const IdArray& ids) {
             without_interpreter([&](Progress progress) {
               self.remove(span_of(ids), {.progress = std::move(progress)});
             });
@@ -59,7 +57,7 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("ids"))
       .def(
           "replace",
-          [](Index& self, const IdArray& ids, const Array& vectors, const std::string& type,
+          [](AnyIndex& self, const IdArray& ids, const Array& vectors, const std::string& type,
              nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter(progress_to, [&](Progress progress) {
@@ -68,22 +66,14 @@ void bind_index_contents(nb::class_<Index>& index) {
           },
           nb::arg("ids"), nb::arg("vectors").noconvert(), nb::arg("type"),
           nb::arg("progress").none() = nb::none())
-      .def(
-          "merge",
-          [](Index& self, const Index& other, bool keep_ids) {
-            without_interpreter([&](const Progress&) {
-              self.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted);
-            });
-          },
-          nb::arg("other"), nb::arg("keep_ids"))
       .def("compact",
-           [](Index& self) {
+           [](AnyIndex& self) {
              without_interpreter(
                  [&](Progress progress) { self.compact({.progress = std::move(progress)}); });
            })
       .def(
           "optimize",
-          [](Index& self, std::int64_t threads, nb::object progress_to) {
+          [](AnyIndex& self, std::int64_t threads, nb::object progress_to) {
             std::int64_t rows = 0;
             without_interpreter(progress_to, [&](Progress progress) {
               rows = self.optimize({.threads = narrow(threads), .progress = std::move(progress)});
@@ -93,7 +83,7 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("threads"), nb::arg("progress").none())
       .def(
           "tune",
-          [](Index& self, std::int64_t k, const std::optional<Array>& queries,
+          [](AnyIndex& self, std::int64_t k, const std::optional<Array>& queries,
              const std::string& type, const std::optional<Array>& base,
              const std::string& base_type, const std::optional<IdArray>& ids, std::int64_t threads,
              nb::object progress_to) {
@@ -117,10 +107,10 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("k"), nb::arg("queries").noconvert().none(), nb::arg("type"),
           nb::arg("base").noconvert().none(), nb::arg("base_type"), nb::arg("ids").none(),
           nb::arg("threads"), nb::arg("progress").none())
-      .def("reserve", &Index::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
+      .def("reserve", &AnyIndex::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "reconstruct",
-          [](const Index& self, const IdArray& ids) {  // rows as bytes, and their type
+          [](const AnyIndex& self, const IdArray& ids) {  // rows as bytes, and their type
             AnyMatrix rows;
             without_interpreter([&](const Progress&) { rows = self.reconstruct(span_of(ids)); });
             std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows.view().bytes()));
@@ -129,7 +119,7 @@ void bind_index_contents(nb::class_<Index>& index) {
           },
           nb::arg("ids"))
       .def("ids",
-           [](const Index& self) {
+           [](const AnyIndex& self) {
              std::vector<Id> ids;
              {
                const nb::gil_scoped_release released;
@@ -138,7 +128,7 @@ void bind_index_contents(nb::class_<Index>& index) {
              return array_of(std::move(ids));
            })
       .def("list_sizes",
-           [](const Index& self) {
+           [](const AnyIndex& self) {
              std::vector<std::int64_t> sizes;
              {
                const nb::gil_scoped_release released;
@@ -148,7 +138,7 @@ void bind_index_contents(nb::class_<Index>& index) {
            })
       .def(
           "lists_of",
-          [](const Index& self, const IdArray& ids) {
+          [](const AnyIndex& self, const IdArray& ids) {
             std::vector<std::int64_t> lists;
             {
               const nb::gil_scoped_release released;
@@ -157,39 +147,22 @@ void bind_index_contents(nb::class_<Index>& index) {
             return array_of(std::move(lists));
           },
           nb::arg("ids"))
-      .def("contains", &Index::contains, nb::arg("id"))
+      .def("contains", &AnyIndex::contains, nb::arg("id"))
       .def(
           "save",
-          [](const Index& self, const nb::bytes& file, nb::object progress_to) {
+          [](const AnyIndex& self, const nb::bytes& file, nb::object progress_to) {
             const std::string path = path_of(file);
             without_interpreter(progress_to, [&](Progress progress) { self.save(path, progress); });
           },
-          nb::arg("path"), nb::arg("progress").none())
-      .def(
-          "write_faiss",
-          [](const Index& self, const nb::bytes& file, nb::object progress_to) {
-            const std::string path = path_of(file);
-            without_interpreter(progress_to,
-                                [&](Progress progress) { write_faiss(self, path, progress); });
-          },
-          nb::arg("path"), nb::arg("progress").none())
-      .def_static(
-          "load",
-          [](const nb::bytes& file, nb::object progress_to) {
-            const std::string path = path_of(file);
-            std::optional<Index> loaded;
-            without_interpreter(progress_to,
-                                [&](Progress progress) { loaded = Index::load(path, progress); });
-            return std::move(*loaded);
-          },
-          nb::arg("path"), nb::arg("progress").none() = nb::none());
+          nb::arg("path"), nb::arg("progress").none());
 }
 
-void bind_index_searches(nb::class_<Index>& index) {
+template <class AnyIndex>
+void bind_index_searches(nb::class_<AnyIndex>& index) {
   index
       .def(
           "search",
-          [](const Index& self, const Array& queries, const std::string& type, std::int64_t k,
+          [](const AnyIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              const SearchSettings& settings, const Ids& ids, const Bits& bits,
              std::int64_t bit_count, const nb::object& out, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
@@ -207,7 +180,7 @@ void bind_index_searches(nb::class_<Index>& index) {
           nb::arg("bit_count"), nb::arg("out").none(), nb::arg("progress").none())
       .def(
           "range_search",
-          [](const Index& self, const Array& queries, const std::string& type, double radius,
+          [](const AnyIndex& self, const Array& queries, const std::string& type, double radius,
              const SearchSettings& settings, const Ids& ids, const Bits& bits,
              std::int64_t bit_count, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
@@ -220,6 +193,49 @@ void bind_index_searches(nb::class_<Index>& index) {
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
           nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
           nb::arg("bit_count"), nb::arg("progress").none());
+}
+
+// What every index says of itself.
+template <class AnyIndex>
+void bind_index_properties(nb::class_<AnyIndex>& index) {
+  index.def_prop_ro("dim", &AnyIndex::dim)
+      .def_prop_ro("factory", &AnyIndex::description)
+      .def_prop_ro("is_trained", &AnyIndex::is_trained)
+      .def_prop_ro("lists", &AnyIndex::lists)
+      .def_prop_ro("keeps_vectors", &AnyIndex::keeps_vectors)
+      .def("centroids", [](const AnyIndex& self) { return array_of(self.centroids()); })
+      .def_prop_ro("next_id", &AnyIndex::next_id)
+      .def_prop_ro("version", &AnyIndex::version)
+      .def("memory_bytes", &AnyIndex::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("metric",
+                   [](const AnyIndex& self) { return std::string(name_of(self.metric())); })
+      .def_prop_ro("size",
+                   [](const AnyIndex& self) {
+                     const nb::gil_scoped_release released;  // an add may be running
+                     return self.size();
+                   })
+      .def_prop_ro("element_type", [](const AnyIndex& self) {
+        const nb::gil_scoped_release released;
+        return std::string(name_of(self.element_type()));
+      });
+}
+
+template <class AnyIndex>
+void bind_members(nb::class_<AnyIndex>& index) {
+  bind_index_properties(index);
+  bind_index_contents(index);
+  bind_index_searches(index);
+}
+
+template <class AnyIndex, class Other>
+void merge_into(AnyIndex& index, const Other& other, bool keep_ids) {
+  without_interpreter(
+      [&](const Progress&) { index.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted); });
+}
+
+void write_for_faiss(const Index& index, const nb::bytes& file, const nb::object& progress_to) {
+  const std::string path = path_of(file);
+  without_interpreter(progress_to, [&](Progress progress) { write_faiss(index, path, progress); });
 }
 
 }  // namespace
@@ -243,27 +259,74 @@ void bind_choose_index(nb::module_& m) {
 
 void bind_index(nb::module_& m) {
   nb::class_<Index> index(m, "Index");
-  index.def_prop_ro("dim", &Index::dim)
-      .def_prop_ro("factory", &Index::description)
-      .def_prop_ro("is_trained", &Index::is_trained)
-      .def_prop_ro("lists", &Index::lists)
-      .def_prop_ro("keeps_vectors", &Index::keeps_vectors)
-      .def("centroids", [](const Index& self) { return array_of(self.centroids()); })
-      .def_prop_ro("next_id", &Index::next_id)
-      .def_prop_ro("version", &Index::version)
-      .def("memory_bytes", &Index::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("metric", [](const Index& self) { return std::string(name_of(self.metric())); })
-      .def_prop_ro("size",
-                   [](const Index& self) {
-                     const nb::gil_scoped_release released;  // an add may be running
-                     return self.size();
-                   })
-      .def_prop_ro("element_type", [](const Index& self) {
-        const nb::gil_scoped_release released;
-        return std::string(name_of(self.element_type()));
-      });
-  bind_index_contents(index);
-  bind_index_searches(index);
+  bind_members(index);
+  index
+      .def(
+          "__init__",
+          [](Index* self, const std::string& factory, std::int64_t dim, const std::string& metric) {
+            new (self) Index(make_index(factory, dim, parse_metric(metric)));
+          },
+          nb::arg("factory"), nb::arg("dim"), nb::arg("metric"))
+      .def("merge", &merge_into<Index, Index>, nb::arg("other"), nb::arg("keep_ids"))
+      .def("write_faiss", &write_for_faiss, nb::arg("path"), nb::arg("progress").none())
+      .def_static(
+          "load",
+          [](const nb::bytes& file, nb::object progress_to) {
+            const std::string path = path_of(file);
+            std::optional<Index> loaded;
+            without_interpreter(progress_to,
+                                [&](Progress progress) { loaded = Index::load(path, progress); });
+            return std::move(*loaded);
+          },
+          nb::arg("path"), nb::arg("progress").none() = nb::none());
+}
+
+void bind_sharded_index(nb::module_& m) {
+  nb::class_<ShardedIndex> index(m, "ShardedIndex");
+  bind_members(index);
+  index
+      .def(
+          "__init__",
+          [](ShardedIndex* self, const Index& like, std::int64_t shards, std::int64_t replicas) {
+            new (self) ShardedIndex(like, {.shards = narrow(shards), .replicas = narrow(replicas)});
+          },
+          nb::arg("like"), nb::arg("shards"), nb::arg("replicas"))
+      .def_prop_ro("shards", &ShardedIndex::shards)
+      .def_prop_ro("replicas", &ShardedIndex::replicas)
+      .def("shard_sizes", [](const ShardedIndex& self) { return array_of(self.shard_sizes()); })
+      .def("shard_names", &ShardedIndex::shard_names)
+      .def("missing_shards", &ShardedIndex::missing_shards)
+      .def("as_one", &ShardedIndex::as_one, nb::call_guard<nb::gil_scoped_release>())
+      .def("merge", &merge_into<ShardedIndex, ShardedIndex>, nb::arg("other"), nb::arg("keep_ids"))
+      .def("merge", &merge_into<ShardedIndex, Index>, nb::arg("other"), nb::arg("keep_ids"))
+      .def(
+          "write_faiss",
+          [](const ShardedIndex& self, const nb::bytes& file, const nb::object& progress_to) {
+            const std::string path = path_of(file);
+            without_interpreter(progress_to, [&](Progress progress) {
+              write_faiss(self.as_one(), path, progress);
+            });
+          },
+          nb::arg("path"), nb::arg("progress").none())
+      // Whether a file is a manifest of shards.
+      .def_static(
+          "is_manifest", [](const nb::bytes& file) { return is_sharded_file(path_of(file)); },
+          nb::arg("path"))
+      .def_static(
+          "load",
+          [](const nb::bytes& file, std::int64_t replicas, bool allow_partial,
+             nb::object progress_to) {
+            const std::string path = path_of(file);
+            std::optional<ShardedIndex> loaded;
+            without_interpreter(progress_to, [&](Progress progress) {
+              loaded = ShardedIndex::load(path, {.replicas = narrow(replicas),
+                                                 .allow_partial = allow_partial,
+                                                 .progress = std::move(progress)});
+            });
+            return std::move(*loaded);
+          },
+          nb::arg("path"), nb::arg("replicas"), nb::arg("allow_partial"),
+          nb::arg("progress").none());
 }
 
 }  // namespace knear::python

@@ -63,6 +63,17 @@ nb::dict dict_of(const KnnReport& report) {
   }
   if (report.lists > 0 || report.code_parts > 0 || report.ef > 0)
     d["short_queries"] = report.short_queries;
+  if (report.shards > 0) {
+    d["shards"] = report.shards;
+    d["replicas"] = report.replicas;
+    d["merge_seconds"] = report.merge_seconds;
+  }
+  if (!report.unsearched_shards.empty()) {
+    d["unsearched_rows"] = report.unsearched_rows;
+    nb::list names;
+    for (const std::string& name : report.unsearched_shards) names.append(name);
+    d["unsearched_shards"] = names;
+  }
   if (!report.note.empty()) d["note"] = report.note;
   if (report.method == "threshold-heap") {
     d["samples"] = report.samples;

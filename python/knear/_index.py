@@ -68,6 +68,13 @@ class Index:
     may be called from any thread at any time: a search sees the index as it was when it began, and
     neither waits for the other.
 
+    shards: divide the vectors into so many parts, which searches go through at the same time and
+        save() writes to files of their own, for bases that grow beyond one file or one group of
+        processors. What the parts find is merged before it is rounded: answers are those of one
+        index to the bit, where both search the same (docs/architecture.md says when).
+    replicas: divide the queries of a batch between so many groups of threads, by the speed that
+        each had before. They share the vectors, and no answer depends on them.
+
     The index keeps its vectors in the processor's memory. Vectors and queries in that of a GPU are
     copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
     """
@@ -85,19 +92,26 @@ class Index:
         recall: float | None = None,
         batch: int | None = None,
         dtype: Any = None,
+        shards: int = 1,
+        replicas: int = 1,
     ) -> None:
         needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
         name, reason = _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs)
-        self._index = _core.Index(
+        like = _core.Index(
             name,
             _arrays.integer("dim", dim),
             _arrays.text("metric", metric),
         )
+        parts = _arrays.integer("shards", shards), _arrays.integer("replicas", replicas)
+        self._index = like if parts == (1, 1) else _core.ShardedIndex(like, *parts)
         if reason is not None:
             self._reason = reason
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
         """Writes the index to a .knear file, whole or not at all. Raises IoError.
+
+        Shards go to files of their own beside it, under names that no file had, and `path` is their
+        manifest, which is replaced last: whoever moves the index moves all of them.
 
         >>> import knear, numpy as np, os, tempfile
         >>> index = knear.Index("Flat", dim=3)
@@ -141,7 +155,14 @@ class Index:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, progress: Progress = None) -> Index:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        replicas: int | None = None,
+        allow_partial: bool = False,
+        progress: Progress = None,
+    ) -> Index:
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
         are compared with their checksums then; the file must not be cut off or written to
         meanwhile (save() replaces it, which is fine). A file of FAISS (flat, product or scalar
@@ -157,11 +178,29 @@ class Index:
         >>> knear.Index.load(path).search([[0.0, 0.9, 0.0]], k=1).ids.tolist()
         [[1]]
 
+        replicas: those between which queries are divided; None: as many as it was saved with.
+        allow_partial: of an index in shards, leave out those that are missing or altered, now or
+            when a search comes to them, instead of raising: plan["unsearched_shards"] names them,
+            plan["unsearched_rows"] counts their vectors, nothing is promised or certified, and the
+            index takes no changes.
+
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
-        may later.
+        may later, and the shard; InvalidArgument for allow_partial of an index in one file.
         """
-        index = cls.__new__(cls)
-        index._index = reporting(progress, _core.Index.load, _arrays.path(path))
+        index, file = cls.__new__(cls), _arrays.path(path)
+        count = 0 if replicas is None else _arrays.integer("replicas", replicas)
+        if replicas is not None and count < 1:
+            raise InvalidArgument(f"replicas must be between 1 and 4096, but is {replicas}")
+        if _core.ShardedIndex.is_manifest(file):
+            load = _core.ShardedIndex.load
+            index._index = reporting(progress, load, file, count, bool(allow_partial))
+            return index
+        one = reporting(progress, _core.Index.load, file)
+        if allow_partial:
+            raise InvalidArgument(
+                f"allow_partial is for an index in shards, but {os.fsdecode(file)!r} is one file"
+            )
+        index._index = one if count <= 1 else _core.ShardedIndex(one, 1, count)
         return index
 
     @property
@@ -184,6 +223,40 @@ class Index:
     def lists(self) -> int:
         """The number of inverted lists; 0 for "Flat"."""
         return self._index.lists
+
+    @property
+    def shards(self) -> int:
+        """The number of parts that the vectors are divided into.
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((1000, 8))
+        >>> index = knear.Index("Flat", dim=8, shards=3)
+        >>> index.add(x)
+        >>> index.shards, index.shard_sizes.tolist()
+        (3, [334, 333, 333])
+        >>> (index.search(x, k=5).ids == knear.knn(x, x, k=5).ids).all().item()
+        True
+        """
+        return self._index.shards if isinstance(self._index, _core.ShardedIndex) else 1
+
+    @property
+    def replicas(self) -> int:
+        """The number of groups of threads that queries are divided between."""
+        return self._index.replicas if isinstance(self._index, _core.ShardedIndex) else 1
+
+    @property
+    def shard_sizes(self) -> NDArray[np.int64]:
+        """The number of vectors of each shard [shards]; of a missing one, of what it had."""
+        if isinstance(self._index, _core.ShardedIndex):
+            return self._index.shard_sizes()
+        return np.array([len(self)], np.int64)
+
+    @property
+    def missing_shards(self) -> list[str]:
+        """The names of shards that load(allow_partial=True) could not open."""
+        if isinstance(self._index, _core.ShardedIndex):
+            return self._index.missing_shards()
+        return []
 
     @property
     def centroids(self) -> NDArray[np.float32]:
@@ -383,13 +456,23 @@ class Index:
         ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
             to each.
 
-        Raises InvalidArgument for an id in both, and for an index of another kind.
+        What each shard of `other` has goes to the shard that has fewest vectors then.
+
+        Raises InvalidArgument for an id in both, for an index of another kind, and for one in
+        several shards where this one has one.
         """
         if not isinstance(other, Index):
             raise InvalidArgument(f"other must be a knear.Index, but is {type(other).__name__}")
         if ids not in ("keep", "shifted"):
             raise InvalidArgument(f"ids must be 'keep' or 'shifted', but is {ids!r}")
-        self._index.merge(other._index, ids == "keep")
+        from_index = other._index
+        if isinstance(from_index, _core.ShardedIndex) and isinstance(self._index, _core.Index):
+            if from_index.shards > 1:
+                raise InvalidArgument(
+                    f"other is in {from_index.shards} shards, but this index is not in shards"
+                )
+            from_index = from_index.as_one()
+        self._index.merge(from_index, ids == "keep")
 
     def reserve(self, rows: int) -> None:
         """Makes the next allocation large enough for `rows` vectors in all.
@@ -637,12 +720,14 @@ class Index:
         return _results.searched(RangeResult, _device.sent(q, number, found), about, report)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles and copies are those of the .knear file."""
+        """Pickles and copies are those of the .knear file, or of the files of all shards."""
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "index.knear")
-            self._index.save(os.fsencode(path), None)
-            with open(path, "rb") as file:
-                return _index_of_bytes, (type(self), file.read()), self._more()
+            self._index.save(os.fsencode(os.path.join(folder, _FILE)), None)
+            files = {}
+            for name in sorted(os.listdir(folder)):
+                with open(os.path.join(folder, name), "rb") as file:
+                    files[name] = file.read()
+            return _index_of_files, (type(self), files), self._more()
 
     def _more(self) -> dict[str, Any] | None:
         """What a class made of this one keeps beside the index."""
@@ -652,9 +737,13 @@ class Index:
         return copy.deepcopy(self)
 
 
-def _index_of_bytes(kind: type[Index], data: bytes) -> Index:
+_FILE = "index.knear"
+
+
+def _index_of_files(kind: type[Index], files: dict[str, bytes]) -> Index:
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "index.knear")
-        with open(path, "wb") as file:
-            file.write(data)
-        return kind.load(path)  # which holds the file open after its name is gone
+        for name, data in files.items():
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(data)
+        # Which holds the files open after their names are gone.
+        return kind.load(os.path.join(folder, _FILE))

@@ -22,7 +22,7 @@ def test_what_is_not_there():
         lambda: ours.IndexHNSWFlat(12, 32),
         lambda: ours.IndexLSH(12, 24),
         lambda: ours.IndexBinaryFlat(16),
-        lambda: ours.IndexShards(12),
+        lambda: ours.IndexShardsIVF(12),
         lambda: ours.IndexPQ(12, 4, 8, ours.METRIC_L1),
         lambda: ours.index_factory(12, "HNSW32"),
         lambda: ours.index_factory(12, "IVF100_HNSW32,PQ4"),

@@ -232,6 +232,7 @@ from .selectors import (
     IDSelectorXOr,
     PyCallbackIDSelector,
 )
+from .shards import IndexReplicas, IndexShards
 from .streams import (
     BufferedIOReader,
     BufferedIOWriter,

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
+import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -38,11 +40,25 @@ def faiss_errors() -> Iterator[None]:
 
 
 _threads: list[int] = []
+_of_this_thread = threading.local()
 
 
 def threads() -> int:
     """As omp_set_num_threads() said; 0 for all that the process may use."""
-    return _threads[0] if _threads else 0
+    share = getattr(_of_this_thread, "share", 0)
+    return share or (_threads[0] if _threads else 0)
+
+
+@contextlib.contextmanager
+def share_of_threads(parts: int) -> Iterator[None]:
+    """Has calls of this thread take one of `parts` equal shares of the threads."""
+    before = getattr(_of_this_thread, "share", 0)
+    all_threads = threads() or len(os.sched_getaffinity(0))
+    _of_this_thread.share = max(1, all_threads // parts)
+    try:
+        yield
+    finally:
+        _of_this_thread.share = before
 
 
 def set_threads(count: int) -> None:

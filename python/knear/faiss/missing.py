@@ -14,7 +14,7 @@ _ROTATIONS = (
 _SCANS = "PQ codes of 4 bits are scanned fast by IndexPQ and IndexIVFPQ with nbits=4 already"
 _BINARY = "binary vectors are not there; knear.knn takes 0 and 1 as uint8, whose l2 counts bits"
 _GPU = "GPUs are not here; knear.knn(..., device='cuda') and arrays on a GPU go to knear itself"
-_SHARDS = "shards are not there yet; one index answers with all cores"
+_SHARDS = "IndexShards and IndexReplicas are there, and knear.Index(shards=, replicas=)"
 LISTS = "lists of one's own are not there; knear.Index.save() and load() map an index from disk"
 _TWO = "two levels of codes are not there; IndexRefine measures codes again by finer ones"
 _PRUNED = "IndexFlat and IndexIVFFlat leave out what a bound rules out, with the same answer"
@@ -81,7 +81,7 @@ _WAYS = {
     _GPU: "StandardGpuResources index_cpu_to_gpu index_gpu_to_cpu index_cpu_to_all_gpus "
     "index_cpu_to_gpus_list index_cpu_to_gpu_multiple index_cpu_to_gpu_multiple_py knn_gpu "
     "pairwise_distance_gpu bfKnn",
-    _SHARDS: "IndexShards IndexShardsIVF IndexReplicas IndexProxy IndexSplitVectors "
+    _SHARDS: "IndexShardsIVF IndexProxy IndexSplitVectors "
     "ThreadedIndexBase ShardingFunction DefaultShardingFunction PyCallbackShardingFunction "
     "shard_ivf_index_centroids",
     LISTS: "OnDiskInvertedLists BlockInvertedLists HStackInvertedLists VStackInvertedLists "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from .fields import of_type
 from .missing import Lacking
-from .selectors import IDSelector
+from .selectors import IDSelector, IDSelectorTranslated
 from .vectors import Ownership
 
 
@@ -68,3 +69,18 @@ class SearchParametersPreTransform(SearchParameters):
 class IndexRefineSearchParameters(SearchParameters):
     k_factor: float = 1.0
     base_index_params: SearchParameters | None = None
+
+
+def translated(params: Any, id_map: Any, twice: bool = False) -> Any:
+    """Parameters for an index whose vector i has the id id_map[i] in the index around it, of which
+    a selector is, unless it is translated already and may not be twice. An IDSelector further
+    inside (of a base index, say) is translated, too."""
+    if params is None:
+        return None
+    out = copy.copy(params)
+    if out.sel is not None and (twice or not isinstance(out.sel, IDSelectorTranslated)):
+        out.sel = IDSelectorTranslated(id_map, out.sel)
+    for name in ("index_params", "base_index_params"):
+        if getattr(out, name, None) is not None:
+            setattr(out, name, translated(getattr(out, name), id_map, twice))
+    return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,14 @@ from .base import (
 )
 from .flat import IndexFlat
 from .interrupts import InterruptCallback
-from .parameters import IndexRefineSearchParameters, SearchParameters, SearchParametersPreTransform
+from .parameters import (
+    IndexRefineSearchParameters,
+    SearchParameters,
+    SearchParametersPreTransform,
+    translated,
+)
 from .saying import say
-from .selectors import IDSelector, IDSelectorTranslated
+from .selectors import IDSelector
 from .transforms import VectorTransform
 from .vectors import Int64Vector, Map, Objects
 
@@ -90,18 +94,7 @@ class IndexIDMap(_Around):
         self.id_map.array = np.concatenate([self._ids(), ids])
 
     def _inner(self, params: Any) -> Any:
-        """Parameters for the index inside: a selector is of the ids of this one, unless it is
-        translated already. An IDSelector
-        further inside (of a base index, say) is translated, too."""
-        if params is None:
-            return None
-        out = copy.copy(params)
-        if out.sel is not None and not isinstance(out.sel, IDSelectorTranslated):
-            out.sel = IDSelectorTranslated(self.id_map, out.sel)
-        for name in ("index_params", "base_index_params"):
-            if getattr(out, name, None) is not None:
-                setattr(out, name, self._inner(getattr(out, name)))
-        return out
+        return translated(params, self.id_map)
 
     def _outer(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self.id_map.size():
