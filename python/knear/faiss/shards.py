@@ -24,6 +24,7 @@ from .base import (
 from .fields import whole
 from .flat import IndexFlat
 from .ivf import IndexIVFFlat
+from .metrics import is_similarity
 from .parameters import translated
 from .selectors import IDSelectorTranslated, selector_of
 from .vectors import Objects
@@ -186,7 +187,13 @@ class IndexShards(_Several):
 
         found = self._run(search)
         distances, ids = (np.concatenate(each, 1) for each in zip(*found, strict=True))
-        distances, ids = best_of(distances, ids, distances.shape[1], self.metric_type)
+        if self.successive_ids:
+            # Each shard keeps its order, and ties of several are in that of shards.
+            key = -distances if is_similarity(self.metric_type) else distances
+            order = np.lexsort((key, ids < 0), axis=1)
+            distances, ids = (np.take_along_axis(each, order, 1) for each in (distances, ids))
+        else:
+            distances, ids = best_of(distances, ids, distances.shape[1], self.metric_type)
         if self._by_vectors():
             self._order_ties(x, distances, ids, k)
         distances, ids = distances[:, :k], ids[:, :k]
@@ -217,7 +224,7 @@ class IndexShards(_Several):
                 some = np.sort(ids[q, begin:end])
                 order = knn(
                     x[q : q + 1],
-                    self._vectors_of(some),
+                    self._vectors_of_found(some),
                     end - begin,
                     metric_name(self.metric_type),
                     threads=1,
@@ -244,10 +251,18 @@ class IndexShards(_Several):
         begins = self._begins()
         if len(ids) and not (ids.min() >= 0 and ids.max() < begins[-1]):
             refuse("key not found: an id is not in the index")
+        return self._of_shards(ids, lambda index, its_ids: index.reconstruct_batch(its_ids))
+
+    def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._of_shards(ids, lambda index, its_ids: index._vectors_of_found(its_ids))
+
+    def _of_shards(self, ids: NDArray[np.int64], vectors: Any) -> NDArray[np.float32]:
+        """What vectors(index, its ids) returns of each shard, in the order of successive ids."""
+        begins = self._begins()
         out = np.empty((len(ids), self.d), np.float32)
         shard = np.searchsorted(begins, ids, side="right") - 1
         for i in np.unique(shard):
-            out[shard == i] = self.at(i).reconstruct_batch(ids[shard == i] - begins[i])
+            out[shard == i] = vectors(self.at(i), ids[shard == i] - begins[i])
         return out
 
     def _remove(self, selector: Any) -> int:
