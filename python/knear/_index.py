@@ -458,21 +458,18 @@ class Index:
 
         What each shard of `other` has goes to the shard that has fewest vectors then.
 
-        Raises InvalidArgument for an id in both, for an index of another kind, and for one in
-        several shards where this one has one.
+        Raises InvalidArgument for an id in both, and for an index of another kind.
         """
         if not isinstance(other, Index):
             raise InvalidArgument(f"other must be a knear.Index, but is {type(other).__name__}")
         if ids not in ("keep", "shifted"):
             raise InvalidArgument(f"ids must be 'keep' or 'shifted', but is {ids!r}")
-        from_index = other._index
-        if isinstance(from_index, _core.ShardedIndex) and isinstance(self._index, _core.Index):
-            if from_index.shards > 1:
-                raise InvalidArgument(
-                    f"other is in {from_index.shards} shards, but this index is not in shards"
-                )
-            from_index = from_index.as_one()
-        self._index.merge(from_index, ids == "keep")
+        theirs, keep = other._index, ids == "keep"
+        if isinstance(self._index, _core.ShardedIndex):
+            self._index.merge(theirs, keep)
+        else:
+            one = theirs.as_one() if isinstance(theirs, _core.ShardedIndex) else theirs
+            self._index.merge(one, keep)
 
     def reserve(self, rows: int) -> None:
         """Makes the next allocation large enough for `rows` vectors in all.

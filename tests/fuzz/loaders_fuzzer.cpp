@@ -3,8 +3,9 @@
 // The first byte says what the rest is: a file with one of the endings below; a .knear file, whose
 // header gets its right checksum so that its content is read; or the sections of one, each u8 name,
 // u16 length, bytes, which become a .knear file with right checksums throughout, of a flat index or
-// of inverted lists; or a file of FAISS, which is written as one again. Whatever opens is read to
-// its last element and, if it is an index, searched: only a knear::Error may be thrown.
+// of inverted lists; or a file of FAISS, which is written as one again. A .knear file may be a k-NN
+// graph or a manifest of shards. Whatever opens is read to its last element and, if it is an index,
+// searched: only a knear::Error may be thrown.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,9 +19,14 @@
 
 #include "knear/core/error.hpp"
 #include "knear/factory/factory.hpp"
+#include "knear/graph/knn_graph.hpp"
+#include "knear/graph/neighbor_graph.hpp"
+#include "knear/graph/sparse_graph.hpp"
+#include "knear/graph/statistics.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/index/sharded.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
@@ -216,6 +222,24 @@ void use_index(const std::string& path) {
   }
 }
 
+// A k-NN graph, or a manifest of shards, of which none are there.
+void use_other_archive(const std::string& path) {
+  try {
+    const NeighborGraph graph = NeighborGraph::load(path);
+    statistics_of(graph);
+    symmetric(graph.ids(), graph.distances(), graph.metric(), Closure::mutual);
+  } catch (const Error&) {
+  }
+  try {
+    ShardedIndex::load(path);
+  } catch (const Error&) {
+  }
+  try {
+    ShardedIndex::load(path, {.allow_partial = true});
+  } catch (const Error&) {
+  }
+}
+
 std::optional<Index> opened(const std::string& path) {
   try {
     return Index::load(path);
@@ -254,7 +278,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<std::byte> bytes(size);
     if (size) std::memcpy(bytes.data(), data, size);
     io::seal_archive(bytes);
-    use_index(written("x.knear", reinterpret_cast<const std::uint8_t*>(bytes.data()), size));
+    const auto* sealed = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    const std::string path = written("x.knear", sealed, size);
+    use_index(path);
+    use_other_archive(path);
     return 0;
   }
   if (kind == ending_count + 3) {
@@ -381,5 +408,11 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   put_faiss(put_codes("RR4,IVF3,Flat", "turned", ending_count + 2), "turned");
   put_faiss(put_codes("IVF9(IVF2,Flat),PQ5x4", "coarse", ending_count + 4), "coarse");
   put_codes("IVF9(SQ8),SQ4", "coarse_codes", ending_count + 7);
+  build_graph_file(real.view(), 4, base + "graph.knear", {.threads = 1});
+  put("seedgraph.knear", ending_count, read(base + "graph.knear"));
+  ShardedIndex shards(FlatIndex(5), {.shards = 2});
+  shards.add(real.view(), own);
+  shards.save(base + "shards.knear");
+  put("seedshards.knear", ending_count, read(base + "shards.knear"));
   std::exit(0);
 }
