@@ -43,7 +43,8 @@ RefineReport refine_file(const GraphArguments& arguments, AnyMatrixView base,
   const RefineOptions options{.recall = wanted.recall,
                               .threads = wanted.threads,
                               .memory = wanted.memory,
-                              .progress = wanted.progress};
+                              .progress = wanted.progress,
+                              .name = arguments.from};
   RefineReport report;
   if (!is_graph_file(arguments.from)) {
     const Matrix<Id> ids = io::read_ids(arguments.from, wanted.progress);

@@ -318,6 +318,23 @@ def test_shards_on_a_small_set(tmp_path):
     assert refused.returncode == 2 and "'2' is not like 2x1" in refused.stderr
 
 
+def test_graphs_on_a_small_set(tmp_path):
+    for package in ("knear", "faiss"):
+        pytest.importorskip(package, reason=f"bench/graphs needs {package}")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "-k", "5", "--repeat", "1", "--json", str(out))
+    done = run("graphs", *options, "--sample", "500", cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr
+    (exact,) = json.loads(out.read_text())["results"]
+    assert exact["rows"] == 4000 and exact["times"] > 0
+    sizes = ("--sizes", "1000", "4000", "9000")
+    done = run("graphs", *options, *sizes, cache=tmp_path, data=data)
+    assert "9,000 rows are more than there are" in done.stdout, done.stderr
+    (growth,) = json.loads(out.read_text())["results"]
+    assert [size for size, _, _ in growth["sizes"]] == [1000, 4000]
+    assert all(took > 0 and predicted > 0 for _, took, predicted in growth["sizes"])
+
+
 def test_the_choice_of_an_index_on_a_small_set(tmp_path):
     pytest.importorskip("knear", reason="bench/auto needs knear")
     data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"

@@ -716,7 +716,7 @@ Neighbors refine(MatrixView<Id> ids, AnyMatrixView base, Metric metric,
 NeighborGraph refine(const NeighborGraph& graph, AnyMatrixView base, const RefineOptions& options,
                      RefineReport* report) {
   return detail::public_call([&] {
-    graph.check_base(base, "graph", options.progress);
+    graph.check_base(base, options.name, options.progress);
     RefineReport done;
     GraphProperties properties = graph.properties();
     Neighbors found;

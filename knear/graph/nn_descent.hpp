@@ -22,6 +22,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "knear/graph/neighbor_graph.hpp"
 
@@ -39,6 +40,7 @@ struct RefineOptions {
   int threads = 0;          // 0: all that the process may use
   std::int64_t memory = 0;  // bytes beside base and graph; 0: no limit
   Progress progress = {};
+  std::string name = "graph";  // stands in messages for the graph, a path say
 };
 
 struct RefineReport {

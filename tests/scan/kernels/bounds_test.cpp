@@ -148,10 +148,15 @@ Pairs<char> joined_by_formulas(const PackedBase& packed, const PackedQueries& qu
         top_limit >= -code_dot_bound ? std::min(top_limit, code_dot_bound - 64) : -code_dot_bound;
     const float product = packed.row_bias[slot] * term_factor(panel, unit);
     const float term = product > lowest_term ? product : lowest_term;
-    const float reached = reach[slot - static_cast<std::size_t>(first * panel_rows)] *
-                          (static_cast<float>(unit) * (1.0f + 0x1p-21f));
-    const float sum = term + reached + ((reached - term) * 0x1p-21f + 1.0f);
-    const float with_reach = sum < 0x1p30f - 64 ? sum : 0x1p30f - 64;
+    // Rounded up whatever the signs; where no float holds the unit everything passes, and down to
+    // lowest_top nothing.
+    const float whole =
+        reach[slot - static_cast<std::size_t>(first * panel_rows)] * static_cast<float>(unit);
+    const float reached = whole < -0x1p31f ? -0x1p31f : whole;
+    const float lift = unit < 1e38 ? 1.0f : std::numeric_limits<float>::infinity();
+    const float sum = term + reached + ((std::fabs(reached) - term) * 0x1p-21f + lift);
+    const float below = sum < 0x1p30f - 64 ? sum : 0x1p30f - 64;
+    const float with_reach = below > lowest_top ? below : lowest_top;
     const auto lead = [](float row, double least) {
       return static_cast<std::int64_t>(row) - (static_cast<std::int64_t>(least) - limit_margin);
     };
@@ -448,9 +453,12 @@ TEST(Bounds, SelfJoinFormsAgreeOnAnyNumbers) {
             static_cast<double>(largest_g(base, slot, head, q, products[slot * 12 + q]));
         const double code_unit = head.scale * base.heads[slot / panel_rows].scale;
         const double least = head.top[q] - largest - 6 * random.uniform() * code_unit;
-        reach[slot] = static_cast<float>(std::clamp(least, 0.0, 1e38));
+        reach[slot] = static_cast<float>(std::clamp(least, -1e38, 1e38));
       }
       reach[random.below(reach.size())] = std::numeric_limits<float>::infinity();
+      // Of products a reach may be negative, and is the lowest of rows that want no neighbours.
+      if (round % 3 == 0) reach[random.below(reach.size())] *= -1;
+      if (round % 3 == 0) reach[random.below(reach.size())] = std::numeric_limits<float>::lowest();
       const auto first = static_cast<std::int64_t>(random.below(3));
       const auto expected = joined_by_formulas(base, packed.queries, products, reach.data(), first);
       for (const Isa isa : available_isas())
