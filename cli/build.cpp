@@ -197,7 +197,7 @@ void add_build(CLI::App& app) {
   add_whole(*command, "--shards", arguments->shards,
             "divide the rows into so many parts, each with a file of its own beside --out");
   add_whole(*command, "--replicas", arguments->replicas,
-            "divide the queries of a search between so many groups of threads");
+            "divide the queries of a search between so many groups of processors");
   command->add_flag("--optimize", arguments->optimize,
                     "make now what many searches would come to make, where it pays");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");

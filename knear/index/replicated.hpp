@@ -1,5 +1,5 @@
 // knear/index/replicated.hpp -- an index whose replicas answer parts of each batch of queries, each
-// on its own threads.
+// on its own group of processors.
 //
 //   ReplicatedIndex index(make_index("IVF1024,PQ16", 96), 2);
 //   index.train(vectors), index.add(vectors);

@@ -21,8 +21,10 @@ using detail::State;
 
 class ShardedIndex::Impl {
  public:
-  explicit Impl(Shards from)
-      : speeds(from.replicas), state_(std::make_shared<const Shards>(std::move(from))) {}
+  explicit Impl(Shards from) : speeds(from.replicas) {
+    detail::put_together(from);
+    state_ = std::make_shared<const Shards>(std::move(from));
+  }
 
   mutable detail::ChangeLock writer;
   mutable detail::ReplicaSpeeds speeds;
@@ -75,6 +77,7 @@ class ShardedIndex::Impl {
  private:
   void publish(Shards next) {
     agree(next);
+    detail::put_together(next);
     ++next.version;
     auto made = std::make_shared<const Shards>(std::move(next));
     std::lock_guard lock(state_mutex_);

@@ -22,7 +22,9 @@
 // Memory: as of one index, and q * k * 16 bytes for each shard while it is merged. Threads: any
 // call at any time, as of an Index: a search sees one state of all shards, and a change of several
 // shards is one change, whole or not at all. Threads of a search are shared out to the parts that
-// are at work at the same time.
+// are at work at the same time; these stay on a group of processors each where there are several
+// (core/cpu_groups.hpp). In one group replicas share all queries, and shards of a flat index are
+// searched one after the other by all threads, with the thresholds that those before have found.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -39,12 +39,18 @@ struct Shards {
   std::int64_t replicas = 1;
   Id next_id = 0;
   std::int64_t version = 0, size = 0;  // rows of the shards that are there
+  // Of several that compare all rows, without lists, codes or graph: all of them as the segments of
+  // one index, whose memory it shares. Nullptr where one is missing, and of others.
+  std::shared_ptr<const Index> flat = {};
 
   // One that is there: what all have in common is read from it.
   const Shard& any() const;
   // The shard that holds an id; nullptr: none does.
   const Shard* find(Id id) const;
 };
+
+// Makes shards.flat anew.
+void put_together(Shards& shards);
 
 // Throws InvalidArgument where a recall cannot be told from that of each shard.
 void check_recall_of_shards(const Shard& like);

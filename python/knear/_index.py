@@ -72,8 +72,10 @@ class Index:
         save() writes to files of their own, for bases that grow beyond one file or one group of
         processors. What the parts find is merged before it is rounded: answers are those of one
         index to the bit, where both search the same (docs/architecture.md says when).
-    replicas: divide the queries of a batch between so many groups of threads, by the speed that
-        each had before. They share the vectors, and no answer depends on them.
+    replicas: divide the queries of a batch between so many groups of processors, by the speed that
+        each had before. They share the vectors, and no answer depends on them. Groups are memory
+        nodes (NUMA), or what the environment variable KNEAR_CPU_GROUPS says ("0-7:8-15"); in one
+        group threads share all queries.
 
     The index keeps its vectors in the processor's memory. Vectors and queries in that of a GPU are
     copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
@@ -241,7 +243,7 @@ class Index:
 
     @property
     def replicas(self) -> int:
-        """The number of groups of threads that queries are divided between."""
+        """Between how many groups of processors queries are divided, where there are several."""
         return self._index.replicas if isinstance(self._index, _core.ShardedIndex) else 1
 
     @property

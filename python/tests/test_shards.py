@@ -1,6 +1,7 @@
 """knear.Index(shards=, replicas=): the answers of one index, files, and shards that are missing."""
 
 import copy
+import os
 import pickle
 
 import numpy as np
@@ -57,7 +58,16 @@ def test_distances_are_merged_before_they_are_rounded():
     assert distances[0, 0] == distances[0, -1]
 
 
-def test_plan_tells_of_the_parts(rows):
+@pytest.fixture
+def groups(monkeypatch):
+    """Two groups of processors, between which queries are divided; without them they are not."""
+    first, *_, last = sorted(os.sched_getaffinity(0))
+    if first == last:
+        pytest.skip("one processor is no two groups")
+    monkeypatch.setenv("KNEAR_CPU_GROUPS", f"{first}:{last}")
+
+
+def test_plan_tells_of_the_parts(rows, groups):
     index = filled(rows, shards=2, replicas=2)
     plan = index.search(rows, 5, threads=2).plan
     assert (plan["shards"], plan["replicas"], plan["rows"]) == (2, 2, 3000)
@@ -66,7 +76,7 @@ def test_plan_tells_of_the_parts(rows):
     assert index.missing_shards == []
 
 
-def test_files_and_copies(rows, tmp_path):
+def test_files_and_copies(rows, tmp_path, groups):
     index = filled(rows, shards=3, replicas=2)
     path = tmp_path / "base.knear"
     index.save(path)

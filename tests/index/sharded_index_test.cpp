@@ -175,6 +175,11 @@ TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
   one.add(base);
   const Neighbors wanted = one.search(queries, 10);
   const RangeNeighbors near = one.range_search(queries, 2);
+  const CpuSet cpus = present_cpus();
+  const bool grouped = cpus.size() > 1;  // else nothing is divided
+  if (grouped)
+    ::setenv("KNEAR_CPU_GROUPS",
+             (std::to_string(cpus.front()) + ":" + std::to_string(cpus.back())).c_str(), 1);
   for (const int shards : {1, 2, 3})
     for (const int replicas : {1, 2, 3}) {
       ShardedIndex all(FlatIndex(24), {.shards = shards, .replicas = replicas});
@@ -184,7 +189,7 @@ TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
           KnnReport report;
           expect_same(all.search(queries, 10, {.threads = threads}, &report), wanted);
           EXPECT_EQ(report.shards, shards);
-          EXPECT_EQ(report.replicas, std::min(threads, replicas));
+          EXPECT_EQ(report.replicas, grouped ? std::min(threads, replicas) : 1);
           EXPECT_EQ(report.certified_queries, 400);
           EXPECT_GT(report.survivors_per_query, 9);
           expect_same(all.range_search(queries, 2, {.threads = threads}, &report), near);
@@ -199,6 +204,10 @@ TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
   const ReplicatedIndex copies(one, 2);
   EXPECT_EQ(copies.size(), 3000);
   expect_same(copies.search(queries, 10, {.threads = 2}), wanted);
+  ::unsetenv("KNEAR_CPU_GROUPS");
+  KnnReport report;
+  expect_same(copies.search(queries, 10, {.threads = 2}, &report), wanted);
+  EXPECT_EQ(report.replicas, 1);  // threads of one group share all queries
 }
 
 // Distances that float32 cannot tell apart, nearest where the ids are greatest: whoever merges
@@ -215,6 +224,14 @@ TEST(ShardedIndex, MergesBeforeDistancesAreRounded) {
     FlatIndex one(3, metric);
     ShardedIndex all(FlatIndex(3, metric), {.shards = 3});
     one.add(base), all.add(base);
+    // In one group of processors, and in two.
+    const CpuSet cpus = present_cpus();
+    if (cpus.size() > 1) {
+      const std::string two = std::to_string(cpus.front()) + ":" + std::to_string(cpus.back());
+      ::setenv("KNEAR_CPU_GROUPS", two.c_str(), 1);
+      expect_same(all.search(query, 50, {.threads = 2}), one.search(query, 50));
+      ::unsetenv("KNEAR_CPU_GROUPS");
+    }
     const Neighbors near = all.search(query, 50);
     expect_same(near, one.search(query, 50));
     EXPECT_EQ(near.ids.row(0)[0], 59);
