@@ -62,7 +62,8 @@ std::vector<CpuSet> read_nodes() {
 }
 
 std::vector<CpuSet> groups_asked_for(std::string_view text) {
-  const CpuSet usable = usable_cpus(getpid());
+  // As it was at first: later the first thread may be within run_on().
+  static const CpuSet usable = usable_cpus(getpid());
   std::vector<CpuSet> out;
   CpuSet seen;
   for (std::string_view rest = text;;) {

@@ -421,8 +421,9 @@ template <class Found, class One>
 std::optional<Found> search_together(const Shards& shards, const SearchOptions& options,
                                      KnnReport* report, One one) {
   const MethodOptions& method = options.method;
-  if (!shards.flat || method.kind != Method::exact || method.recall.value_or(1) < 1 ||
-      !method.aggregate || cpu_groups().size() > 1)
+  const bool exact = method.kind == Method::automatic || method.kind == Method::exact;
+  if (!shards.flat || !exact || method.recall.value_or(1) < 1 || !method.aggregate ||
+      cpu_groups().size() > 1)
     return {};
   try {
     Found out = one(impl_of(*shards.flat));
