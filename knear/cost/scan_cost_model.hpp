@@ -23,7 +23,7 @@ struct ScanCostModel {
   double looked_at_operations = 110, chosen_operations = 3000;
   double looks_operations = 2.27e6, looks_neighbour_operations = 7100;
   double merge_seconds = 65e-9;
-  double merged_operations = 900;
+  double merged_operations = 1900;
   double rescore_operations = 9700, rescore_column_operations = 49;
   double far_operations = 19600;
   double refine_operations = 12000, refine_column_operations = 13;

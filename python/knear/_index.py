@@ -243,7 +243,12 @@ class Index:
 
     @property
     def replicas(self) -> int:
-        """Between how many groups of processors queries are divided, where there are several."""
+        """Between how many groups of processors queries are divided, where there are several.
+
+        >>> import knear
+        >>> knear.Index("Flat", dim=8, replicas=2).replicas
+        2
+        """
         return self._index.replicas if isinstance(self._index, _core.ShardedIndex) else 1
 
     @property
@@ -255,7 +260,18 @@ class Index:
 
     @property
     def missing_shards(self) -> list[str]:
-        """The names of shards that load(allow_partial=True) could not open."""
+        """The names of shards that load(allow_partial=True) could not open.
+
+        >>> import knear, numpy as np, pathlib, tempfile
+        >>> index = knear.Index("Flat", dim=2, shards=2)
+        >>> index.add(np.eye(2))
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> index.save(folder / "base.knear")
+        >>> sorted(folder.glob("*.1.shard"))[0].unlink()
+        >>> index = knear.Index.load(folder / "base.knear", allow_partial=True)
+        >>> len(index.missing_shards), len(index)
+        (1, 1)
+        """
         if isinstance(self._index, _core.ShardedIndex):
             return self._index.missing_shards()
         return []

@@ -368,9 +368,12 @@ def test_neighbours_hubs_and_buttons_are_those_of_the_graph(page, folder):
 def test_the_map_is_drawn_and_keys_move_it(page):
     page.wait(lambda: page.run("return document.getElementById('layout').hidden"), "the map")
     picture = """
-      const dots = document.getElementById('dots');
+      const dots = document.getElementById('dots'), copy = document.createElement('canvas');
+      copy.width = dots.width, copy.height = dots.height;
+      const drawing = copy.getContext('2d', { willReadFrequently: true });
+      drawing.drawImage(dots, 0, 0);
       const pixels = new Uint32Array(
-        dots.getContext('2d').getImageData(0, 0, dots.width, dots.height).data.buffer);
+        drawing.getImageData(0, 0, copy.width, copy.height).data.buffer);
       let sum = 0;
       for (const pixel of pixels) sum = (sum * 31 + pixel) % 4294967291;
       return [new Set(pixels).size, sum];
