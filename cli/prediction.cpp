@@ -165,14 +165,16 @@ Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
 Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   Prediction out = report.lists > 0 || report.code_parts > 0 ? predict_of_lists(report, machine)
                                                              : predict_of_scan(report, machine);
-  if (report.shards > 1)
+  // Shards that were searched as segments of one index merge nothing and repeat nothing.
+  const bool merged = report.shards > 1 && report.merge_seconds > 0;
+  if (merged)
     out.merge_seconds = predict_merge({.shards = report.shards,
                                        .queries = report.queries,
                                        .k = report.k,
                                        .threads = report.threads},
                                       machine.peaks);
   const bool lists = report.lists > 0 || report.code_parts > 0;
-  if (report.shards > 1)
+  if (merged)
     out.repeated_seconds =
         double(report.shards - 1) * (out.cost.query_seconds + (lists ? out.cost.seed_seconds : 0));
   out.cost.seconds += out.merge_seconds + out.repeated_seconds;

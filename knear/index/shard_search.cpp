@@ -409,10 +409,6 @@ class ShardSearch {
   std::exception_ptr failure_;
 };
 
-}  // namespace
-
-namespace {
-
 // What one(index, part_report) finds in all shards as one index, where that takes less time than
 // searching each by itself: in one group of processors queries are packed once, and thresholds go
 // on from shard to shard. Nothing otherwise, and after an error of a file, which is then told by

@@ -4,7 +4,6 @@
 #include "knear/core/threads.hpp"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,9 +20,12 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
+#include "tests/core/present_cpus.hpp"
 
 namespace knear {
 namespace {
+
+using test::present_cpus;
 
 TEST(ParallelFor, RunsEveryTaskOnceNestedToo) {
   for (const int outer : {1, 2, 5})
@@ -50,16 +52,6 @@ TEST(ParallelFor, AThreadThatWaitsStartsNoTaskOfTheOuterLoop) {
       --depth;
     });
   EXPECT_EQ(deepest, 1);
-}
-
-// Of the calling thread.
-CpuSet present_cpus() {
-  cpu_set_t set;
-  CpuSet out;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) out.push_back(cpu);
-  return out;
 }
 
 TEST(RunOn, KeepsLoopsOnTheirProcessorsAndOtherLoopsOff) {

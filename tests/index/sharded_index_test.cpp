@@ -4,7 +4,6 @@
 #include "knear/index/sharded.hpp"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +23,8 @@
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/replica_speeds.hpp"
 #include "knear/index/replicated.hpp"
-#include "tests/index/index_test.hpp"
+#include "tests/core/present_cpus.hpp"
+#include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
 
@@ -33,6 +33,7 @@ namespace {
 
 using io::expect_error;
 using test::make;
+using test::present_cpus;
 
 constexpr ElementType types[] = {ElementType::f32, ElementType::f16, ElementType::bf16,
                                  ElementType::u8,  ElementType::i8,  ElementType::f64};
@@ -47,35 +48,10 @@ AnyMatrix vectors_of(ElementType type, std::int64_t rows, std::int64_t dim, std:
   });
 }
 
-AnyMatrix rows_in_clusters(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
-  const Matrix<float> from = clustered(rows, dim, seed);
-  AnyMatrix out(ElementType::f32, rows, dim);
-  for (std::int64_t i = 0; i < rows; ++i)
-    std::copy_n(from.row(i), dim, static_cast<float*>(out.row(i)));
-  return out;
-}
-
-void expect_same(const Neighbors& got, const Neighbors& wanted) {
-  ASSERT_EQ(got.ids.rows(), wanted.ids.rows());
-  ASSERT_EQ(got.ids.cols(), wanted.ids.cols());
-  for (std::int64_t i = 0; i < wanted.ids.rows() * wanted.ids.cols(); ++i)
-    ASSERT_EQ(got.ids.data()[i], wanted.ids.data()[i]) << "place " << i;
-  EXPECT_TRUE(same_bits(got.distances, wanted.distances));
-}
 void expect_same(const RangeNeighbors& got, const RangeNeighbors& wanted) {
   EXPECT_EQ(got.begin, wanted.begin);
   EXPECT_EQ(got.ids, wanted.ids);
   EXPECT_EQ(got.distances, wanted.distances);
-}
-
-// Of the calling thread.
-CpuSet present_cpus() {
-  cpu_set_t set;
-  CpuSet out;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) out.push_back(cpu);
-  return out;
 }
 
 std::vector<Id> some_ids(const std::vector<Id>& all, std::size_t step) {
