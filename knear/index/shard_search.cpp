@@ -268,7 +268,7 @@ class ShardSearch {
     if (!told) out.certified_queries = 0, out.uncertified.clear();
     out.threads = threads_, out.version = shards_.version;
     out.shards = std::ssize(searched_), out.replicas = std::ssize(slices);
-    out.merge_seconds = merge_seconds;
+    out.merge_seconds = slices.size() > 1 || slices[0].found.size() > 1 ? merge_seconds : 0;
     out.seconds = time_.seconds() - out.prepare_seconds;
     note_unsearched(out);
     return out;
