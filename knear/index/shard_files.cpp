@@ -1,13 +1,14 @@
 // Shards in files: one .knear file each, and the manifest that names them.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,6 +35,14 @@ struct ShardFields {
 };
 
 constexpr std::size_t digits = 16;  // of the number of a save
+
+// Of the system. (std::random_device would want a glibc newer than that of the wheels.)
+std::uint64_t random_number() {
+  std::uint64_t number;
+  if (::getrandom(&number, sizeof number, 0) != sizeof number)
+    throw IoError("the system gives no random number ({})", std::strerror(errno));
+  return number;
+}
 
 // "base.knear.0123456789abcdef.2.shard", in the folder of base.knear.
 std::string name_of_shard(const std::string& manifest, std::uint64_t save, std::size_t number) {
@@ -236,8 +245,7 @@ void save_shards(const Shards& shards, const std::string& given, const Progress&
   const bool replaces = fs::exists(path, none);
   const fs::perms mode = fs::status(path, none).permissions();
   const std::set<std::string> before = names_in(path);
-  std::random_device random;
-  const std::uint64_t save = std::uint64_t{random()} << 32 | random();
+  const std::uint64_t save = random_number();
   const std::size_t count = shards.all.size();
   std::set<std::string> names;
   try {
