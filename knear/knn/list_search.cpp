@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
@@ -44,6 +47,136 @@ std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
     }
   return sum;
 }
+
+// The nearest of a block of queries among the segments so far. Packed segments wait for each other
+// to be measured, so that only rows are that may be among the k nearest of all; in limited memory
+// each is measured at once.
+class BlockAnswer {
+ public:
+  // best: of the lists that were probed before; without columns: of none.
+  BlockAnswer(const SearchRequest& request, MatrixView<Id> probes, ExactNeighbors best,
+              ScanStats& stats)
+      : request_(request),
+        probes_(probes),
+        waits_(!request.limited() && request.segments.size() > 1),
+        best_(std::move(best)),
+        stats_(stats) {
+    if (best_.columns() == 0) return;
+    if (waits_) note_keys(best_);
+    note_best();
+  }
+
+  // A key for each query that k rows do not exceed; nullptr: nothing was found.
+  const double* bounds() const { return bounds_.empty() ? nullptr : bounds_.data(); }
+
+  // The rows of a segment that were measured.
+  void add(ExactNeighbors part, const RowIds& ids) {
+    if (waits_) note_keys(part);
+    merge_in(std::move(part), ids);
+  }
+
+  // Returns how many places of panels were scored.
+  std::int64_t scan(std::shared_ptr<const PackedLists> lists, const ScanJob& job, RowIds ids,
+                    const Progress& progress) {
+    waiting_.push_back(
+        std::make_unique<WaitingSegment>(std::move(lists), job, ids, probes_, stats_, progress));
+    const ScoredLists& scan = waiting_.back()->scan;
+    const std::int64_t scored = scan.scored();
+    if (waits_)
+      note_keys([&](std::int64_t q, std::vector<double>& keys) { scan.add_keys(q, keys); });
+    else
+      measure();
+    return scored;
+  }
+
+  ExactNeighbors take() {
+    measure();
+    return std::move(best_);
+  }
+
+ private:
+  struct WaitingSegment {
+    WaitingSegment(std::shared_ptr<const PackedLists> packed, const ScanJob& job, RowIds row_ids,
+                   MatrixView<Id> probes, ScanStats& stats, const Progress& progress)
+        : lists(std::move(packed)),
+          k(job.k),
+          ids(row_ids),
+          scan(*lists, job, probes, stats, progress) {}
+    const std::shared_ptr<const PackedLists> lists;
+    const std::int64_t k;
+    const RowIds ids;
+    ScoredLists scan;
+  };
+
+  void measure() {
+    while (!waiting_.empty()) {
+      const std::unique_ptr<WaitingSegment> segment = std::move(waiting_.back());
+      waiting_.pop_back();
+      ExactNeighbors part(probes_.rows(), segment->k);
+      segment->scan.finish(bounds(), part, stats_);
+      merge_in(std::move(part), segment->ids);
+    }
+  }
+
+  void merge_in(ExactNeighbors part, const RowIds& ids) {
+    for (Id* id = part.ids.data(); id != part.ids.data() + part.ids.rows() * part.columns(); ++id)
+      if (*id != no_id) *id = ids(*id);
+    if (best_.columns() == 0)
+      best_ = std::move(part);
+    else
+      merge(best_, part, request_.k, request_.threads);
+    note_best();
+  }
+
+  // The k-th of what was measured is a bound.
+  void note_best() {
+    if (best_.columns() < request_.k) return;
+    bounds_.resize(static_cast<std::size_t>(probes_.rows()), infinity);
+    for (std::int64_t q = 0; q < probes_.rows(); ++q) {
+      double& bound = bounds_[static_cast<std::size_t>(q)];
+      bound = std::min(bound, best_.keys.row(q)[request_.k - 1]);
+    }
+  }
+
+  // So is the k-th of keys that rows do not exceed, no row counted twice. add_keys(q, keys) adds
+  // those of rows that were not among them.
+  template <class AddKeys>
+  void note_keys(AddKeys add_keys) {
+    const auto queries = static_cast<std::size_t>(probes_.rows()),
+               k = static_cast<std::size_t>(request_.k);
+    bounds_.resize(queries, infinity);
+    keys_.resize(queries);
+    constexpr std::size_t block = 256;
+    parallel_for(request_.threads, static_cast<std::int64_t>((queries + block - 1) / block),
+                 [&](std::int64_t b) {
+                   const std::size_t begin = static_cast<std::size_t>(b) * block;
+                   for (std::size_t q = begin; q < std::min(queries, begin + block); ++q) {
+                     std::vector<double>& keys = keys_[q];
+                     add_keys(static_cast<std::int64_t>(q), keys);
+                     if (keys.size() < k) continue;
+                     const auto kth = keys.begin() + static_cast<std::ptrdiff_t>(k) - 1;
+                     std::nth_element(keys.begin(), kth, keys.end());
+                     keys.resize(k);
+                     bounds_[q] = std::min(bounds_[q], keys.back());
+                   }
+                 });
+  }
+  void note_keys(const ExactNeighbors& measured) {
+    note_keys([&](std::int64_t q, std::vector<double>& keys) {
+      for (std::int64_t j = 0; j < measured.columns() && measured.ids.row(q)[j] != no_id; ++j)
+        keys.push_back(measured.keys.row(q)[j]);
+    });
+  }
+
+  const SearchRequest& request_;
+  const MatrixView<Id> probes_;
+  const bool waits_;
+  ExactNeighbors best_;
+  ScanStats& stats_;
+  std::vector<double> bounds_;             // [queries], or none
+  std::vector<std::vector<double>> keys_;  // of each query, the k smallest of note_keys()
+  std::vector<std::unique_ptr<WaitingSegment>> waiting_;
+};
 
 }  // namespace
 
@@ -88,7 +221,9 @@ std::int64_t ListSearch::least_bytes() const {
 }
 
 std::int64_t ListSearch::block_size() const {
-  const std::int64_t each = bytes_of_query(request_);
+  const std::int64_t waiting =
+      request_.limited() ? 1 : std::max<std::int64_t>(1, std::ssize(request_.segments));
+  const std::int64_t each = bytes_of_query(request_) * waiting;
   const std::int64_t room =
       request_.limited() ? request_.options.memory - least_bytes() + each : most_waiting_bytes;
   return std::clamp<std::int64_t>(room / each, 1, most_queries);
@@ -133,7 +268,7 @@ void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, 
   const auto lists = rows.packed(at_.segment->integer, at_.prepared(), request_.threads,
                                  request_.options.progress, report_.prepare_seconds);
   const FirstPass pass = lists->packed.is_integer ? FirstPass::integer : FirstPass::int8;
-  const std::int64_t measured = report_.stats.survivors, scored = many(*lists);
+  const std::int64_t measured = report_.stats.survivors, scored = many(lists);
   report_.note_pass(pass, 1, scored);
   report_.note_listed(lists->packed, scored);
   // Lists of which a filter leaves little were not scored.
@@ -170,31 +305,21 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
         std::copy_n(found.ids.row(number(begin + q)), k, best.ids.row(q));
       }
     }
-    std::vector<double> bounds;
+    BlockAnswer answer(request_, theirs, std::move(best), report_.stats);
     each_segment(queries, [&](ScanJob& job, ListedRows& rows) {
-      if (best.columns() == k) {
-        bounds.resize(static_cast<std::size_t>(count));
-        for (std::int64_t q = 0; q < count; ++q)
-          bounds[static_cast<std::size_t>(q)] = best.keys.row(q)[k - 1];
-        job.upper_bounds = bounds.data();
-      }
-      ExactNeighbors part(count, job.k);
+      job.upper_bounds = answer.bounds();
       scan_segment(
           rows, theirs,
           [&](const RowLists& lists) {
+            ExactNeighbors part(count, job.k);
             scan_lists_directly(lists, job, theirs, part, report_.stats, progress);
+            answer.add(std::move(part), at_.ids());
           },
-          [&](const PackedLists& lists) {
-            return scan_lists(lists, job, theirs, part, report_.stats, progress);
+          [&](std::shared_ptr<const PackedLists> lists) {
+            return answer.scan(std::move(lists), job, at_.ids(), progress);
           });
-      const RowIds ids = at_.ids();
-      for (Id* id = part.ids.data(); id != part.ids.data() + count * job.k; ++id)
-        if (*id != no_id) *id = ids(*id);
-      if (best.columns() == 0)
-        best = std::move(part);
-      else
-        merge(best, part, k, request_.threads);
     });
+    best = answer.take();
     for (std::int64_t q = 0; q < count; ++q) {
       std::copy_n(best.keys.row(q), best.columns(), found.keys.row(number(begin + q)));
       std::copy_n(best.ids.row(q), best.columns(), found.ids.row(number(begin + q)));
@@ -218,8 +343,8 @@ void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
           [&](const RowLists& lists) {
             scan_lists_range_directly(lists, job, theirs, limit, sink, report_.stats, progress);
           },
-          [&](const PackedLists& lists) {
-            return scan_lists_range(lists, job, theirs, limit, sink, report_.stats, progress);
+          [&](const std::shared_ptr<const PackedLists>& lists) {
+            return scan_lists_range(*lists, job, theirs, limit, sink, report_.stats, progress);
           });
     });
   });

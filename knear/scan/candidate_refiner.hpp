@@ -89,20 +89,25 @@ inline void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) 
 // What is known of a query so far, in a scan of certified codes.
 struct QueryCandidates {
   std::vector<ScoreInterval> pending;
-  LargestK lowers;
-  TopK exact;                    // rows measured early, when too many were pending
   double threshold = -infinity;  // G: the k-th best row certainly has at least this g
   double estimated = -infinity;  // the part of it that is only estimated
   std::size_t room = 0;          // pending is cut down when it holds this many
+  TopK exact;                    // rows measured early, when too many were pending
+  LargestK lowers;               // large, and of no use once the rows of a task have come
+
+  static constexpr std::size_t few = 32;
 
   // Takes a row whose interval reaches the threshold.
   void add(const ScoreInterval& x) {
-    // Exactly what was counted on; growing by itself the list would double.
-    if (pending.size() == pending.capacity()) pending.reserve(room);
+    // A few, since most tasks that know a threshold find no more; then exactly what was counted on,
+    // where a list that grows by itself would double.
+    if (pending.size() == pending.capacity())
+      pending.reserve(pending.empty() ? std::min(room, few) : room);
     pending.push_back(x);
     threshold = std::max(threshold, lowers.push(x.lower));
   }
   bool full() const { return pending.size() >= room; }
+  bool has_rows() const { return !pending.empty() || !exact.items().empty(); }
   // Takes over what another task found for the same query in the same base.
   void merge(QueryCandidates&& more) {
     threshold = std::max(threshold, more.threshold);

@@ -12,7 +12,9 @@
 // rows of another base start from the keys that this one has given (ScanJob::upper_bounds), and
 // answers merge as ExactNeighbors.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "knear/core/progress.hpp"
@@ -26,7 +28,8 @@
 
 namespace knear::detail {
 
-struct NearestState {
+class NearestState {
+ public:
   // For the queries of a job, all of them.
   NearestState(std::int64_t queries, const PackedBase& packed, const ScanJob& job);
 
@@ -37,6 +40,30 @@ struct NearestState {
   std::vector<TopK> best;
   std::vector<double> estimates;
   std::vector<char> given_up;  // whether the query's bound prunes too little (may_give_up)
+
+  // Calls f(q, number) for q = 0, ..., count - 1, where number = number_of(q) is that of a query
+  // whose candidates, scale, best rows and estimate no other task touches meanwhile. Numbers that
+  // are near each other follow each other, as a work table has them.
+  template <class NumberOf, class F>
+  void each_alone(std::int64_t count, NumberOf number_of, F f) {
+    std::unique_lock<std::mutex> lock;
+    for (std::int64_t q = 0; q < count; ++q) {
+      const auto number = static_cast<std::size_t>(number_of(q));
+      std::mutex& mutex = locks_[number * locks_.size() / given_up.size()];
+      if (lock.mutex() != &mutex) {
+        if (lock) lock.unlock();
+        lock = std::unique_lock(mutex);
+      }
+      if (q + ahead < count && !candidates.empty())
+        __builtin_prefetch(&candidates[static_cast<std::size_t>(number_of(q + ahead))]);
+      f(q, number);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t ahead = 8;
+
+  std::array<std::mutex, 64> locks_;  // of equal parts of the queries
 };
 
 // Scores the tasks of a table. Any number of tasks may share a query.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "knear/core/threads.hpp"
@@ -34,7 +35,6 @@ struct NearestScan {
   ThresholdEstimates estimates{packed, job};
   std::vector<char> given_up = std::vector<char>(table.queries.size(), 0);  // by place
   std::vector<std::int64_t> mispredicted = {};
-  std::mutex mutex = {};  // of *state, while tasks run
 
   void note_given_up() const {
     for (std::size_t place = 0; place < given_up.size(); ++place)
@@ -84,6 +84,12 @@ class NearestTask {
     const int count = loop_.queries.heads[static_cast<std::size_t>(group)].count;
     for (std::int64_t q = first; q < first + count; ++q) f(q);
   }
+  // Calls f(q, number) for the task's queries, whose state no other task touches meanwhile.
+  template <class F>
+  void each_alone(F f) {
+    scan_.state->each_alone(
+        loop_.count(), [&](std::int64_t q) { return query(q); }, f);
+  }
   void note_mispredicted() {
     if (estimating_) scan_.estimates.note(loop_.count(), std::ssize(mispredicted_));
   }
@@ -114,18 +120,19 @@ class CertifiedNearest : NearestTask {
         worthwhile_(worthwhile_survivors(packed_.format, packed_.dim, *job_.peaks)) {}
 
   void begin() {
+    if (scan_.starts_from_state) {
+      each_alone([&](std::int64_t q, std::size_t number) {
+        const QueryCandidates& known = scan_.state->candidates[number];
+        state(q).threshold = known.threshold, state(q).estimated = known.estimated;
+      });
+    }
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       QueryCandidates& c = state(q);
       const double norm = std::sqrt(loop_.queries.squares[static_cast<std::size_t>(q)]);
       c.lowers = LargestK(listed(), (norm + packed_.longest) * packed_.longest);
       c.exact = TopK(job_.k), c.room = refiner_.first_room();
       if (const double bound = scan_.upper_bound(query(q)); bound < infinity)
-        c.threshold = scores_.scale(q).threshold_for(bound);
-      if (scan_.starts_from_state) {
-        std::lock_guard lock(scan_.mutex);
-        const QueryCandidates& known = scan_.state->candidates[static_cast<std::size_t>(query(q))];
-        c.threshold = std::max(c.threshold, known.threshold), c.estimated = known.estimated;
-      }
+        c.threshold = std::max(c.threshold, scores_.scale(q).threshold_for(bound));
       scores_.publish_threshold(q, c.threshold);
       knows_some_ |= c.threshold != -infinity;
     }
@@ -240,20 +247,22 @@ class CertifiedNearest : NearestTask {
     bytes += static_cast<std::int64_t>(uppers_.size()) *
              (loop_.group_size() * static_cast<std::int64_t>(sizeof(std::int32_t)) +
               static_cast<std::int64_t>(sizeof(float) + sizeof(std::uint32_t)));
-    if (!scan_.state) bytes += measure(stats), stats.rescore_seconds = seconds_since(start);
+    if (!scan_.state) {
+      bytes += measure(stats), stats.rescore_seconds = seconds_since(start);
+      return bytes;
+    }
+    each_alone([&](std::int64_t q, std::size_t number) {
+      if (!state(q).has_rows()) return;
+      scan_.state->scales[number] = scores_.scale(q);
+      scan_.state->candidates[number].merge(std::move(state(q)));
+    });
     return bytes;
   }
 
   void hand_over() {
-    for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      const bool gave_up = gave_up_[static_cast<std::size_t>(q / loop_.group_size())];
-      if (gave_up) scan_.given_up[static_cast<std::size_t>(begin_ + q)] = 1;
-      if (!scan_.state) continue;
-      std::lock_guard lock(scan_.mutex);
-      const auto number = static_cast<std::size_t>(query(q));
-      scan_.state->scales[number] = scores_.scale(q);
-      scan_.state->candidates[number].merge(std::move(state(q)));
-    }
+    for (std::int64_t q = 0; q < loop_.count(); ++q)
+      if (gave_up_[static_cast<std::size_t>(q / loop_.group_size())])
+        scan_.given_up[static_cast<std::size_t>(begin_ + q)] = 1;
     hand_over_mispredicted();
   }
 
@@ -381,14 +390,15 @@ class IntegerNearest : NearestTask {
         first_tile_(estimating_ ? best_.size() : 0, TopK(estimating_ ? listed() : 1)) {}
 
   void begin() {
-    for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      double bound = scan_.upper_bound(query(q));
-      if (scan_.starts_from_state) {
-        std::lock_guard lock(scan_.mutex);
-        bound = std::min(bound, scan_.state->best[static_cast<std::size_t>(query(q))].bound());
-      }
-      scores_.publish(q, bound);
+    std::vector<double> bounds(best_.size(), infinity);
+    if (scan_.starts_from_state) {
+      each_alone([&](std::int64_t q, std::size_t number) {
+        bounds[static_cast<std::size_t>(q)] = scan_.state->best[number].bound();
+      });
     }
+    for (std::int64_t q = 0; q < loop_.count(); ++q)
+      scores_.publish(q,
+                      std::min(bounds[static_cast<std::size_t>(q)], scan_.upper_bound(query(q))));
     scores_.publish_groups();
   }
 
@@ -438,21 +448,21 @@ class IntegerNearest : NearestTask {
           std::min(keys[job_.k - 1], scan_.upper_bound(number)))
         mispredicted_.push_back(number);
     }
-    if (!scan_.state) note_mispredicted();
-    return bytes;
-  }
-
-  void hand_over() {
-    std::lock_guard lock(scan_.mutex);
-    for (std::int64_t q = 0; q < loop_.count() && scan_.state; ++q) {
-      const auto place = static_cast<std::size_t>(q), number = static_cast<std::size_t>(query(q));
+    if (!scan_.state) {
+      note_mispredicted();
+      return bytes;
+    }
+    each_alone([&](std::int64_t q, std::size_t number) {
+      const auto place = static_cast<std::size_t>(q);
       for (const TopK::Item& item : best_[place].items())
         scan_.state->best[number].push(item.first, item.second);
       double& estimate = scan_.state->estimates[number];
       estimate = std::min(estimate, estimates_[place]);
-    }
-    hand_over_mispredicted();
+    });
+    return bytes;
   }
+
+  void hand_over() { hand_over_mispredicted(); }
 
  private:
   void publish(std::int64_t q) {
@@ -571,29 +581,40 @@ std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob
                                          const std::vector<std::int64_t>& which,
                                          NearestState& state, ExactNeighbors& out,
                                          ScanStats& stats) {
+  // Some queries at a time, so that what a thread needs is made once for them.
+  const std::int64_t count = std::ssize(which);
+  const std::int64_t each = std::clamp<std::int64_t>(count / (4 * job.threads), 1, 64);
   std::mutex mutex;
   std::vector<std::int64_t> mispredicted;
-  parallel_for(job.threads, std::ssize(which), [&](std::int64_t i) {
+  parallel_for(job.threads, (count + each - 1) / each, [&](std::int64_t task) {
     const auto start = std::chrono::steady_clock::now();
-    const std::int64_t query = which[static_cast<std::size_t>(i)];
-    const auto place = static_cast<std::size_t>(query);
-    const double bound = job.upper_bounds ? job.upper_bounds[query] : infinity;
-    double* const keys = out.keys.row(query);
     ScanStats local;
-    bool wrong;
-    if (packed.is_integer) {
-      state.best[place].finish();
-      write_list(state.best[place], job.k, keys, out.ids.row(query));
-      wrong = state.estimates[place] < std::min(keys[job.k - 1], bound);
-    } else {
-      CandidateRefiner refiner(packed.duplicates, job);
-      QueryCandidates& c = state.candidates[place];
-      refiner.finish(c, query, state.scales[place], keys, out.ids.row(query), local);
-      wrong = overestimated(c, state.scales[place], keys[job.k - 1], bound);
-      local.rescore_seconds = seconds_since(start);
+    std::vector<std::int64_t> wrong;
+    std::optional<CandidateRefiner> refiner;
+    if (!packed.is_integer) refiner.emplace(packed.duplicates, job);
+    for (std::int64_t i = task * each; i < std::min(count, (task + 1) * each); ++i) {
+      const std::int64_t query = which[static_cast<std::size_t>(i)];
+      const auto place = static_cast<std::size_t>(query);
+      const double bound = job.upper_bounds ? job.upper_bounds[query] : infinity;
+      double* const keys = out.keys.row(query);
+      Id* const ids = out.ids.row(query);
+      bool estimate_was_wrong;
+      if (packed.is_integer) {
+        state.best[place].finish();
+        write_list(state.best[place], job.k, keys, ids);
+        estimate_was_wrong = state.estimates[place] < std::min(keys[job.k - 1], bound);
+      } else {
+        QueryCandidates& c = state.candidates[place];
+        if (bound < infinity && !c.pending.empty())
+          c.threshold = std::max(c.threshold, state.scales[place].threshold_for(bound));
+        refiner->finish(c, query, state.scales[place], keys, ids, local);
+        estimate_was_wrong = overestimated(c, state.scales[place], keys[job.k - 1], bound);
+      }
+      if (estimate_was_wrong) wrong.push_back(query);
     }
+    if (!packed.is_integer) local.rescore_seconds = seconds_since(start);
     std::lock_guard lock(mutex);
-    if (wrong) mispredicted.push_back(query);
+    mispredicted.insert(mispredicted.end(), wrong.begin(), wrong.end());
     stats.add(local);
   });
   std::sort(mispredicted.begin(), mispredicted.end());

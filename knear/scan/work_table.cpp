@@ -60,4 +60,16 @@ WorkTable divide(const PackedBase& packed, std::vector<std::int64_t> queries, co
   return table;
 }
 
+std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
+  std::vector<std::pair<Id, std::int64_t>> by_list;
+  by_list.reserve(static_cast<std::size_t>(probes.rows()));
+  for (std::int64_t q = 0; q < probes.rows(); ++q)
+    by_list.emplace_back(probes.cols() == 0 ? 0 : probes.row(q)[0], q);
+  std::sort(by_list.begin(), by_list.end());
+  std::vector<std::int64_t> order;
+  order.reserve(by_list.size());
+  for (const auto& [list, q] : by_list) order.push_back(q);
+  return order;
+}
+
 }  // namespace knear::detail

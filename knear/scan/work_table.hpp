@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/scan_job.hpp"
 
@@ -63,5 +65,8 @@ GroupSize group_for(std::int64_t queries, const ScanJob& job);
 
 // The most queries that one thread takes at a time, so that their buffers stay within megabytes.
 std::int64_t queries_in_block(std::int64_t k);
+
+// Queries by the first list that they probe [queries x lists]: those that come together share it.
+std::vector<std::int64_t> by_first_list(MatrixView<Id> probes);
 
 }  // namespace knear::detail

@@ -15,6 +15,7 @@
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/scan/kernels/code_kernels.hpp"
+#include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
 namespace {
@@ -569,16 +570,6 @@ CodedNeighbors::CodedNeighbors(std::int64_t queries, std::int64_t columns) : k(c
     stop_if_asked();
     rows.resize(std::min(count, rows.size() + (std::size_t{1} << 20)));
   }
-}
-
-std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(probes.rows()));
-  std::iota(order.begin(), order.end(), 0);
-  if (probes.cols() == 0) return order;
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return probes.row(a)[0] < probes.row(b)[0];
-  });
-  return order;
 }
 
 void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more,

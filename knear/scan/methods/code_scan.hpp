@@ -89,9 +89,6 @@ struct CodedNeighbors {
 void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more,
                 bool ordered);
 
-// Queries by the first list that they probe [queries x lists]: those that come together share it.
-std::vector<std::int64_t> by_first_list(MatrixView<Id> probes);
-
 // The lists of each query, none twice, nearest first; no_id for none, behind the others; and its
 // terms for these.
 struct CodeProbes {

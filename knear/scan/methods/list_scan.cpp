@@ -307,31 +307,30 @@ RowLists allowed_rows(const RowLists& lists, const AllowedRows& allowed) {
 
 }  // namespace
 
-std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
-                        ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
-  ScanJob each = job;
+ScoredLists::ScoredLists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                         ScanStats& stats, const Progress& progress)
+    : lists_(lists), job_(job), probes_(probes) {
   // A list is no sample of the others: nothing can be estimated from it.
-  each.may_estimate = false, each.may_give_up = false;
-  const std::int64_t queries = probes.rows(), most = probes.cols();
-  NearestState state(queries, lists.packed, each);
-  std::optional<FilteredLists> filtered;
+  job_.may_estimate = false, job_.may_give_up = false;
+  const std::int64_t most = probes.cols();
+  state_ = std::make_unique<NearestState>(probes.rows(), lists.packed, job_);
   std::vector<double> bounds;
   if (lays_out_filter(lists, job, probes)) {
-    filtered.emplace(lists, job.allowed, probes, job.threads);
-    each.allowed_slots = filtered->slots();
-    if (filtered->any_followed()) {
-      bounds = follow_lists(*filtered, lists, job, probes, state, stats, progress);
-      each.upper_bounds = bounds.data();
+    filtered_ = std::make_unique<FilteredLists>(lists, job.allowed, probes, job.threads);
+    job_.allowed_slots = filtered_->slots();
+    if (filtered_->any_followed()) {
+      bounds = follow_lists(*filtered_, lists, job, probes, *state_, stats, progress);
+      job_.upper_bounds = bounds.data();
     }
-    probes = filtered->scanned();
+    probes_ = filtered_->scanned();
   }
-  const std::int64_t scored = places_of(lists, probes);
-  if (scored > 0) {
-    const std::optional<CodedQueries> coded = coded_for(lists, job, probes);
-    if (coded) each.coded = &*coded;
+  scored_ = places_of(lists, probes_);
+  if (scored_ > 0) {
+    const std::optional<CodedQueries> coded = coded_for(lists, job, probes_);
+    if (coded) job_.coded = &*coded;
     const auto round = [&](std::int64_t first, std::int64_t last) {
       if (first >= last) return;
-      scan_tasks(lists.packed, each, table_of(lists, each, probes, first, last), state, stats,
+      scan_tasks(lists.packed, job_, table_of(lists, job_, probes_, first, last), *state_, stats,
                  progress);
     };
     // What others have found is a threshold as good as that of the first list.
@@ -341,10 +340,33 @@ std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView
       round(alone, most);
     });
   }
-  std::vector<std::int64_t> all(static_cast<std::size_t>(queries));
-  std::iota(all.begin(), all.end(), 0);
-  finish_nearest(lists.packed, each, all, state, out, stats);
-  return scored;
+  job_.coded = nullptr, job_.upper_bounds = nullptr;
+}
+
+ScoredLists::~ScoredLists() = default;
+
+void ScoredLists::add_keys(std::int64_t query, std::vector<double>& keys) const {
+  const auto at = static_cast<std::size_t>(query);
+  const bool whole = lists_.packed.is_integer;
+  const TopK& measured = whole ? state_->best[at] : state_->candidates[at].exact;
+  for (const TopK::Item& item : measured.items()) keys.push_back(item.first);
+  if (whole) return;
+  const QueryCandidates& c = state_->candidates[at];
+  for (const ScoreInterval& x : c.pending)
+    if (!(x.lower < c.threshold)) keys.push_back(state_->scales[at].key_at_most(x.lower));
+}
+
+void ScoredLists::finish(const double* bounds, ExactNeighbors& out, ScanStats& stats) {
+  job_.upper_bounds = bounds;
+  // The rows that queries of one list measure lie together.
+  finish_nearest(lists_.packed, job_, by_first_list(probes_), *state_, out, stats);
+}
+
+std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                        ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
+  ScoredLists scan(lists, job, probes, stats, progress);
+  scan.finish(nullptr, out, stats);
+  return scan.scored();
 }
 
 void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,

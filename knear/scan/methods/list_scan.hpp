@@ -9,6 +9,10 @@
 // once for all of its lists. What is left is measured once, at the end. The order of work changes
 // no bit of the answer.
 #pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/distance/exact_neighbors.hpp"
@@ -18,6 +22,9 @@
 
 namespace knear::detail {
 
+class FilteredLists;  // filtered_lists.hpp
+class NearestState;   // knear/scan/nearest_state.hpp
+
 // Fills all rows of `out` [queries x k]: the exact k nearest of the rows of the lists that a query
 // probes; fewer rows leave places at no_id. probes [queries x lists at most]: numbers of lists,
 // none twice, nearest first; no_id for none, behind the others. Ids are rows of job.base, those
@@ -25,6 +32,40 @@ namespace knear::detail {
 // fewer than the lists have (filtered_lists.hpp).
 std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                         ExactNeighbors& out, ScanStats& stats, const Progress& progress);
+
+// The same in two steps, for a base in several parts: the rows of all are scored before those of
+// any are measured, so that only what may be among the k nearest of all is.
+//
+//   ScoredLists first(lists, job, probes, stats, progress), second(...);
+//   first.add_keys(q, keys), second.add_keys(q, keys);   // the k-th of them is a bound
+//   first.finish(bounds, out, stats);
+class ScoredLists {
+ public:
+  // Scores. Lists, what the job refers to but its bounds, and probes stay until the end.
+  ScoredLists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes, ScanStats& stats,
+              const Progress& progress);
+  ~ScoredLists();
+  ScoredLists(const ScoredLists&) = delete;
+  ScoredLists& operator=(const ScoredLists&) = delete;
+
+  // As scan_lists() returns it.
+  std::int64_t scored() const { return scored_; }
+  // Adds keys of which each is not exceeded by another row that waits: k of them at least, or one
+  // for each row that does.
+  void add_keys(std::int64_t query, std::vector<double>& keys) const;
+  // Measures what waits, once. bounds [queries]: keys that k rows do not exceed, here or elsewhere,
+  // so that rows beyond need not be in `out`; nullptr: none are known.
+  void finish(const double* bounds, ExactNeighbors& out, ScanStats& stats);
+
+ private:
+  const PackedLists& lists_;
+  ScanJob job_;
+  MatrixView<Id> probes_;  // those that are scored
+  std::unique_ptr<NearestState> state_;
+  std::unique_ptr<FilteredLists> filtered_;  // nullptr: nothing is laid out by lists
+  std::int64_t scored_ = 0;
+};
+
 // Gives the same answer by measuring every row of the lists: for few rows.
 void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
                          ExactNeighbors& out, ScanStats& stats, const Progress& progress);

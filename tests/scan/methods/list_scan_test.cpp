@@ -156,6 +156,58 @@ TEST_P(ListScan, StartsFromUpperBounds) {
                         out.keys.row(q), out.ids.row(q), 20, bounds[static_cast<std::size_t>(q)]));
 }
 
+// Two bases, of which both are scored before one is measured: bounds of both hold, what is within
+// them is found, and less is measured.
+TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
+  const ScanCase first(vectors(codes, 2000, 24, 30), vectors(codes, 60, 24, 32), metric),
+      second(vectors(codes, 2500, 24, 31), vectors(codes, 60, 24, 32), metric);
+  const std::vector<std::uint32_t> of_first = lists_of(2000, 33), of_second = lists_of(2500, 34);
+  RowSet live(2500);
+  for (std::int64_t i = 0; i < 2500; i += 3) live.remove(i);
+  for (const Isa isa : available_isas()) {
+    const PackedLists firsts = packed_lists(first, codes, of_first, isa),
+                      seconds = packed_lists(second, codes, of_second, isa);
+    for (const std::int64_t k : {1, 10, 40})
+      for (const std::int64_t most : {2, 9, 23}) {
+        const Matrix<Id> probes = probes_of(60, most, 35);
+        ScanJob job = first.job(k, isa, 2), other = second.job(k, isa, 2);
+        other.allowed.live = &live;
+        ScanStats alone, together;
+        ExactNeighbors out(60, k), more(60, k);
+        scan_lists(firsts, job, probes.view(), out, alone, {});
+        scan_lists(seconds, other, probes.view(), more, alone, {});
+        ScoredLists one(firsts, job, probes.view(), together, {}),
+            two(seconds, other, probes.view(), together, {});
+        std::vector<double> bounds;
+        std::vector<std::vector<KeyedId>> found[2];
+        for (std::int64_t q = 0; q < 60; ++q) {
+          const auto theirs = probes.view().rows(q, q + 1);
+          found[0].push_back(probed(first.found(q, {}), of_first, theirs));
+          found[1].push_back(probed(second.found(q, other.allowed), of_second, theirs));
+          std::vector<double> all, keys;
+          for (const auto& list : {found[0].back(), found[1].back()})
+            for (const KeyedId& x : list) all.push_back(x.first);
+          std::sort(all.begin(), all.end());
+          one.add_keys(q, keys), two.add_keys(q, keys);
+          std::sort(keys.begin(), keys.end());
+          ASSERT_GE(std::ssize(keys), std::min<std::int64_t>(k, std::ssize(all)));
+          for (std::size_t i = 0; i < keys.size(); ++i) ASSERT_GE(keys[i], all[i]);
+          bounds.push_back(std::ssize(keys) < k ? std::numeric_limits<double>::infinity()
+                                                : keys[static_cast<std::size_t>(k) - 1]);
+        }
+        one.finish(bounds.data(), out, together), two.finish(bounds.data(), more, together);
+        for (std::int64_t q = 0; q < 60; ++q) {
+          const auto at = static_cast<std::size_t>(q);
+          ASSERT_TRUE(is_list(found[0][at], out.keys.row(q), out.ids.row(q), k, bounds[at])) << q;
+          ASSERT_TRUE(is_list(found[1][at], more.keys.row(q), more.ids.row(q), k, bounds[at])) << q;
+        }
+        if (codes != Codes::integer && most == 23) {
+          EXPECT_LT(together.survivors, alone.survivors * 4 / 5) << "k " << k;
+        }
+      }
+  }
+}
+
 TEST_P(ListScan, FindsAllRowsWithinARadiusInTheListsThatAreProbed) {
   AnyMatrix base = vectors(codes, 1500, 12, 12);
   for (std::int64_t i = 0; i < 1500; i += 7) copy_row(base, i / 2, i);
