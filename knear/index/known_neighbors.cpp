@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <unordered_set>
 
 #include "knear/core/random.hpp"
@@ -21,6 +22,15 @@ constexpr std::int64_t most_measured_rows = 64;
 float rounded(double key) {
   constexpr double most = std::numeric_limits<float>::max();
   return static_cast<float>(std::clamp(key, -most, most));
+}
+
+// Whether two matrices have the same bytes.
+bool same(AnyMatrixView a, AnyMatrixView b) {
+  if (a.type() != b.type() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
+  const auto bytes = static_cast<std::size_t>(a.cols() * size_of(a.type()));
+  for (std::int64_t i = 0; i < a.rows(); ++i)
+    if (std::memcmp(a.row(i), b.row(i), bytes) != 0) return false;
+  return true;
 }
 
 }  // namespace
@@ -139,6 +149,41 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::without(std::span<const Id
       list.rows = Rows(rows);
   }
   return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists), kept_);
+}
+
+std::shared_ptr<const KnownNeighbors> KnownNeighbors::together(
+    std::span<const std::shared_ptr<const KnownNeighbors>> parts,
+    const std::function<bool(std::size_t, Id)>& holds, int threads) {
+  const auto of_others = [&](const std::shared_ptr<const KnownNeighbors>& part) {
+    return !part || part->metric_ != parts[0]->metric_ ||
+           (part->queries_ != parts[0]->queries_ && !same(part->queries(), parts[0]->queries()));
+  };
+  if (std::any_of(parts.begin(), parts.end(), of_others)) return nullptr;
+  std::int64_t kept = 0;
+  for (const auto& part : parts) kept = std::max(kept, part->kept_);
+  std::vector<List> lists(parts[0]->lists_.size());
+  parallel_for(threads, std::ssize(lists), [&](std::int64_t q) {
+    List& list = lists[static_cast<std::size_t>(q)];
+    std::vector<Row> rows;
+    std::optional<Row> last;  // beyond it, a part does not know of others
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const List& some = parts[p]->lists_[static_cast<std::size_t>(q)];
+      const std::vector<Row> all = some.rows.all();
+      std::copy_if(all.begin(), all.end(), std::back_inserter(rows),
+                   [&](const Row& row) { return holds(p, row.second); });
+      if (some.all) continue;
+      list.all = false;
+      const Row end =
+          all.empty() ? Row{-std::numeric_limits<float>::infinity(), no_id} : all.back();
+      last = last ? std::min(*last, end) : end;
+    }
+    std::sort(rows.begin(), rows.end());
+    if (last) rows.erase(std::upper_bound(rows.begin(), rows.end(), *last), rows.end());
+    if (std::ssize(rows) > kept) rows.resize(static_cast<std::size_t>(kept)), list.all = false;
+    list.rows = Rows(rows);
+  });
+  return std::make_shared<const KnownNeighbors>(parts[0]->queries_, parts[0]->metric_,
+                                                std::move(lists), kept);
 }
 
 std::int64_t KnownNeighbors::bytes() const {

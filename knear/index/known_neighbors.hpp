@@ -5,11 +5,13 @@
 //   known = known->with(added, ids, threads);                     // as rows come
 //   known = known->without(removed);                              // and go
 //   auto known = KnownNeighbors::among(base, ids, filter, ...);   // of vectors kept elsewhere
+//   auto known = KnownNeighbors::together(parts, holds, threads); // of several indexes
 //
 // Values, never changed once they are made.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -78,6 +80,12 @@ class KnownNeighbors {
   std::shared_ptr<const KnownNeighbors> with(AnyMatrixView vectors, std::span<const Id> ids,
                                              int threads) const;
   std::shared_ptr<const KnownNeighbors> without(std::span<const Id> ids) const;
+
+  // What is known of the rows of several indexes together: of those that holds(part, id) says a
+  // part has. Nullptr where one knows nothing, or of other vectors than the first.
+  static std::shared_ptr<const KnownNeighbors> together(
+      std::span<const std::shared_ptr<const KnownNeighbors>> parts,
+      const std::function<bool(std::size_t, Id)>& holds, int threads);
 
   AnyMatrixView queries() const { return queries_->view(); }
   Metric metric() const { return metric_; }

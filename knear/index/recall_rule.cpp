@@ -248,6 +248,12 @@ void RecallCurves::set(RecallCurve curve) {
   curves_[made->k] = std::move(made);
 }
 
+std::shared_ptr<const RecallCurve> RecallCurves::find(std::int64_t k) const {
+  std::lock_guard lock(mutex_);
+  const auto curve = curves_.find(k);
+  return curve == curves_.end() ? nullptr : curve->second;
+}
+
 std::vector<std::shared_ptr<const RecallCurve>> RecallCurves::all() const {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<const RecallCurve>> out;

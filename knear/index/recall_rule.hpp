@@ -35,6 +35,8 @@ struct RecallRule {
   std::int64_t refine_factor = 0;
   // Of a graph, instead of lists: how far a search goes (index/row_graph.hpp).
   std::int64_t ef = 0, starts = 0;
+
+  bool operator==(const RecallRule&) const = default;
 };
 
 // |q| of a query [1 x dim].
@@ -53,6 +55,8 @@ struct RecallPoint {
   RecallRule rule;
   double promised = 0, expected = 0;  // mean recall: the lower end of its interval, and itself
   double lists = 0, rows = 0;         // that a query probes, on average
+
+  bool operator==(const RecallPoint&) const = default;
 };
 
 // The rules worth using for k neighbours, from the cheapest on; each promises more than the one
@@ -65,6 +69,8 @@ struct RecallCurve {
 
   // The cheapest point that promises a recall; nullptr if none does.
   const RecallPoint* find(double recall) const;
+
+  bool operator==(const RecallCurve&) const = default;
 };
 
 // What calibration has to know of its queries.
@@ -112,6 +118,8 @@ class RecallCurves {
   // That for k neighbours; made by one caller while others wait.
   std::shared_ptr<const RecallCurve> get(std::int64_t k, const std::function<RecallCurve()>& make);
   void set(RecallCurve curve);
+  // That for k neighbours, if there is one.
+  std::shared_ptr<const RecallCurve> find(std::int64_t k) const;
   std::vector<std::shared_ptr<const RecallCurve>> all() const;
   // Whether curves of an index that had so many rows still say something of one that has `rows`,
   // after so many were added or taken out.

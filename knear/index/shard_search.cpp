@@ -1,5 +1,6 @@
 // A search of all shards for all queries: cut into parts, one for each shard and each replica's
-// queries, which run at the same time; and what becomes of their answers and reports.
+// queries, which run at the same time; what becomes of their answers and reports; and all shards as
+// one index.
 #include <algorithm>
 #include <exception>
 #include <limits>
@@ -141,6 +142,15 @@ KnnReport begin_queries(const KnnReport& part, std::int64_t queries) {
   return out;
 }
 
+// Throws InvalidArgument where a recall cannot be told from that of each shard by itself.
+void check_recall_of_parts(const Shard& like) {
+  if (like.index->has_codes() && !like.index->keeps_vectors())
+    throw InvalidArgument(
+        "recall below 1 is known of all shards of an index {} together, of which some are missing: "
+        "codes of one are compared with those of others; probes says how many lists are searched",
+        like.index->description());
+}
+
 // Throws an error about a file again, with the name of the shard before it.
 [[noreturn]] void rethrow_named(const std::string& name) {
   try {
@@ -182,8 +192,8 @@ class ShardSearch {
           shards.size, logical);
     for (const Shard& shard : shards.all)
       if (shard.index && shard.rows > 0) searched_.push_back(&shard);
-    if (options.method.recall.value_or(1) < 1 && searched_.size() > 1)
-      check_recall_of_shards(*searched_.front());
+    if (options.method.recall.value_or(1) < 1 && searched_.size() > 1 && !shards.one)
+      check_recall_of_parts(*searched_.front());
     if (searched_.empty()) searched_.push_back(&shards.any());
     divide_filter();
     failed_.resize(searched_.size());
@@ -409,20 +419,26 @@ class ShardSearch {
   std::exception_ptr failure_;
 };
 
-// What one(index, part_report) finds in all shards as one index, where that takes less time than
-// searching each by itself: in one group of processors queries are packed once, and thresholds go
-// on from shard to shard. Nothing otherwise, and after an error of a file, which is then told by
-// shard.
-template <class Found, class One>
-std::optional<Found> search_together(const Shards& shards, const SearchOptions& options,
-                                     KnnReport* report, One one) {
-  const MethodOptions& method = options.method;
+// Whether a search goes over all shards as one index. In one group of processors that takes less
+// time than searching each by itself: queries are packed and lists ordered once, and thresholds go
+// on from shard to shard. What is promised of a recall is known of the whole.
+bool goes_as_one(const Shards& shards, const MethodOptions& method) {
+  if (!shards.one || !method.aggregate) return false;
+  const bool recall = method.recall.value_or(1) < 1;
+  if (shards.any().impl().shape.learns()) return recall || cpu_groups().size() == 1;
   const bool exact = method.kind == Method::automatic || method.kind == Method::exact;
-  if (!shards.flat || !exact || method.recall.value_or(1) < 1 || !method.aggregate ||
-      cpu_groups().size() > 1)
-    return {};
+  return exact && !recall && cpu_groups().size() == 1;
+}
+
+// What search(index) finds in all shards as one index, where they are searched so. Nothing
+// otherwise, and after an error of a file, which is then told by shard.
+template <class Found, class Search>
+std::optional<Found> search_as_one(const Shards& shards, const SearchOptions& options,
+                                   KnnReport* report, Search search) {
+  if (!goes_as_one(shards, options.method)) return {};
   try {
-    Found out = one(impl_of(*shards.flat));
+    Found out = search(impl_of(shards.one->get(resolve_threads(options.threads))));
+    shards.one->share_recall();
     if (!report) return out;
     report->version = shards.version, report->replicas = 1;
     report->shards = std::count_if(shards.all.begin(), shards.all.end(),
@@ -452,28 +468,62 @@ std::shared_ptr<Index> independent_copy(const Index& of) {
   return independent_copy(impl_of(of).shape, *impl_of(of).state());
 }
 
-void put_together(Shards& shards) {
-  shards.flat = nullptr;
-  const auto missing = [](const Shard& shard) { return !shard.index; };
-  if (shards.all.size() < 2 || std::any_of(shards.all.begin(), shards.all.end(), missing)) return;
-  const IndexShape& shape = shards.any().impl().shape;
-  if (shape.learns() || shape.has_graph()) return;
-  State whole = *shards.all.front().state();
-  for (std::size_t s = 1; s < shards.all.size(); ++s) {
-    const auto state = shards.all[s].state();
-    whole.segments.insert(whole.segments.end(), state->segments.begin(), state->segments.end());
-    whole.size += state->size;
+const Index& ShardsAsOne::get(int threads) const {
+  std::lock_guard lock(making_);
+  if (index_) return *index_;
+  State whole = *parts_.front();
+  for (std::size_t s = 1; s < parts_.size(); ++s) {
+    const State& part = *parts_[s];
+    whole.segments.insert(whole.segments.end(), part.segments.begin(), part.segments.end());
+    whole.size += part.size, whole.changed_rows += part.changed_rows;
   }
-  shards.flat = independent_copy(shape, std::move(whole));
+  if (whole.known) {
+    std::vector<std::shared_ptr<const KnownNeighbors>> known;
+    for (const auto& part : parts_) known.push_back(part->known);
+    whole.known = KnownNeighbors::together(
+        known, [&](std::size_t part, Id id) { return parts_[part]->find(id).row >= 0; }, threads);
+  }
+  if (whole.recall) {
+    for (const auto& part : parts_)
+      known_.push_back(part->recall ? part->recall->all() : decltype(part->recall->all()){});
+    const auto knows = [](const auto& curves, const RecallCurve& curve) {
+      return std::any_of(curves.begin(), curves.end(),
+                         [&](const auto& known) { return *known == curve; });
+    };
+    whole.recall = std::make_shared<RecallCurves>(whole.size);
+    for (const auto& curve : known_.front())
+      if (std::all_of(known_.begin(), known_.end(),
+                      [&](const auto& curves) { return knows(curves, *curve); }))
+        whole.recall->set(*curve);
+  }
+  index_ = independent_copy(shape_, std::move(whole));
+  return *index_;
 }
 
-void check_recall_of_shards(const Shard& like) {
-  if (like.index->has_codes() && !like.index->keeps_vectors())
-    throw InvalidArgument(
-        "recall below 1 is not known of an index {} in several shards: codes of one are compared "
-        "with those of others, of which each has been calibrated by itself; probes says how many "
-        "lists are searched, and RFlat keeps vectors to compare",
-        like.index->description());
+void ShardsAsOne::share_recall() const {
+  std::lock_guard lock(making_);
+  if (known_.empty()) return;
+  const auto recall = impl_of(*index_).state()->recall;
+  for (const auto& curve : recall->all())
+    for (std::size_t s = 0; s < parts_.size(); ++s) {
+      if (!parts_[s]->recall) continue;
+      // Not what it was told since, by tune().
+      const auto now = parts_[s]->recall->find(curve->k);
+      const auto& before = known_[s];
+      if (!now || (*now != *curve && std::find(before.begin(), before.end(), now) != before.end()))
+        parts_[s]->recall->set(*curve);
+    }
+}
+
+void put_together(Shards& shards) {
+  shards.one = nullptr;
+  const auto missing = [](const Shard& shard) { return !shard.index; };
+  if (shards.all.size() < 2 || std::any_of(shards.all.begin(), shards.all.end(), missing)) return;
+  const Index::Impl& first = shards.any().impl();
+  if (first.shape.has_graph() || !first.is_trained(*first.state())) return;
+  std::vector<std::shared_ptr<const State>> parts;
+  for (const Shard& shard : shards.all) parts.push_back(shard.state());
+  shards.one = std::make_shared<const ShardsAsOne>(first.shape, std::move(parts));
 }
 
 const Shard& Shards::any() const {
@@ -491,7 +541,7 @@ const Shard* Shards::find(Id id) const {
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
                        const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
   check_answer(queries.rows(), k);
-  if (auto near = search_together<ExactNeighbors>(
+  if (auto near = search_as_one<ExactNeighbors>(
           shards, options, report,
           [&](const Index::Impl& all) { return all.nearest(queries, k, options, report); }))
     return std::move(*near);
@@ -533,9 +583,9 @@ ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t
 
 RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
                   const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
-  if (auto found = search_together<RangeLists>(
-          shards, options, report,
-          [&](const Index::Impl& all) { return all.within(queries, radius, options, report); }))
+  if (auto found = search_as_one<RangeLists>(shards, options, report, [&](const Index::Impl& all) {
+        return all.within(queries, radius, options, report);
+      }))
     return std::move(*found);
   ShardSearch search(shards, queries, options, speeds);
   auto slices = search.run<RangeLists>(

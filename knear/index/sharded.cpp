@@ -496,8 +496,14 @@ std::int64_t ShardedIndex::optimize(const ChangeOptions& options) {
 std::vector<OperatingPoint> ShardedIndex::tune(std::int64_t k, AnyMatrixView queries,
                                                const ChangeOptions& options) {
   return impl_->change([&](Shards& next) {
+    if (next.one && impl_of(*next.any().index).shape.learns()) {
+      const auto one = detail::independent_copy(next.one->get(resolve_threads(options.threads)));
+      const auto points = one->tune(k, queries, options);
+      const auto curve = impl_of(*one).state()->recall->find(k);
+      for (const Shard& shard : next.all) shard.state()->recall->set(*curve);
+      return points;
+    }
     std::vector<std::vector<OperatingPoint>> points;
-    if (next.all.size() > 1) detail::check_recall_of_shards(next.any());
     for (Shard& shard : next.all) points.push_back(own(shard).tune(k, queries, options));
     return points_of_all(next, points);
   });
@@ -507,10 +513,19 @@ std::vector<OperatingPoint> ShardedIndex::tune(std::int64_t k, AnyMatrixView que
                                                AnyMatrixView base, std::span<const Id> ids,
                                                const ChangeOptions& options) {
   return impl_->change([&](Shards& next) {
-    std::vector<std::vector<OperatingPoint>> points;
-    if (next.all.size() > 1) detail::check_recall_of_shards(next.any());
-    for (Shard& shard : next.all) points.push_back(own(shard).tune(k, queries, base, ids, options));
-    return points_of_all(next, points);
+    if (!next.one) return own(next.all[0]).tune(k, queries, base, ids, options);
+    const auto one = detail::independent_copy(next.one->get(resolve_threads(options.threads)));
+    const auto points = one->tune(k, queries, base, ids, options);
+    // Every shard knows the neighbours among all rows; of these its own count (ShardsAsOne::get()).
+    const auto tuned = impl_of(*one).state();
+    for (Shard& shard : next.all) {
+      State state = *shard.state();
+      state.known = tuned->known, state.changed_rows = 0;
+      state.recall = std::make_shared<detail::RecallCurves>(state.size);
+      for (const auto& curve : tuned->recall->all()) state.recall->set(*curve);
+      shard.index = detail::with_state(*shard.index, std::move(state));
+    }
+    return points;
   });
 }
 

@@ -10,21 +10,22 @@
 // Shards hold different rows under ids of the whole and share what was learned: centroids, codes,
 // transforms. What they find is merged on float64 keys, ties to the smaller id, so that the answer
 // of a flat index in any number of shards is that of one index to the bit, and with the same
-// `probes` that of inverted lists and of codes that are not refined. Where codes are refined, every
-// shard refines as many as one index would, and a graph is one for each shard: these find at least
-// other rows, often more. `widen` goes on in each shard until that has k rows.
+// `probes` that of inverted lists and of codes that are not refined. A graph is one for each shard:
+// together they find at least other rows, often more.
 //
-// Recall: what is promised is the least of what shards promise. PartialReduce keeps of each shard
-// what it would if all k nearest were there, so that its promise holds for the merged answer; with
-// method.logical_rows the base as a whole is the random shard of so many rows. A recall below 1 of
-// codes without vectors is InvalidArgument in several shards: their codes compete with each other.
+// Recall below 1 of inverted lists and codes is calibrated and promised for all shards as one
+// index, and the answer is that of one. Of other indexes the least of what shards promise is:
+// PartialReduce keeps of each shard what it would if all k nearest were there, so that its promise
+// holds for the merged answer; with method.logical_rows the base as a whole is the random shard of
+// so many rows.
 //
 // Memory: as of one index, and q * k * 16 bytes for each shard while it is merged. Threads: any
 // call at any time, as of an Index: a search sees one state of all shards, and a change of several
-// shards is one change, whole or not at all. Threads of a search are shared out to the parts that
-// are at work at the same time; these stay on a group of processors each where there are several
-// (core/cpu_groups.hpp). In one group replicas share all queries, and shards of a flat index are
-// searched one after the other by all threads, with the thresholds that those before have found.
+// shards is one change, whole or not at all. Where there are several groups of processors
+// (core/cpu_groups.hpp), the threads of a search are shared out to the parts that are at work at
+// the same time, which stay on a group each: `widen` then goes on in each shard until that has k
+// rows, and every shard refines as many codes as one index would. In one group replicas share all
+// queries, and shards, but for those that have graphs, are searched as the segments of one index.
 #pragma once
 #include <cstdint>
 #include <memory>

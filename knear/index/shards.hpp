@@ -10,7 +10,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "knear/distance/exact_neighbors.hpp"
@@ -32,6 +34,26 @@ struct Shard {
   std::shared_ptr<const State> state() const { return impl().state(); }
 };
 
+// All shards as the segments of one index, whose memory it shares. Any number of threads.
+class ShardsAsOne {
+ public:
+  ShardsAsOne(const IndexShape& shape, std::vector<std::shared_ptr<const State>> parts)
+      : shape_(shape), parts_(std::move(parts)) {}
+
+  // Made by the first who asks. It knows of recall what all shards know.
+  const Index& get(int threads) const;
+  // Has every shard know what the whole has learned of recall since, so that files keep it.
+  void share_recall() const;
+
+ private:
+  const IndexShape shape_;
+  const std::vector<std::shared_ptr<const State>> parts_;
+  mutable std::mutex making_;
+  mutable std::shared_ptr<const Index> index_;
+  // Of each part, what it knew of recall when the index was made.
+  mutable std::vector<std::vector<std::shared_ptr<const RecallCurve>>> known_;
+};
+
 // What a search sees. Never changed once it is published.
 struct Shards {
   std::vector<Shard> all = {};
@@ -39,9 +61,9 @@ struct Shards {
   std::int64_t replicas = 1;
   Id next_id = 0;
   std::int64_t version = 0, size = 0;  // rows of the shards that are there
-  // Of several that compare all rows, without lists, codes or graph: all of them as the segments of
-  // one index, whose memory it shares. Nullptr where one is missing, and of others.
-  std::shared_ptr<const Index> flat = {};
+  // Nullptr where there are not several, one is missing, nothing was learned yet, or each has a
+  // graph of its own.
+  std::shared_ptr<const ShardsAsOne> one = {};
 
   // One that is there: what all have in common is read from it.
   const Shard& any() const;
@@ -49,11 +71,8 @@ struct Shards {
   const Shard* find(Id id) const;
 };
 
-// Makes shards.flat anew.
+// Makes shards.one anew.
 void put_together(Shards& shards);
-
-// Throws InvalidArgument where a recall cannot be told from that of each shard.
-void check_recall_of_shards(const Shard& like);
 
 // As Index::Impl::nearest() and ::within() of all rows.
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,

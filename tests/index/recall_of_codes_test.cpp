@@ -148,6 +148,57 @@ TEST(Known, NeighboursFollowEveryChange) {
   }
 }
 
+// What several indexes know of their rows is what one knows of all; of rows that a part does not
+// hold, it says nothing.
+TEST(Known, NeighboursOfSeveralIndexes) {
+  using Known = detail::KnownNeighbors;
+  const Matrix<float> base = clustered(3000, 8, 1);
+  const auto nothing = Known::of(base.view(), Metric::l2, 1);
+  std::vector<Id> ids(3000);
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto add = [&](const std::shared_ptr<const Known>& to, Id from, Id end) {
+    return to->with(base.view().rows(from, end),
+                    std::span(ids).subspan(static_cast<std::size_t>(from),
+                                           static_cast<std::size_t>(end - from)),
+                    2);
+  };
+  const auto whole = add(nothing, 0, 3000);
+  // The second knows of rows of the first too, with which it has nothing to do; the third is small.
+  std::shared_ptr<const Known> parts[] = {
+      add(nothing, 0, 1400), add(add(nothing, 0, 1400), 1400, 2970), add(nothing, 2970, 3000)};
+  const auto holds = [](std::size_t part, Id id) {
+    return part == (id < 1400 ? 0u : id < 2970 ? 1u : 2u);
+  };
+  const auto check = [&](const Known& both, std::size_t least) {
+    for (std::size_t q = 0; q < both.lists().size(); ++q) {
+      const auto got = both.lists()[q].rows.all();
+      auto wanted = whole->lists()[q].rows.all();
+      ASSERT_GE(got.size(), least);
+      wanted.resize(std::min(wanted.size(), got.size()));
+      ASSERT_EQ(got, wanted) << "query " << q;
+      ASSERT_FALSE(both.lists()[q].all);
+    }
+  };
+  check(*Known::together(parts, holds, 2), 128);
+  // What was removed leaves no gap that the others would fill.
+  parts[0] = parts[0]->without(std::span(ids).first(1400));
+  const auto rest = Known::together(parts, holds, 2);
+  for (const auto& list : rest->lists()) ASSERT_EQ(list.rows.size(), 0u);
+  // A few rows are known completely.
+  std::shared_ptr<const Known> few[] = {add(nothing, 0, 40), add(nothing, 40, 90)};
+  const auto all = Known::together(
+      few, [](std::size_t part, Id id) { return part == (id < 40 ? 0u : 1u); }, 1);
+  for (const auto& list : all->lists()) {
+    ASSERT_EQ(list.rows.size(), 90u);
+    ASSERT_TRUE(list.all);
+  }
+  // Of other vectors, or of nothing, nothing is known together.
+  few[1] = Known::of(base.view(), Metric::l2, 2);
+  EXPECT_EQ(Known::together(few, holds, 1), nullptr);
+  few[1] = nullptr;
+  EXPECT_EQ(Known::together(few, holds, 1), nullptr);
+}
+
 // As many neighbours as are kept, though each vector is a row and no neighbour of its own; with the
 // vectors at hand any number.
 TEST(Known, NeighboursAreEnough) {

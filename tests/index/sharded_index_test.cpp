@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -659,27 +661,83 @@ TEST(ShardedIndex, PartsStayOnGroupsOfProcessors) {
   ::unsetenv("KNEAR_CPU_GROUPS");
 }
 
-// Codes of one shard compete with those of the others, so that what each finds says little.
-TEST(ShardedIndex, RecallOfCodesIsRefused) {
+using RecallOfShards = io::FileTest;
+
+// Codes of one shard compete with those of the others, so that recall is measured of all shards as
+// one index: the same promise, the same lists and the same answers.
+TEST_F(RecallOfShards, IsThatOfOneIndex) {
   const AnyMatrix vectors = rows_in_clusters(6000, 16, 1), queries = rows_in_clusters(120, 16, 2);
-  for (const std::string kind : {"PQ4", "IVF32,PQ4", "IVF32,PQ4,Refine(SQ8)"}) {
-    ShardedIndex all(make_index(kind, 16), {.shards = 3}), one(make_index(kind, 16));
+  for (const std::string kind :
+       {"PQ4", "IVF32,PQ4", "IVF32,PQ4,Refine(SQ8)", "IVF32,PQ4,RFlat", "IVF32,Flat"}) {
+    SCOPED_TRACE(kind);
+    ShardedIndex all(make_index(kind, 16), {.shards = 3});
+    Index one = make_index(kind, 16);
     all.train(vectors), one.train(vectors);
     all.add(vectors), one.add(vectors);
-    const SearchOptions asked{.method = {.recall = 0.3}};
-    expect_error<InvalidArgument>([&] { all.search(queries, 5, asked); }, "recall below 1");
-    expect_error<InvalidArgument>([&] { all.tune(5); }, "recall below 1");
-    EXPECT_GE(recall_of(one.search(queries, 5, asked), one.search(queries, 5, asked)), 0.3);
+    const auto expect_alike = [&](const ShardedIndex& shards, double recall) {
+      const SearchOptions asked{.method = {.recall = recall}};
+      KnnReport got, wanted;
+      expect_same(shards.search(queries, 5, asked, &got), one.search(queries, 5, asked, &wanted));
+      EXPECT_EQ(got.promised_recall, wanted.promised_recall);
+      EXPECT_EQ(got.expected_recall, wanted.expected_recall);
+      EXPECT_EQ(got.recall_argument, "calibrated");
+      EXPECT_EQ(got.probes, wanted.probes);
+      EXPECT_EQ(got.shards, 3);
+    };
+    expect_alike(all, 0.3);
+    const std::vector<OperatingPoint> points = all.tune(5), wanted = one.tune(5);
+    ASSERT_EQ(points.size(), wanted.size());
+    for (std::size_t i = 0; i < points.size(); ++i)
+      EXPECT_EQ(points[i].promised_recall, wanted[i].promised_recall);
+    // What was found out is in the files: nothing is calibrated first.
+    all.save(path("shards.knear"));
+    const ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
+    KnnReport report;
+    loaded.search(queries, 5, {.method = {.recall = 0.3}}, &report);
+    EXPECT_EQ(report.note.find("calibrated first"), std::string::npos) << report.note;
+    expect_alike(loaded, 0.3);
   }
-  // Found is found where vectors are compared.
-  ShardedIndex all(make_index("IVF32,PQ4,RFlat", 16), {.shards = 3});
-  all.train(vectors), all.add(vectors);
-  FlatIndex flat(16);
-  flat.add(vectors);
-  KnnReport report;
-  const Neighbors near = all.search(queries, 5, {.method = {.recall = 0.8}}, &report);
-  EXPECT_GE(report.promised_recall, 0.8);
-  EXPECT_GE(recall_of(near, flat.search(queries, 5)), 0.8);
+}
+
+// With the vectors from which codes were made, after changes, and once a shard is missing.
+TEST_F(RecallOfShards, OfCodesIsTunedByVectors) {
+  const AnyMatrix vectors = rows_in_clusters(6000, 16, 1), queries = rows_in_clusters(120, 16, 2);
+  ShardedIndex all(make_index("IVF32,PQ8", 16), {.shards = 3});
+  Index one = make_index("IVF32,PQ8", 16);
+  all.train(vectors, {.hold_out = false}), one.train(vectors, {.hold_out = false});
+  all.add(vectors), one.add(vectors);
+  const SearchOptions asked{.method = {.recall = 0.4}};
+  expect_error<InvalidArgument>([&] { all.search(queries, 5, asked); }, "recall of 5 neighbours");
+  const std::vector<OperatingPoint> points = all.tune(5, {}, vectors, {}),
+                                    wanted = one.tune(5, {}, vectors, {});
+  ASSERT_EQ(points.size(), wanted.size());
+  for (std::size_t i = 0; i < points.size(); ++i)
+    EXPECT_EQ(points[i].promised_recall, wanted[i].promised_recall);
+  expect_same(all.search(queries, 5, asked), one.search(queries, 5, asked));
+  // What is known of neighbours follows changes of any shard: a new calibration is that of one.
+  const std::vector<Id> gone = some_ids(all.ids(), 11), replaced = some_ids(all.ids(), 13);
+  std::vector<Id> others;
+  std::set_difference(replaced.begin(), replaced.end(), gone.begin(), gone.end(),
+                      std::back_inserter(others));
+  const AnyMatrix more = rows_in_clusters(700, 16, 5),
+                  instead = rows_in_clusters(std::ssize(others), 16, 6);
+  const auto change = [&](auto& index) {
+    index.remove(gone), index.replace(others, instead), index.add(more);
+  };
+  change(all), change(one);
+  const std::vector<OperatingPoint> now = all.tune(7), then = one.tune(7);
+  ASSERT_EQ(now.size(), then.size());
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    EXPECT_EQ(now[i].promised_recall, then[i].promised_recall);
+    EXPECT_EQ(now[i].rows, then[i].rows);
+  }
+  expect_same(all.search(queries, 7, asked), one.search(queries, 7, asked));
+  all.save(path("shards.knear"));
+  const std::vector<std::string> names = ShardedIndex::load(path("shards.knear")).shard_names();
+  ASSERT_TRUE(std::filesystem::remove(path(names.at(1))));
+  const ShardedIndex part = ShardedIndex::load(path("shards.knear"), {.allow_partial = true});
+  expect_error<InvalidArgument>([&] { part.search(queries, 5, asked); }, "some are missing");
+  EXPECT_NO_THROW(part.search(queries, 5, {.method = {.probes = 3}}));
 }
 
 TEST(ReplicaSpeeds, DivideByMeasuredSpeed) {
