@@ -38,6 +38,18 @@ TEST_F(AtomicFiles, CommitPutsTheFileInPlace) {
   }
 }
 
+TEST_F(AtomicFiles, SpaceIsCheckedInTheFolderOfTheFile) {
+  const auto free = std::filesystem::space(path(".")).available;
+  EXPECT_NO_THROW(check_free_space(path("a"), 0, "vectors"));
+  EXPECT_NO_THROW(check_free_space(path("a"), static_cast<std::int64_t>(free / 2), "vectors"));
+  const std::int64_t much = std::int64_t{1} << 62;
+  expect_error<IoError>([&] { check_free_space(path("a"), much, "vectors"); },
+                        path("a") + ": vectors take 4611686018427387904 bytes, but ");
+  // Of what isn't there nothing is known: the file that cannot be made says why.
+  EXPECT_NO_THROW(check_free_space(path("none/a"), much, "vectors"));
+  EXPECT_EQ(file_count(), 0);
+}
+
 TEST_F(AtomicFiles, ManySmallWritesArriveInOrder) {
   std::string expected;
   AtomicFile file(path("a"));
