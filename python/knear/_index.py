@@ -711,8 +711,8 @@ class Index:
         >>> keys.tolist(), ids.tolist()
         ([[1.0]], [[11]])
 
-        Arguments and errors are those of search(); an index of several shards is InvalidArgument,
-        as these merge by themselves.
+        Its arguments and errors are those of search(); an index of several shards is
+        InvalidArgument, as these merge by themselves.
         """
         if isinstance(self._index, _core.ShardedIndex):
             raise InvalidArgument(

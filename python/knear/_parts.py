@@ -40,6 +40,8 @@ class PartResult(NamedTuple):
         >>> found = part.search_part(np.eye(2), k=1)
         >>> found.rounded(1).distances.tolist()
         [[0.0], [0.0]]
+
+        metric: that of the index; threads: as that of knn().
         """
         distances, ids = _core.round_part(
             *_contiguous(0, self),
@@ -69,6 +71,7 @@ def merge_parts(parts: Iterable[PartResult], k: int, *, threads: int = 0) -> Par
 
     parts: at least one; no id may be in two of them, which is not looked for. Merging may be done
         in steps, some parts first.
+    threads: as that of knn().
 
     Raises ShapeMismatch where they are of different numbers of queries.
     """
