@@ -38,7 +38,7 @@ constexpr const char* other_fields[] = {"name",
 
 // Lists and objects within each other. What copies or prints values of JSON calls itself for each
 // level, of which a file may have a million.
-constexpr int most_levels = 3;
+constexpr int most_levels = 4;
 
 bool nests_deeper(std::string_view text, int most) {
   int depth = 0;
