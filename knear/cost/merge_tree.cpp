@@ -21,11 +21,11 @@ void check(const MergeTree& tree) {
                                            std::tuple("requests", tree.requests, std::int64_t{1})})
     if (value < least)
       throw InvalidArgument("{} must be at least {}, but is {}", name, least, value);
-  if (double(tree.requests) * double(tree.shards) > 2e7)
-    throw InvalidArgument("{} requests to {} shards are more parts than 20,000,000", tree.requests,
+  if (double(tree.requests) * double(tree.shards) > 1e7)
+    throw InvalidArgument("{} requests to {} shards are more parts than 10,000,000", tree.requests,
                           tree.shards);
-  if (double(tree.shards) * double(tree.replicas) > 1e7)
-    throw InvalidArgument("{} shards x {} replicas are more machines than 10,000,000", tree.shards,
+  if (double(tree.shards) * double(tree.replicas) > 1e6)
+    throw InvalidArgument("{} shards x {} replicas are more machines than 1,000,000", tree.shards,
                           tree.replicas);
   for (const auto& [name, value] : {std::pair("service_seconds", tree.service_seconds),
                                     std::pair("service_spread", tree.service_spread),

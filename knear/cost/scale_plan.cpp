@@ -92,7 +92,7 @@ class Planner {
     return best;
   }
 
-  // Of all that was planned so far; infinity where nothing fits a machine's memory.
+  // Of all that would take too many; infinity where nothing fits a machine's memory.
   double least_machines() const { return least_machines_; }
 
  private:
@@ -161,8 +161,9 @@ class Planner {
   }
 
   bool few_enough(double machines) const {
+    if (machines <= most_machines) return true;
     least_machines_ = std::min(least_machines_, machines);
-    return machines <= most_machines;
+    return false;
   }
 
   ListShape list_shape(const Form& form, const ScalePlan& out) const {

@@ -119,7 +119,7 @@ class DistributedIndex:
         Errors are those of knear.Index.search, beginning with the partition's name; the result has
         no `plan`.
         """
-        rows, _ = _arrays.matrix("q", q)
+        rows = _as_they_are("q", q)
         k = _arrays.integer("k", k)
         threads = _arrays.integer("threads", threads)
         queries = self._client.scatter(rows, broadcast=True, hash=False)
@@ -268,6 +268,12 @@ def _drawn(
     ]
 
 
+def _as_they_are(name: str, x: Any) -> NDArray[Any]:
+    """A matrix in an element type that knear takes, of NumPy's own or of ml_dtypes."""
+    array, kind = _arrays.matrix(name, x)
+    return np.asarray(x) if kind == "bf16" else array
+
+
 # On workers. An error that knear raises is raised again with the name of the partition before it.
 
 
@@ -283,7 +289,7 @@ def _read(name: str) -> NDArray[Any]:
 
 
 def _rows_of(block: Any, name: str, chosen: NDArray[np.int64]) -> NDArray[Any]:
-    return _named(name, lambda: _arrays.matrix("x", block)[0][chosen])
+    return _named(name, lambda: _as_they_are("x", block)[chosen])
 
 
 def _sample(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -298,7 +304,7 @@ def _trained(like: Index, sample: NDArray[Any], seed: int, threads: int) -> Inde
 def _part(like: Index, block: Any, name: str, first: int, threads: int) -> Index:
     def made() -> Index:
         index = like.__copy__()  # the one given stays empty, for the other partitions
-        rows, _ = _arrays.matrix("x", block)
+        rows = _as_they_are("x", block)
         index.add(rows, ids=np.arange(first, first + len(rows)), threads=threads)
         return index
 

@@ -49,6 +49,15 @@ def test_a_flat_index_has_the_bits_of_one_process(client, metric, chunks):
         same(index.search(q, k), knear.knn(q, x, k, metric=metric))
 
 
+@pytest.mark.parametrize("kind", ["float64", "float16", "uint8", "int32", "bfloat16"])
+def test_element_types_stay(client, kind):
+    if kind == "bfloat16":
+        kind = pytest.importorskip("ml_dtypes").bfloat16
+    x, q = (np.abs(vectors(seed, 300)).astype(kind) for seed in (1, 2))
+    index = knear.dask.build(dask_array.from_array(x, chunks=(100, DIM)), client=client)
+    same(index.search(q[::3], 5), knear.knn(q[::3], x, 5))
+
+
 def test_fewer_rows_than_are_asked_for(client):
     x = vectors(rows=5)
     index = knear.dask.build(dask_array.from_array(x, chunks=(2, DIM)), client=client)

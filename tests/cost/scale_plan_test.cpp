@@ -219,6 +219,14 @@ TEST(PlanAtScale, RefusesWhatNoPlanCanHave) {
   refuses([](ScaleNeeds& some) { some.busy_share = 1; });
   refuses([](ScaleNeeds& some) { some.memory_share = 0; });
   refuses([](ScaleNeeds& some) { some.queries_per_second = 1e12, some.rows = 1000000000000000; });
+  try {
+    ScaleNeeds many = needs();
+    many.queries_per_second = 1e12, many.rows = 1000000000000000;
+    plan_at_scale(many, machine());
+  } catch (const InvalidArgument& error) {  // which says how many
+    EXPECT_EQ(std::string(error.what()).find("such a search takes "), 0u) << error.what();
+    EXPECT_GT(std::stod(std::string(error.what()).substr(20)), 1e9) << error.what();
+  }
   MachineDescription tiny = machine();
   tiny.memory_bytes = 1 << 20;
   ScaleNeeds wide = needs();
