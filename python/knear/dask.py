@@ -62,8 +62,8 @@ class DistributedIndex:
     >>> same, len(index), index.partitions
     (True, 100, 4)
 
-    It lives as long as the client and the workers do: where a worker is lost, Dask makes its
-    partitions again from where the vectors came from.
+    It lives as long as the client and the workers do. A worker that is lost takes its partitions
+    along, and searches raise what Dask does: build it again.
     """
 
     def __init__(
