@@ -26,7 +26,8 @@ struct NamedMachine {
   bool measured = true;  // if not, its rates are estimated_peaks()
 };
 // "this", with the peaks that are known of it, or the file of a description. Throws IoError,
-// CorruptFile, and InvalidArgument for a name of known_machines(), of which a plan knows too little.
+// CorruptFile, and InvalidArgument for a name of known_machines(), of which a plan knows too
+// little.
 NamedMachine machine_of(const std::string& name_or_file);
 
 }  // namespace knear::cli
