@@ -1,16 +1,19 @@
-// cli/roofline_command.cpp -- `knear roofline`: what this machine can do at most.
+// cli/roofline_command.cpp -- `knear roofline`: what this machine can do at most, and its
+// description for `knear plan`.
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/files.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/roofline.hpp"
 #include "knear/cost/scan_cost_model.hpp"
+#include "knear/io/atomic_file.hpp"
 
 namespace knear::cli {
 namespace {
@@ -20,6 +23,7 @@ struct RooflineArguments {
   double seconds = 3;
   std::string machine;  // a machine of known_machines(), not measured
   bool model = false;   // the constants of the cost model, nothing measured
+  std::string out;      // the file of a description
   bool json = false;
 };
 
@@ -136,6 +140,7 @@ void run_roofline(const RooflineArguments& arguments) {
     return arguments.json ? print_json({machine.peaks}, sheet)
                           : print_peaks({machine.peaks}, sheet);
   }
+  check_output("--out", arguments.out, {".json"}, {});
   const Source here{processor_name(), true};
   const int asked = checked_threads(arguments.threads);
   const std::vector<int> counts = arguments.threads > 0 ? std::vector{asked} : thread_counts(asked);
@@ -149,9 +154,20 @@ void run_roofline(const RooflineArguments& arguments) {
   } catch (const IoError& error) {  // the figures are the result; storing them is a convenience
     kept = fmt::format("Not kept for later predictions: {}.", error.what());
   }
+  if (!arguments.out.empty()) {
+    const std::string text = text_of_machine(this_machine(peaks.back()));
+    io::AtomicFile file(arguments.out);
+    file.write(text.data(), text.size());
+    file.commit();
+  }
   if (arguments.json) return print_json(peaks, here);
   print_peaks(peaks, here);
   print("{}\n", kept);
+  if (!arguments.out.empty())
+    print(
+        "{} describes this machine for knear plan; network and price, which cannot be measured "
+        "here, are null: fill them in.\n",
+        arguments.out);
 }
 
 }  // namespace
@@ -172,15 +188,19 @@ void add_roofline(CLI::App& app) {
   CLI::Option* model = command->add_flag(
       "--model", arguments->model,
       "measure nothing, print the constants by which searches predict what they will cost");
-  for (const char* measuring : {"--threads", "--seconds"})
+  command
+      ->add_option("--out", arguments->out,
+                   "write a description of this machine for knear plan --machine (.json)")
+      ->type_name("FILE");
+  for (const char* measuring : {"--threads", "--seconds", "--out"})
     for (CLI::Option* printing : {machine, model})
       printing->excludes(command->get_option(measuring));
   model->excludes(machine);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
       "The figures are kept in the cache directory of the user, for the predictions of other "
-      "commands.\n\nExample:\n  knear roofline --threads 2 --json\n  knear roofline --machine "
-      "h200\n  knear roofline --model");
+      "commands.\n\nExample:\n  knear roofline --threads 2 --json\n  knear roofline --out "
+      "machine.json\n  knear roofline --machine h200\n  knear roofline --model");
   command->callback([arguments] { run_roofline(*arguments); });
 }
 

@@ -58,3 +58,6 @@
 #include "knear/cost/list_plan.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/cost/shard_plan.hpp"
+#include "knear/cost/machine_description.hpp"
+#include "knear/cost/scale_plan.hpp"
+#include "knear/cost/merge_tree.hpp"

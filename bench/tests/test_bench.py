@@ -320,6 +320,36 @@ def test_shards_on_a_small_set(tmp_path):
     assert refused.returncode == 2 and "'2' is not like 2x1" in refused.stderr
 
 
+def test_plans_on_a_small_set(tmp_path):
+    pytest.importorskip("knear", reason="bench/plan needs knear")
+    program = Path(os.environ.get("KNEAR_PROGRAM", BENCH.parent / "build/release/bin/knear"))
+    if not program.is_file():
+        pytest.skip(f"bench/plan needs {program}, which plans")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    options = ("--set", "sift-5k", "--rows", "600", "--lists", "8", "--threads", "1")
+    few = ("--batch", "50", "--repeat", "1", "--indexes", "Flat", "IVF8,Flat")
+    more = ("--program", str(program), "--json", str(out))
+    done = run("plan", "times", *options, *few, *more, cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr + done.stdout
+    lines = json.loads(out.read_text())["times"]
+    assert sorted((each["index"], each["shards"]) for each in lines) == [
+        ("Flat", 1), ("Flat", 2), ("IVF8,Flat", 1), ("IVF8,Flat", 2)
+    ]  # fmt: skip
+    for each in lines:
+        for part in ("service", "add", "memory"):
+            assert each[part]["predicted"] > 0 and each[part]["measured"] > 0
+    forms = ("--forms", "PQ{d/2}", "PQ{d/2}x4,Refine(SQ8)", "--factors", "4", "--json", str(out))
+    done = run("plan", "recall", *options, *forms, cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(out.read_text())
+    assert [each["probes"] for each in found["lists"]] == [1, 2]
+    assert [each["form"] for each in found["codes"]] == ["PQ{d/2}", "PQ{d/2}x4,Refine(SQ8)"]
+    for each in [*found["lists"], *found["codes"]]:
+        assert 0.3 < each["recall"] <= 1
+    refused = run("plan", "times", "--batch", "0", cache=tmp_path)
+    assert refused.returncode == 2 and "--batch" in refused.stderr
+
+
 def test_graphs_on_a_small_set(tmp_path):
     for package in ("knear", "faiss"):
         pytest.importorskip(package, reason=f"bench/graphs needs {package}")

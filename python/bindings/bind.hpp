@@ -13,6 +13,7 @@ void bind_quantizers(nanobind::module_& m);
 void bind_choose_index(nanobind::module_& m);
 void bind_index(nanobind::module_& m);
 void bind_sharded_index(nanobind::module_& m);
+void bind_parts(nanobind::module_& m);
 void bind_graphs(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_machine(nanobind::module_& m);

@@ -68,6 +68,7 @@ NB_MODULE(_core, m) {
   bind_choose_index(m);
   bind_index(m);
   bind_sharded_index(m);
+  bind_parts(m);
   bind_files(m);
   bind_graphs(m);
   bind_machine(m);

@@ -51,6 +51,7 @@ from ._graphs import (
 from ._index import Index
 from ._machine import roofline
 from ._options import SearchOptions
+from ._parts import PartResult, merge_parts
 from ._quantizers import OPQ, PCA, ProductQuantizer, ScalarQuantizer
 from ._results import RangeResult, SearchResult
 from ._search import knn, range_search, select_k, self_join
@@ -81,6 +82,7 @@ __all__ = [
     "MemoryBudgetError",
     "OPQ",
     "PCA",
+    "PartResult",
     "PathFinder",
     "ProductQuantizer",
     "RangeResult",
@@ -93,6 +95,7 @@ __all__ = [
     "choose_index",
     "knn",
     "knn_graph",
+    "merge_parts",
     "range_search",
     "read_graph",
     "read_vectors",

@@ -423,6 +423,21 @@ class ShardedIndex(_AnyIndex):
         path: bytes, replicas: int, allow_partial: bool, progress: Progress
     ) -> ShardedIndex: ...
 
+def search_part(
+    index: Index,
+    queries: NDArray[Any],
+    queries_type: str,
+    k: int,
+    settings: SearchSettings,
+    progress: Progress,
+) -> tuple[tuple[NDArray[np.float64], NDArray[np.int64]], SearchReport]: ...
+def merge_parts(
+    parts: list[tuple[NDArray[np.float64], NDArray[np.int64]]], k: int, threads: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]: ...
+def round_part(
+    keys: NDArray[np.float64], ids: NDArray[np.int64], metric: str, k: int, threads: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+
 class Graph:
     @property
     def ids(self) -> NDArray[np.int64]: ...

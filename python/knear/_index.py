@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _choice, _core, _device, _options, _results
+from ._parts import PartResult
 from ._progress import Progress, reporting
 from ._results import RangeResult, SearchResult
 from .errors import InvalidArgument
@@ -687,6 +688,51 @@ class Index:
         )
         found = _device.sent(q, number, _results.into(out, found))
         return _results.searched(SearchResult, found, about, report)
+
+    def search_part(
+        self,
+        q: ArrayLike,
+        k: int,
+        *,
+        probes: int | None = None,
+        threads: int = 0,
+        memory: int | str | None = None,
+        progress: Progress = None,
+        report: dict[str, Any] | None = None,
+    ) -> PartResult:
+        """As search(), of an index that is one part of a base: (keys, ids) before anything is
+        rounded, for knear.merge_parts to merge with what the other parts found. Give the vectors of
+        each part ids of the whole (`add(x, ids=...)`).
+
+        >>> import knear, numpy as np
+        >>> part = knear.Index("Flat", dim=2)
+        >>> part.add(np.array([[0.0, 0.0], [3.0, 4.0]]), ids=[10, 11])
+        >>> keys, ids = part.search_part(np.array([[3.0, 3.0]]), k=1)
+        >>> keys.tolist(), ids.tolist()
+        ([[1.0]], [[11]])
+
+        Its arguments and errors are those of search(); an index of several shards is
+        InvalidArgument, as these merge by themselves.
+        """
+        if isinstance(self._index, _core.ShardedIndex):
+            raise InvalidArgument(
+                f"search_part() is for one part, but this index has {self.shards} shards, which "
+                "search() merges"
+            )
+        report = _arrays.report(report)
+        settings = _options.settings({}, threads, memory, "cpu", None, probes)
+        found, about = reporting(
+            progress,
+            _core.search_part,
+            self._index,
+            *_arrays.matrix("q", q),
+            _arrays.integer("k", k),
+            settings,
+        )
+        if report is not None:
+            report.clear()
+            report.update(about.as_dict())
+        return PartResult(*found)
 
     def range_search(
         self,

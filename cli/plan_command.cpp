@@ -1,0 +1,322 @@
+// cli/plan_command.cpp -- `knear plan`: how many machines a search of 10^9 to 10^12 vectors takes,
+// and what it costs there, by the model (cost/scale_plan.hpp); and what stragglers and failures do
+// to it, by a simulation (cost/merge_tree.hpp).
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/machine.hpp"
+#include "cli/output.hpp"
+#include "knear/core/error.hpp"
+#include "knear/cost/merge_tree.hpp"
+#include "knear/cost/scale_plan.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct PlanArguments {
+  double rows = 0;
+  ScaleNeeds needs;
+  std::string machine = "this";
+  std::int64_t simulate = 0;
+  double spread = 0.2, hedge = 1, failures = 0, recovery = 600, deadline = 0;
+  std::int64_t seed = 1;
+  bool json = false;
+};
+
+// As readable_seconds, and hours and days.
+std::string readable_time(double seconds) {
+  if (seconds < 7200) return readable_seconds(seconds);
+  if (seconds < 3 * 86400) return fmt::format("{:.1f} h", seconds / 3600);
+  return fmt::format("{:.1f} days", seconds / 86400);
+}
+
+std::string readable_price(const std::optional<double>& price) {
+  return price ? fmt::format("{:.4g}", *price) : "not known";
+}
+
+// The simulation that a plan asks for: a call is a request, and its queries' transfers are hops.
+MergeTree tree_of(const ScalePlan& plan, const MachineDescription& machine,
+                  const PlanArguments& arguments) {
+  const ScaleNeeds& needs = arguments.needs;
+  const double bandwidth =
+      machine.network_bytes_per_second.value_or(assumed_network_bytes_per_second);
+  const double latency = machine.network_latency_seconds.value_or(assumed_network_latency_seconds);
+  const double batch = double(needs.batch);
+  const double merged = double(std::min(plan.fan_in, plan.shards) - 1);
+  const double merges = double(plan.levels) * merged;
+  MergeTree tree;
+  tree.shards = plan.shards, tree.replicas = plan.replicas, tree.fan_in = plan.fan_in;
+  tree.requests_per_second = needs.queries_per_second / batch;
+  tree.service_seconds = plan.service_seconds, tree.service_spread = arguments.spread;
+  // One machine sends the queries to the others of its group, one after another, and receives what
+  // these found likewise.
+  tree.request_hop_seconds = latency + merged * batch * 4 * double(needs.dim) / bandwidth;
+  tree.answer_hop_seconds = latency;
+  tree.merge_seconds =
+      (merges > 0 ? plan.merge_seconds / merges : 0) + batch * 16 * double(needs.k) / bandwidth;
+  tree.hedge_quantile = arguments.hedge;
+  tree.failures_per_hour = arguments.failures, tree.recovery_seconds = arguments.recovery;
+  if (arguments.deadline > 0) tree.deadline_seconds = arguments.deadline;
+  tree.requests = arguments.simulate;
+  tree.seed = static_cast<std::uint64_t>(arguments.seed);
+  return tree;
+}
+
+nlohmann::ordered_json json_of(const ScalePlan& plan) {
+  const auto or_null = [](const std::optional<double>& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+  };
+  return {{"index", plan.factory},
+          {"what", plan.what},
+          {"expected_recall", plan.expected_recall},
+          {"lists", plan.lists},
+          {"probes", plan.probes},
+          {"code_bytes", plan.code_bytes},
+          {"refine_factor", plan.refine_factor},
+          {"shards", plan.shards},
+          {"replicas", plan.replicas},
+          {"machines", plan.machines},
+          {"rows_of_shard", plan.rows_of_shard},
+          {"probed_rows_of_shard", plan.probed_rows},
+          {"bytes_per_row", plan.row_bytes},
+          {"memory_bytes", plan.memory_bytes},
+          {"fan_in", plan.fan_in},
+          {"levels", plan.levels},
+          {"service_seconds", plan.service_seconds},
+          {"merge_seconds", plan.merge_seconds},
+          {"network_seconds", plan.network_seconds},
+          {"wait_seconds", plan.wait_seconds},
+          {"latency_seconds", plan.latency_seconds},
+          {"capacity_queries_per_second", plan.capacity},
+          {"busy_share", plan.busy},
+          {"limit", plan.limit},
+          {"network_bytes_per_query", plan.network_bytes_of_query},
+          {"busiest_network_bytes_per_second", plan.busiest_bytes_per_second},
+          {"train_seconds", plan.train_seconds},
+          {"receive_seconds", plan.receive_seconds},
+          {"add_seconds", plan.add_seconds},
+          {"copy_seconds", plan.copy_seconds},
+          {"build_seconds", plan.build_seconds},
+          {"price_per_hour", or_null(plan.price_per_hour)},
+          {"price_per_million_queries", or_null(plan.price_per_million_queries)},
+          {"build_price", or_null(plan.build_price)}};
+}
+
+struct Simulated {
+  MergeTree tree;
+  MergeTreeTimes times;
+};
+
+void print_json(const std::vector<ScalePlan>& plans, const NamedMachine& machine,
+                const std::optional<Simulated>& simulated, const PlanArguments& arguments) {
+  const ScaleNeeds& needs = arguments.needs;
+  nlohmann::ordered_json out = {{"rows", needs.rows},
+                                {"dim", needs.dim},
+                                {"k", needs.k},
+                                {"recall", needs.recall},
+                                {"queries_per_second", needs.queries_per_second},
+                                {"batch", needs.batch},
+                                {"machine", machine.description.name},
+                                {"peaks", machine.measured ? "measured" : "estimated"}};
+  const nlohmann::ordered_json best = json_of(plans[0]);
+  for (const auto& [key, value] : best.items()) out[key] = value;
+  out["assumptions"] = plans[0].assumptions;
+  auto& others = out["others"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 1; i < plans.size(); ++i) others.push_back(json_of(plans[i]));
+  if (simulated) {
+    const MergeTreeTimes& times = simulated->times;
+    out["simulation"] = {{"requests", simulated->tree.requests},
+                         {"seed", simulated->tree.seed},
+                         {"service_spread", simulated->tree.service_spread},
+                         {"hedge_quantile", simulated->tree.hedge_quantile},
+                         {"mean_seconds", times.mean_seconds},
+                         {"p50_seconds", times.p50_seconds},
+                         {"p99_seconds", times.p99_seconds},
+                         {"p999_seconds", times.p999_seconds},
+                         {"partial_share", times.partial_share},
+                         {"expected_partial_share", expected_partial_share(simulated->tree)},
+                         {"busy_share", times.busy_share},
+                         {"hedged_share", times.hedged_share}};
+  }
+  print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void print_plan(const ScalePlan& plan, const MachineDescription& machine) {
+  std::vector<std::vector<std::string>> table = {
+      {"index", plan.factory},
+      {"shards x replicas", fmt::format("{} x {}", plan.shards, plan.replicas)},
+      {"machines", fmt::format("{}", plan.machines)},
+      {"rows of a shard", readable_count(plan.rows_of_shard)},
+      {"bytes of a row", fmt::format("{:.1f}", plan.row_bytes)},
+      {"memory of a machine", fmt::format("{} of {}", readable_bytes(plan.memory_bytes),
+                                          readable_bytes(machine.memory_bytes))}};
+  if (plan.lists > 0)
+    table.push_back({"lists that a query probes", fmt::format("{:.3g}", plan.probes)});
+  if (plan.refine_factor > 0)
+    table.push_back({"codes refined for a neighbour", fmt::format("{:.3g}", plan.refine_factor)});
+  const std::vector<std::vector<std::string>> rest = {
+      {"latency of a call, mean", readable_time(plan.latency_seconds)},
+      {"  on a shard", readable_time(plan.service_seconds)},
+      {"  waiting for it", readable_time(plan.wait_seconds)},
+      {"  merging", readable_time(plan.merge_seconds)},
+      {"  network", readable_time(plan.network_seconds)},
+      {"levels of the tree, machines of a group",
+       fmt::format("{}, {}", plan.levels, plan.levels > 0 ? plan.fan_in : 1)},
+      {"network, bytes a query", readable_bytes(plan.network_bytes_of_query)},
+      {"network of the busiest machine", readable_bytes(plan.busiest_bytes_per_second) + "/s"},
+      {"queries a second, at most", readable_count(plan.capacity)},
+      {"busy", fmt::format("{:.0f} %", 100 * plan.busy)},
+      {"what a machine waits for", plan.limit},
+      {"building", readable_time(plan.build_seconds)},
+      {"  training", readable_time(plan.train_seconds)},
+      {"  receiving rows", readable_time(plan.receive_seconds)},
+      {"  adding them", readable_time(plan.add_seconds)},
+      {"  copying to replicas", readable_time(plan.copy_seconds)},
+      {"price an hour", readable_price(plan.price_per_hour)},
+      {"price of a million queries", readable_price(plan.price_per_million_queries)},
+      {"price of building", readable_price(plan.build_price)}};
+  table.insert(table.end(), rest.begin(), rest.end());
+  print_text(format_table(table));
+}
+
+void print_others(const std::vector<ScalePlan>& plans) {
+  std::vector<std::vector<std::string>> table = {
+      {"", "shards x replicas", "machines", "bytes a row", "latency", "building"}};
+  for (const ScalePlan& plan : plans)
+    table.push_back({plan.factory, fmt::format("{} x {}", plan.shards, plan.replicas),
+                     fmt::format("{}", plan.machines), fmt::format("{:.1f}", plan.row_bytes),
+                     readable_time(plan.latency_seconds), readable_time(plan.build_seconds)});
+  print("\n");
+  print_text(format_table(table));
+}
+
+void print_simulation(const Simulated& simulated) {
+  const MergeTreeTimes& times = simulated.times;
+  const auto percent = [](double share) { return fmt::format("{:.3g} %", 100 * share); };
+  print("\n{} calls simulated:\n", simulated.tree.requests);
+  print_text(format_table(
+      {{"mean", readable_time(times.mean_seconds)},
+       {"p50", readable_time(times.p50_seconds)},
+       {"p99", readable_time(times.p99_seconds)},
+       {"p99.9", readable_time(times.p999_seconds)},
+       {"partial answers", percent(times.partial_share)},
+       {"  expected of failures alone", percent(expected_partial_share(simulated.tree))},
+       {"busy", percent(times.busy_share)},
+       {"asked again", percent(times.hedged_share)}}));
+}
+
+void run_plan(PlanArguments arguments) {
+  ScaleNeeds& needs = arguments.needs;
+  if (arguments.rows != std::floor(arguments.rows) || !(std::fabs(arguments.rows) <= 1e15))
+    throw InvalidArgument("--rows must be a whole number of at most 10^15, but is {}",
+                          arguments.rows);
+  needs.rows = static_cast<std::int64_t>(arguments.rows);
+  if (needs.probes != 0 && needs.lists == 0)
+    throw InvalidArgument("--probes is {}, but without --lists it is not said of how many",
+                          needs.probes);
+  if (arguments.simulate < 0)
+    throw InvalidArgument("--simulate must not be negative, but is {}", arguments.simulate);
+  if (arguments.seed < 0)
+    throw InvalidArgument("--seed must not be negative, but is {}", arguments.seed);
+  if (!(arguments.deadline >= 0))
+    throw InvalidArgument("--deadline must not be negative, but is {}", arguments.deadline);
+  const NamedMachine machine = machine_of(arguments.machine);
+  std::vector<ScalePlan> plans = plan_at_scale(needs, machine.description);
+  if (!machine.measured)
+    plans[0].assumptions.insert(
+        plans[0].assumptions.begin(),
+        "the rates of this machine are estimates, until knear roofline measures them");
+  std::optional<Simulated> simulated;
+  if (arguments.simulate > 0) {
+    const MergeTree tree = tree_of(plans[0], machine.description, arguments);
+    simulated = Simulated{tree, simulate(tree)};
+    plans[0].assumptions.push_back(fmt::format(
+        "simulated: the time of a call on a machine is log-normal with a spread of {}, each "
+        "machine fails {} times an hour for {}, and merging and sending keep none from its next "
+        "call",
+        tree.service_spread, tree.failures_per_hour, readable_time(tree.recovery_seconds)));
+  }
+  if (arguments.json) return print_json(plans, machine, simulated, arguments);
+  print("{} x {}, recall {} of the {} nearest, {} queries/s in calls of {}\n",
+        readable_count(arguments.rows), needs.dim, needs.recall, needs.k,
+        readable_count(needs.queries_per_second), needs.batch);
+  print("on machines like {}, {} threads, {}\n\n", machine.description.name,
+        machine.description.peaks.threads, readable_bytes(machine.description.memory_bytes));
+  print_plan(plans[0], machine.description);
+  if (plans.size() > 1) print_others(plans);
+  if (simulated) print_simulation(*simulated);
+  print("\nAssumed:\n");
+  for (const std::string& assumption : plans[0].assumptions) print("- {}\n", assumption);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "plan",
+      "Plan a search of 10^9 to 10^12 vectors on many machines: how many, how fast, how "
+      "dear");
+  auto arguments = std::make_shared<PlanArguments>();
+  ScaleNeeds& needs = arguments->needs;
+  add_number(*command, "--rows", arguments->rows, "vectors, of float32 (1e10 is a number)")
+      ->required();
+  add_whole(*command, "--dim", needs.dim, "columns of a vector")->required();
+  add_whole(*command, "-k", needs.k, "neighbours of a query (default 10)");
+  add_number(*command, "--recall", needs.recall,
+             "share of them to be found on average (default 0.95; 1: exact)");
+  add_number(*command, "--qps", needs.queries_per_second,
+             "queries a second to be answered (default 1000)");
+  add_whole(*command, "--batch", needs.batch, "queries in a call (default 100)");
+  command
+      ->add_option("--machine", arguments->machine,
+                   "'this' (the default), or a file that knear roofline --out wrote")
+      ->type_name("NAME|FILE");
+  add_whole(*command, "--lists", needs.lists, "inverted lists (default: the fastest number)");
+  add_number(*command, "--probes", needs.probes,
+             "lists of a query, of --lists, that find the recall in your vectors (default: as is "
+             "assumed)");
+  add_number(*command, "--refine-factor", needs.refine_factor,
+             "codes refined for each neighbour (default: as is assumed)");
+  add_whole(*command, "--shards", needs.least_shards, "at least so many (default 1)");
+  add_whole(*command, "--replicas", needs.least_replicas, "at least so many (default 1)");
+  add_whole(*command, "--fan-in", needs.fan_in,
+            "machines that merge in a group (default: those with the least latency)");
+  add_number(*command, "--memory-share", needs.memory_share,
+             "of a machine's memory that an index may take (default 0.8)");
+  add_number(*command, "--busy-share", needs.busy_share,
+             "of its time that a machine may be busy (default 0.7)");
+  CLI::Option* simulating =
+      add_whole(*command, "--simulate", arguments->simulate,
+                "simulate so many calls, with stragglers and failures (default 0)");
+  const auto of_simulation = [&](const char* name, double& target, const char* help) {
+    add_number(*command, name, target, help)->needs(simulating);
+  };
+  of_simulation("--spread", arguments->spread,
+                "of a machine's time for a call: the deviation of its logarithm (default 0.2)");
+  of_simulation("--hedge", arguments->hedge,
+                "ask a second replica after this quantile of that time (default 1: never)");
+  of_simulation("--failures", arguments->failures, "of a machine in an hour (default 0)");
+  of_simulation("--recovery", arguments->recovery, "seconds until it is back (default 600)");
+  of_simulation("--deadline", arguments->deadline,
+                "seconds after which a call is answered with what there is (default 0: none)");
+  add_whole(*command, "--seed", arguments->seed, "of the simulation (default 1)")
+      ->needs(simulating);
+  command->add_flag("--json", arguments->json, "print one JSON object");
+  command->footer(
+      "Everything follows from the model of costs and the description of a machine; what is "
+      "assumed beside is printed last, above all which recall lists and codes reach.\n\nExample:\n"
+      "  knear roofline --out machine.json\n"
+      "  knear plan --rows 1e10 --dim 96 --recall 0.95 --qps 10000 --machine machine.json\n"
+      "  knear plan --rows 1e9 --dim 96 --replicas 3 --simulate 10000 --failures 0.001 --hedge "
+      "0.95");
+  command->callback([arguments] { run_plan(*arguments); });
+}
+
+}  // namespace knear::cli

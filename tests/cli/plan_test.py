@@ -1,0 +1,161 @@
+"""`knear plan`, and the descriptions of machines that `knear roofline --out` writes for it."""
+
+import json
+import math
+
+from program_cases import ProgramTest, main
+
+MACHINE = {
+    "name": "a machine",
+    "isa": "avx512_vnni",
+    "threads": 64,
+    "fp32_flops": 7e12,
+    "int8_ops": 28e12,
+    "cop_per_second": 3e12,
+    "memory_bytes_per_second": 400e9,
+    "memory_bytes": 1e12,
+    "network_bytes_per_second": 3e9,
+    "network_latency_seconds": 3e-5,
+    "price_per_hour": 4.5,
+}
+
+
+class Plan(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.write(MACHINE)
+
+    def write(self, machine):
+        self.file("machine.json").write_text(json.dumps(machine))
+
+    def plan(self, *more, rows="1e9"):
+        words = ["plan", "--rows", rows, "--dim", 96, "--machine", "machine.json", "--json", *more]
+        return json.loads(self.ok(*words))
+
+    def test_the_example_of_the_design(self):
+        out = self.plan("--recall", 0.95, "--qps", 10000, rows="1e10")
+        self.assertEqual((out["rows"], out["dim"], out["k"], out["recall"]), (10**10, 96, 10, 0.95))
+        self.assertEqual(out["machine"], "a machine")
+        self.assertEqual(out["machines"], out["shards"] * out["replicas"])
+        self.assertLessEqual(out["memory_bytes"], 0.8e12)
+        self.assertGreaterEqual(out["shards"] * out["rows_of_shard"], 10**10)
+        self.assertAlmostEqual(
+            out["latency_seconds"],
+            sum(out[f"{part}_seconds"] for part in ("service", "merge", "network", "wait")),
+        )
+        self.assertAlmostEqual(out["price_per_hour"], 4.5 * out["machines"])
+        self.assertGreater(out["capacity_queries_per_second"], 10000 / 0.7 * (1 - 1e-9))
+        self.assertIn("unit96", " ".join(out["assumptions"]))
+        machines = [each["machines"] for each in [out, *out["others"]]]
+        self.assertEqual(machines, sorted(machines))
+        text = self.ok("plan", "--rows", "1e10", "--dim", 96, "--qps", 10000,
+                       "--machine", "machine.json")  # fmt: skip
+        for words in (out["index"], "shards x replicas", "Assumed:", "price of a million queries"):
+            self.assertIn(words, text)
+
+    def test_from_a_billion_to_a_trillion(self):
+        before = 0
+        for rows in ("1e9", "1e10", "1e11", "1e12"):
+            machines = self.plan("--qps", 10000, rows=rows)["machines"]
+            self.assertGreaterEqual(machines, before)
+            before = machines
+        self.assertEqual([each["index"] for each in [self.plan("--recall", 1)]], ["Flat"])
+
+    def test_a_description_of_this_machine(self):
+        self.ok("roofline", "--seconds", 0.2, "--threads", 1, "--out", "here.json")
+        here = json.loads(self.file("here.json").read_text())
+        self.assertEqual(here["threads"], 1)
+        self.assertGreater(here["memory_bytes"], 2**28)
+        for field in ("network_bytes_per_second", "network_latency_seconds", "price_per_hour"):
+            self.assertIsNone(here[field])
+        out = json.loads(
+            self.ok("plan", "--rows", "1e9", "--dim", 96, "--machine", "here.json", "--json")
+        )
+        assumed = " ".join(out["assumptions"])
+        self.assertIn("no network_bytes_per_second", assumed)
+        self.assertIn("no price_per_hour", assumed)
+        self.assertIsNone(out["price_per_hour"])
+        self.fails(1, "roofline", "--out", "here.txt", says="--out")
+        self.fails(2, "roofline", "--out", "a.json", "--machine", "h200", says="--machine")
+
+    def test_this_machine_by_estimates(self):
+        out = json.loads(self.ok("plan", "--rows", "1e9", "--dim", 96, "--json"))
+        self.assertEqual(out["peaks"], "estimated")
+        self.assertIn("estimates", out["assumptions"][0])
+
+    def test_what_was_measured_instead_of_assumed(self):
+        out = self.plan("--lists", 65536, "--probes", 40, "--refine-factor", 8)
+        plans = {each["index"]: each for each in [out, *out["others"]]}
+        self.assertEqual(plans["IVF65536,Flat"]["probes"], 40)
+        refined = [each for name, each in plans.items() if "Refine" in name]
+        self.assertEqual({each["refine_factor"] for each in refined}, {8})
+
+    def test_the_simulation(self):
+        words = ["--replicas", 3, "--shards", 4, "--simulate", 2000, "--failures", 1,
+                 "--recovery", 60, "--hedge", 0.9, "--seed", 3]  # fmt: skip
+        one, again = self.plan(*words), self.plan(*words)
+        times = one["simulation"]
+        self.assertEqual(times, again["simulation"])
+        self.assertLessEqual(times["p50_seconds"], times["p99_seconds"])
+        self.assertLessEqual(times["p99_seconds"], times["p999_seconds"])
+        self.assertGreater(times["hedged_share"], 0)
+        down = 60 / 3660
+        self.assertAlmostEqual(
+            times["expected_partial_share"], 1 - (1 - down ** one["replicas"]) ** one["shards"]
+        )
+        self.assertTrue(math.isclose(times["busy_share"], one["busy_share"], rel_tol=0.5))
+        late = self.plan(*words, "--deadline", times["p50_seconds"])["simulation"]
+        self.assertGreater(late["partial_share"], 0.3)
+        self.fails(2, "plan", "--rows", "1e9", "--dim", 96, "--hedge", 0.9, says="--simulate")
+
+    def test_machines_that_are_none(self):
+        plan = ["plan", "--rows", "1e9", "--dim", "96", "--machine"]
+        for field in ("name", "isa", "threads", "fp32_flops", "int8_ops", "cop_per_second",
+                      "memory_bytes_per_second", "memory_bytes"):  # fmt: skip
+            self.write({key: value for key, value in MACHINE.items() if key != field})
+            self.fails(1, *plan, "machine.json", says=f"machine.json: {field} is missing")
+            for absurd in (-1, "x", 1e300, [], {}):
+                if (field, absurd) == ("name", "x"):
+                    continue
+                self.write({**MACHINE, field: absurd})
+                self.fails(1, *plan, "machine.json", says=f"machine.json: {field} must be")
+        self.write({**MACHINE, "price": 3})
+        self.fails(1, *plan, "machine.json", says='no field "price"')
+        self.file("machine.json").write_text("[" * 300000)
+        self.fails(1, *plan, "machine.json", says="machine.json: ")
+        self.file("machine.json").write_text(" " * (2 << 20))
+        self.fails(1, *plan, "machine.json", says="at most 1 MiB")
+        self.file("machine.json").write_text("")
+        self.fails(1, *plan, "machine.json", says="machine.json")
+        self.fails(1, *plan, ".", says="is a directory")
+        self.fails(1, *plan, "nowhere.json", says="nowhere.json")
+        self.fails(1, *plan, "h200", says="h200")
+
+    def test_wrong_values(self):
+        plan = ["plan", "--dim", "96", "--machine", "machine.json", "--rows"]
+        for more, says in (
+            (["0"], "rows"),
+            (["1.5"], "--rows must be a whole number"),
+            (["1e16"], "--rows"),
+            (["1e9", "--recall", "0"], "recall"),
+            (["1e9", "--recall", "1.5"], "recall"),
+            (["1e9", "--qps", "-1"], "queries_per_second"),
+            (["1e9", "--batch", "0"], "batch"),
+            (["1e9", "-k", "0"], "k must be"),
+            (["1e9", "--fan-in", "1"], "fan_in"),
+            (["1e9", "--probes", "8"], "--lists"),
+            (["1e9", "--lists", "8", "--probes", "9"], "probes is 9"),
+            (["1e9", "--busy-share", "1"], "busy_share"),
+            (["1e9", "--simulate", "-1"], "--simulate"),
+            (["1e9", "--simulate", "10", "--spread", "-1"], "service_spread"),
+            (["1e9", "--simulate", "10", "--deadline", "-1"], "--deadline"),
+            (["1e9", "--simulate", "1000000000"], "parts"),
+        ):
+            with self.subTest(more=more):
+                self.fails(1, *plan, *more, says=says)
+        self.fails(2, "plan", "--rows", "1e9", says="--dim")
+        self.fails(2, *plan, "many", says="--rows needs a number")
+
+
+if __name__ == "__main__":
+    main()
