@@ -165,16 +165,17 @@ Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
 Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   Prediction out = report.lists > 0 || report.code_parts > 0 ? predict_of_lists(report, machine)
                                                              : predict_of_scan(report, machine);
-  // Shards that were searched as segments of one index merge nothing and repeat nothing.
+  // Shards that were searched as segments of one index merge nothing. Of inverted lists of vectors
+  // they repeat what queries and thresholds take all the same.
   const bool merged = report.shards > 1 && report.merge_seconds > 0;
+  const bool codes = report.code_parts > 0, lists = report.lists > 0 || codes;
   if (merged)
     out.merge_seconds = predict_merge({.shards = report.shards,
                                        .queries = report.queries,
                                        .k = report.k,
                                        .threads = report.threads},
                                       machine.peaks);
-  const bool lists = report.lists > 0 || report.code_parts > 0;
-  if (merged)
+  if (report.shards > 1 && (merged || (lists && !codes)))
     out.repeated_seconds =
         double(report.shards - 1) * (out.cost.query_seconds + (lists ? out.cost.seed_seconds : 0));
   out.cost.seconds += out.merge_seconds + out.repeated_seconds;
