@@ -24,6 +24,7 @@ from program_cases import ProgramTest, brute_force, main, write_vecs
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "support"))
 import bad_requests
+import running_server
 
 
 class Server:
@@ -607,73 +608,12 @@ class Ends(Served):
 
     def test_killed_under_load_nothing_answered_is_lost(self):
         """Adds and removes by several callers, checkpoints all the time, kill -9, twenty times."""
-        known = {i: None for i in range(300)}  # id: its first number, where this test gave it
-        for turn in range(20):
-            server = self.server("--checkpoint", "20k")
-            answered, unsure, lock = [], set(), threading.Lock()
-
-            def work(number, server=server, turn=turn, answered=answered, unsure=unsure, lock=lock):
-                source = random.Random(f"{turn} {number}")
-                own = []
-                link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-                try:
-                    for step in range(100000):
-                        id = 1000 + turn * 1000000 + number * 100000 + step
-                        gone = own.pop(source.randrange(len(own))) if len(own) > 5 else None
-                        if gone is None:
-                            path, body = "add", {"vectors": [[float(step)] * 12], "ids": [id]}
-                        else:
-                            path, body = "remove", {"ids": [gone]}
-                        with lock:
-                            unsure.add(id if gone is None else gone)
-                        link.request("POST", f"/indexes/base/{path}", json.dumps(body))
-                        answer = link.getresponse()
-                        told = json.loads(answer.read())
-                        assert answer.status == 200, told
-                        with lock:
-                            unsure.discard(id if gone is None else gone)
-                            answered.append((id, float(step)) if gone is None else (gone, None))
-                        if gone is None:
-                            own.append(id)
-                except (OSError, http.client.HTTPException, ValueError):
-                    pass  # killed
-
-            callers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-            for each in callers:
-                each.start()
-            time.sleep(random.Random(turn).uniform(0.1, 0.5))
-            server.kill()
-            for each in callers:
-                each.join()
-            there = dict(known)
-            for id, value in answered:
-                if value is None:
-                    there.pop(id)
-                else:
-                    there[id] = value
-            server = self.server("--checkpoint", "20k")
-            about = server.json("/indexes/base")
-            wanted = {id for id in there if id not in unsure}
-            self.assertGreaterEqual(about["rows"], len(wanted))
-            self.assertLessEqual(about["rows"], len(wanted) + len(unsure))
-            # Every row that must be there is found under its id, with its numbers.
-            mine = [id for id in wanted if there[id] is not None]
-            for begin in range(0, len(mine), 500):
-                some = mine[begin : begin + 500]
-                body = {"queries": [[there[id]] * 12 for id in some], "k": 1, "filter": some}
-                found = server.json("/indexes/base/search", body)
-                self.assertEqual(found["distances"], [[0.0]] * len(some))
-            # And of those whose answer did not come, what is there now is what there is.
-            known = {id: there.get(id) for id in wanted}
-            for id in unsure:
-                status, _ = server.ask(
-                    "/indexes/base/search", {"queries": [self.base[0]], "filter": [id]}
-                )[:2]
-                if status == 200:
-                    known[id] = None
-            self.assertEqual(server.json("/indexes/base")["rows"], len(known))
-            self.assertEqual(server.end(), (0, "", ""))
-        self.assertGreater(len(known), 320)
+        os.environ["XDG_CACHE_HOME"] = self.environment["XDG_CACHE_HOME"]
+        counts = running_server.kill_rounds(
+            self.program, self.path("base.knear"), rows=300, dim=12, rounds=20, seed=1
+        )
+        self.assertEqual(counts["rounds"], 20)
+        self.assertGreater(counts["changes"], 100)
 
 
 if __name__ == "__main__":
