@@ -191,9 +191,9 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
     : options_(std::move(options)), path_(absolute_path(path)), kept_(path_) {
   if (!options_.data.empty())
     kept_ = (fs::path(absolute_path(options_.data)) / (options_.name + ".knear")).string();
-  lock_ = std::make_unique<Lock>(kept_ + ".lock", path);
   if (!io::is_archive(path_))
     throw CorruptFile("'{}' is no .knear file; 'knear convert' makes one of a file of FAISS", path);
+  lock_ = std::make_unique<Lock>(kept_ + ".lock", path);
   file_sum_ = checksum_of(path_);
   const bool apart = kept_ != path_, has_kept = !apart || fs::exists(kept_);
   kept_sum_ = !apart ? file_sum_ : has_kept ? checksum_of(kept_) : 0;
