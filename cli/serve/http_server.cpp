@@ -6,6 +6,7 @@
 #ifdef KNEAR_SERVE
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -16,6 +17,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <limits>
+#include <new>
 #include <unordered_set>
 #include <utility>
 #endif
@@ -163,7 +165,8 @@ class Session : public std::enable_shared_from_this<Session> {
     if (error) return on_read_error(error);
     came_ = std::chrono::steady_clock::now();
     const auto& message = parser_->get();
-    keep_alive_ = message.keep_alive();
+    // An answer to HEAD would have no body; it is refused with one, which must be the last.
+    keep_alive_ = message.keep_alive() && message.method() != http::verb::head;
     HttpHead head{.method = text_of(message.method_string()),
                   .target = text_of(message.target()),
                   .host = text_of(message[http::field::host]),
@@ -181,8 +184,15 @@ class Session : public std::enable_shared_from_this<Session> {
       return send(std::move(*answer), head.length != 0);
     if (head.length > server_.options.body) return send(too_large(), true);
     memory_ = std::make_shared<MemoryShare>(server_.memory);
-    // Rows that are parsed take as much as the body at most.
-    if (!memory_->grow(2 * (head.length < 0 ? server_.options.body : head.length)))
+    // One that comes in chunks may be as long as any.
+    const std::int64_t bytes =
+        server_.handler.memory_for(head, head.length < 0 ? server_.options.body : head.length);
+    if (head.length > 0 && bytes > server_.memory.limit())
+      return send(server_.handler.refusal(
+                      413, fmt::format("a body of {} bytes is too large for --memory {}",
+                                       head.length, server_.memory.limit())),
+                  true);
+    if (!memory_->grow(std::min(bytes, server_.memory.limit())))
       return send(server_.handler.refusal(503, "there is no memory for another request now"),
                   head.length != 0);
     const bool waits = beast::iequals(message[http::field::expect], "100-continue");
@@ -312,6 +322,7 @@ void State::accepted(error_code error, tcp::socket socket) {
     });
     return;
   }
+  // Even more are closed without a word.
   if (turned_away < most_turned_away) {
     const bool full = open() >= options.connections;
     std::make_shared<Session>(*this, std::move(socket), full)->start();
@@ -366,7 +377,11 @@ std::int64_t HttpServer::connections() const { return state_->count; }
 void HttpServer::run(const std::function<bool()>& should_stop) {
   state_->accept();
   state_->watch(should_stop);
-  state_->io.run();
+  for (;;) try {
+      state_->io.run();
+      return;
+    } catch (const std::bad_alloc&) {  // the connection that it was for is gone; others go on
+    }
 }
 
 #endif

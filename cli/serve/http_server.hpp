@@ -81,6 +81,8 @@ class HttpHandler {
   virtual ~HttpHandler() = default;
   // Of a head alone: an answer instead of reading the body, or nothing. In the thread of the loop.
   virtual std::optional<HttpAnswer> refuse(const HttpHead& head) = 0;
+  // Bytes that a request with a body of `length` holds until it is answered, but for the answer.
+  virtual std::int64_t memory_for(const HttpHead& head, std::int64_t length) = 0;
   // Answers by calling reply once, from any thread, with a function that the loop calls for the
   // answer. In the thread of the loop, which it must not hold up. Throws nothing.
   using Reply = std::function<void(std::function<HttpAnswer()>)>;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "cli/serve/serve_files.hpp"
@@ -230,6 +231,12 @@ std::optional<HttpAnswer> Service::refuse(const HttpHead& head) {
   }
 }
 
+std::int64_t Service::memory_for(const HttpHead& head, std::int64_t length) {
+  // The body, and its rows. A number of JSON may be two characters, "1,", and becomes four bytes in
+  // an array that grows, and four in a matrix.
+  return (form_of(head) == BodyForm::binary ? 2 : 8) * length;
+}
+
 HttpAnswer Service::refusal(int status, const std::string& message) {
   metrics_.count_request("refused", status, 0, 0, 0);
   return {.status = status, .body = fmt::format("{{\"error\":{}}}\n", json_text(message))};
@@ -249,6 +256,8 @@ HttpAnswer Service::answer_of(std::exception_ptr error) {
   } catch (const MemoryBudgetError& short_of) {
     status = 503, message = short_of.what();
   } catch (const IoError& refused) {
+    status = 503, message = refused.what();
+  } catch (const std::system_error& refused) {  // of files too
     status = 503, message = refused.what();
   } catch (const std::bad_alloc&) {
     status = 503, message = "out of memory";
@@ -381,6 +390,9 @@ void Service::search(const CallPointer& call) {
   call->request.body = {};
   const std::int64_t queries = body.queries.rows(), k = body.k;
   const std::int64_t bytes = answer_bytes(queries, k, form);
+  if (bytes > server_->memory().limit())
+    throw Refusal(413, "an answer of {} queries x k = {} takes {} bytes, but --memory is {}",
+                  queries, k, bytes, server_->memory().limit());
   if (!call->request.memory->grow(bytes))
     throw Refusal(503, "an answer of {} queries x k = {} takes {} bytes, which are not free now",
                   queries, k, bytes);
@@ -502,21 +514,24 @@ void Service::commit() {
 }
 
 void Service::search_batches() {
-  while (std::optional<serve::Batch> batch = queue_.take()) {
-    const void* const index = batch->jobs.empty() ? nullptr : batch->jobs.front().index;
-    const auto start = Clock::now();
-    const serve::BatchReport report = serve::answer(std::move(*batch), options_.threads);
-    if (report.jobs == 0) continue;
-    queue_.finished(Clock::now() - start);
-    metrics_.count_batch(report.jobs, report.rows, report.seconds);
-    if (!report.found) continue;
-    std::lock_guard lock(mutex_);
-    // Not the answers, which may be large.
-    auto plan = std::make_shared<serve::Found>();
-    plan->report = report.found->report;
-    last_[index] = std::move(plan);
-    last_seconds_[index] = report.seconds;
-  }
+  while (std::optional<serve::Batch> batch = queue_.take()) try {
+      const void* const index = batch->jobs.empty() ? nullptr : batch->jobs.front().index;
+      const auto start = Clock::now();
+      const serve::BatchReport report = serve::answer(std::move(*batch), options_.threads);
+      if (report.jobs == 0) continue;
+      queue_.finished(Clock::now() - start);
+      metrics_.count_batch(report.jobs, report.rows, report.seconds);
+      if (!report.found) continue;
+      // Not the answers, which may be large.
+      auto plan = std::make_shared<serve::Found>();
+      plan->report = report.found->report;
+      plan->report.uncertified.clear();
+      std::lock_guard lock(mutex_);
+      last_[index] = std::move(plan);
+      last_seconds_[index] = report.seconds;
+    } catch (const std::bad_alloc&) {  // what was not answered by now never will be
+      std::fprintf(stderr, "knear: out of memory in a search\n");
+    }
 }
 
 std::string Service::about_text(const ServedIndex& index) const {

@@ -69,6 +69,7 @@ class Service : public HttpHandler {
   void finish();
 
   std::optional<HttpAnswer> refuse(const HttpHead& head) override;
+  std::int64_t memory_for(const HttpHead& head, std::int64_t length) override;
   void handle(HttpRequest request, Reply reply) override;
   HttpAnswer refusal(int status, const std::string& message) override;
 

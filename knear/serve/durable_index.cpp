@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -104,7 +105,7 @@ Outcome make(Index& index, Change& change, int threads) {
 
 bool follow_one_another(const std::vector<Id>& ids) {
   for (std::size_t i = 1; i < ids.size(); ++i)
-    if (ids[i] != ids[i - 1] + 1) return false;
+    if (ids[i] - ids[i - 1] != 1) return false;
   return true;
 }
 
@@ -146,7 +147,8 @@ class Replay {
     }
     waiting_.clear(), bytes_ = 0;
     // Rows whose ids count on take no memory for them.
-    if (!ids.empty() && ids.front() == index_.next_id() && follow_one_another(ids))
+    if (!ids.empty() && ids.front() == index_.next_id() && follow_one_another(ids) &&
+        ids.back() < std::numeric_limits<Id>::max())
       index_.add(all, options_);
     else
       index_.add(all, ids, options_);
@@ -312,6 +314,8 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
   } catch (const Error&) {
     // Nothing happened: what the others were told of rests on these changes too.
     for (Outcome& each : out) each = {.error = std::current_exception()};
+    std::lock_guard lock(mutex_);
+    count_log();
     return out;
   }
   std::shared_ptr<const Index> published = next;
@@ -333,7 +337,7 @@ std::int64_t DurableIndex::checkpoints() const {
 
 bool DurableIndex::checkpoint_is_due() const {
   std::lock_guard lock(mutex_);
-  return older_bytes_ + log_bytes_ > due_bytes_ && !log_->is_broken();
+  return older_bytes_ + log_bytes_ > due_bytes_ && !log_broken_;
 }
 
 std::shared_ptr<const Index> DurableIndex::begin_log(std::optional<std::uint64_t> base) {

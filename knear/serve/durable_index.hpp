@@ -110,6 +110,7 @@ class DurableIndex {
   std::int64_t older_bytes_ = 0;        // of all but the last
   std::int64_t older_changes_ = 0;
   std::int64_t log_bytes_ = 0, log_changes_ = 0;  // of the last
+  bool log_broken_ = false;
   std::int64_t due_bytes_ = 0;
   std::uint64_t file_sum_ = 0;  // of path_, when it was read or written
   std::uint64_t kept_sum_ = 0;  // of kept_

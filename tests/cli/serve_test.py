@@ -346,6 +346,8 @@ class Refused(Served):
             self.assertEqual(found[0], status, (path, found))
             self.assertIn(says, found[1])
         self.assertEqual(server.refused("/health", method="DELETE")[0], 400)
+        status, headers, _ = server.ask("/health", method="HEAD")
+        self.assertEqual((status, headers["Connection"]), (400, "close"))
         packed = {"Content-Encoding": "gzip"}
         self.assertEqual(server.refused("/indexes/base/search", b"x", packed)[0], 400)
         self.assertEqual(server.json("/indexes/base/search", query)["ids"][0][0] >= 0, True)
@@ -450,12 +452,24 @@ class Refused(Served):
 
     def test_memory_and_deadlines(self):
         server = self.server("--memory", "1M", "--threads", "1")
+        # What never fits is too large; what does not fit beside others is for later.
         body = {"queries": self.queries[:1] * 200, "k": 300}
-        status, headers, content = server.ask("/indexes/base/search", body)
-        self.assertEqual((status, headers["Retry-After"]), (503, "1"))
-        self.assertIn("not free now", json.loads(content)["error"])
-        status, _, content = server.ask("/indexes/base/search", "x" * (2 << 20))
-        self.assertEqual(status, 503, content)
+        status, says = server.refused("/indexes/base/search", body)
+        self.assertEqual((status, "--memory is 1048576" in says), (413, True))
+        self.assertEqual(server.refused("/indexes/base/search", "x" * (2 << 20))[0], 413)
+        head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"Content-Length: 100000\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port)) as held:
+            held.sendall(head)
+            while server.figure("knear_reserved_bytes") < 800000:
+                time.sleep(0.01)
+            for body in "x" * 100000, {"queries": self.queries[:1] * 20, "k": 300}:
+                status, headers, content = server.ask("/indexes/base/search", body)
+                self.assertEqual((status, headers["Retry-After"]), (503, "1"), content)
+        for _ in range(100):
+            if server.figure("knear_reserved_bytes") == 0:
+                break
+            time.sleep(0.05)
         self.assertEqual(server.figure("knear_reserved_bytes"), 0)
         # Searches that wait behind others, and have no time for that.
         source = random.Random(1)

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -382,6 +383,17 @@ TEST_F(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   ChangeLog::create(path() + ".log-4", {.number = 4, .dim = dim}, 12345);
   EXPECT_EQ(DurableIndex(path()).state()->size(), 10);
   EXPECT_FALSE(fs::exists(path() + ".log-4"));
+}
+
+TEST_F(DurableIndexTest, TheLargestIdIsReplayedToo) {
+  const Id last = std::numeric_limits<Id>::max();
+  for (int round = 0; round < 3; ++round) {
+    DurableIndex index(path());
+    EXPECT_EQ(index.state()->size(), 10 + (round > 0));
+    EXPECT_EQ(apply(index, remove({last}))[0].removed, round > 0);
+    EXPECT_EQ(status_of(apply(index, add({last}, 1))[0]), 200);
+    EXPECT_NE(status_of(apply(index, add({}, 1))[0]), 200);  // no id is left
+  }
 }
 
 TEST_F(DurableIndexTest, OtherKindsOfIndexToo) {
