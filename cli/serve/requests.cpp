@@ -17,6 +17,8 @@ namespace {
 
 using serve::Refusal;
 
+constexpr std::int64_t most_timeout_ms = std::int64_t{24} * 3600 * 1000;  // a day
+
 // A value in a message, cut short.
 std::string shown(std::string_view text) {
   std::string out(text.substr(0, 40));
@@ -331,6 +333,9 @@ void check_search(const SearchBody& body, const RequestLimits& limits) {
     throw Refusal(400, "k must be between 1 and {}, but is {}", limits.k, body.k);
   if (body.recall && !(*body.recall > 0 && *body.recall <= 1))
     throw Refusal(400, "recall must be in (0, 1], but is {}", *body.recall);
+  if (body.timeout_ms > most_timeout_ms)
+    throw Refusal(400, "timeout_ms must be at most {}, but is {}", most_timeout_ms,
+                  body.timeout_ms);
   if (body.filter)
     for (std::size_t i = 0; i < body.filter->size(); ++i)
       if ((*body.filter)[i] < 0)

@@ -396,9 +396,8 @@ void Service::search(const CallPointer& call) {
   if (!call->request.memory->grow(bytes))
     throw Refusal(503, "an answer of {} queries x k = {} takes {} bytes, which are not free now",
                   queries, k, bytes);
-  const auto timeout = body.timeout_ms > 0 ? std::chrono::milliseconds(std::min<std::int64_t>(
-                                                 body.timeout_ms, std::int64_t{1000} * 3600 * 24))
-                                           : options_.timeout;
+  const auto timeout =
+      body.timeout_ms > 0 ? std::chrono::milliseconds(body.timeout_ms) : options_.timeout;
   const bool below = body.recall && *body.recall < 1;
   serve::SearchJob job{
       .search = [index](AnyMatrixView rows, std::int64_t count, const SearchOptions& options,

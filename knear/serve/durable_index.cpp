@@ -279,7 +279,9 @@ std::shared_ptr<const Index> DurableIndex::state() const {
   return state_;
 }
 
-void DurableIndex::count_log() { log_bytes_ = log_->bytes(), log_changes_ = log_->changes(); }
+void DurableIndex::count_log() {
+  log_bytes_ = log_->bytes(), log_changes_ = log_->changes(), log_broken_ = log_->is_broken();
+}
 
 void DurableIndex::remove_logs_before(std::uint64_t number) {
   std::lock_guard lock(mutex_);
@@ -299,12 +301,10 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
   const auto next = detail::with_state(*before, *impl_of(*before).state());
   std::vector<Outcome> out(changes.size());
   std::vector<Change> made;
-  std::vector<std::size_t> places;
   for (std::size_t i = 0; i < changes.size(); ++i) try {
       out[i] = make(*next, changes[i], options_.threads);
       if (changes[i].ids.empty()) continue;
       made.push_back(std::move(changes[i]));
-      places.push_back(i);
     } catch (...) {
       out[i] = {.error = std::current_exception()};
     }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from . import _arrays
 from .errors import Error, InvalidArgument, IoError, MemoryBudgetError
 
 _BINARY = "application/octet-stream"
@@ -126,7 +127,7 @@ class Client:
         few = _ids("filter", filter) if filter is not None else np.empty(0, np.int64)
         flags = int(bool(certify)) | (2 if filter is not None else 0)
         for name, value in ("k", k), ("probes", probes), ("timeout_ms", timeout_ms):
-            if value is not None and not 1 <= value < 2**63:
+            if value is not None and not 1 <= _arrays.integer(name, value) < 2**63:
                 raise InvalidArgument(f"{name} must be at least 1, but is {value}")
         if recall is not None and not 0 < recall <= 1:
             raise InvalidArgument(f"recall must be in (0, 1], but is {recall}")

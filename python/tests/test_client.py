@@ -97,6 +97,7 @@ def test_errors(served):
     for call in (
         lambda: client.search(x[0]),
         lambda: client.search(x[:1], k=0),
+        lambda: client.search(x[:1], k=2.5),
         lambda: client.search(x[:1], recall=2),
         lambda: client.search(x[:1], probes=0),
         lambda: client.search(x[:1], filter=[1.5]),

@@ -94,6 +94,7 @@ TEST(Requests, SearchesThatAreRefused) {
       {R"({"queries": [[1, 2]], "recall": 1.5})", "recall must be in (0, 1], but is 1.5"},
       {R"({"queries": [[1, 2]], "probes": 0})", "probes must be at least 1, but is 0"},
       {R"({"queries": [[1, 2]], "timeout_ms": -1})", "timeout_ms must be at least 1"},
+      {R"({"queries": [[1, 2]], "timeout_ms": 86400001})", "timeout_ms must be at most 86400000"},
       {R"({"queries": [[1, 2]], "filter": [-1]})", "filter must hold no negative id"},
       {R"({"queries": [[1, 2]], "filter": [1.5]})", "filter must be an array of whole numbers"},
       {R"({"queries": [[1, 2]], "certify": 1})", "certify must be true or false"},
