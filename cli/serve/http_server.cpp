@@ -97,6 +97,7 @@ struct HttpServer::State {
         retry(io) {}
 
   void accept();
+  void accept_later();
   void accepted(error_code error, tcp::socket socket);
   void watch(const std::function<bool()>& should_stop);
   void stop();
@@ -308,25 +309,24 @@ class Session : public std::enable_shared_from_this<Session> {
 };
 
 void State::accept() {
+  // As many as may be told that there are too many are being told: others wait to be accepted.
+  if (turned_away >= most_turned_away) return accept_later();
   acceptor.async_accept(
       [this](error_code error, tcp::socket socket) { accepted(error, std::move(socket)); });
 }
 
+void State::accept_later() {
+  retry.expires_after(stop_interval);
+  retry.async_wait([this](error_code) {
+    if (!stopping) accept();
+  });
+}
+
 void State::accepted(error_code error, tcp::socket socket) {
   if (stopping || error == asio::error::operation_aborted) return;
-  if (error) {
-    // No descriptor is free, say: those that wait are accepted once one is.
-    retry.expires_after(stop_interval);
-    retry.async_wait([this](error_code) {
-      if (!stopping) accept();
-    });
-    return;
-  }
-  // Even more are closed without a word.
-  if (turned_away < most_turned_away) {
-    const bool full = open() >= options.connections;
-    std::make_shared<Session>(*this, std::move(socket), full)->start();
-  }
+  if (error) return accept_later();  // no descriptor is free, say
+  const bool full = open() >= options.connections;
+  std::make_shared<Session>(*this, std::move(socket), full)->start();
   accept();
 }
 

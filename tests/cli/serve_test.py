@@ -438,6 +438,9 @@ class Refused(Served):
         status, headers, content = server.ask("/health")
         self.assertEqual((status, headers["Retry-After"]), (503, "1"))
         self.assertIn("too many connections", json.loads(content)["error"])
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            more = [pool.submit(server.ask, "/health") for _ in range(400)]
+            self.assertEqual({each.result()[0] for each in more}, {503})
         # Those that are open go on, and the place of one that ends is free again.
         links[0].request("GET", "/health")
         self.assertEqual(links[0].getresponse().read()[:10], b'{"status":')
