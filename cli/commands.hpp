@@ -23,6 +23,7 @@ void add_eval(CLI::App& app);
 void add_graph(CLI::App& app);
 void add_path(CLI::App& app);
 void add_explore(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_roofline(CLI::App& app);
 void add_bench(CLI::App& app);

@@ -53,6 +53,7 @@ void add_commands(CLI::App& app) {
   add_graph(app);
   add_path(app);
   add_explore(app);
+  add_serve(app);
   add_plan(app);
   add_roofline(app);
   add_bench(app);

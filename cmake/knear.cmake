@@ -15,6 +15,7 @@ set(KNEAR_LAYERS
     "index"
     "graph"
     "factory mpi"
+    "serve"
     "knear.hpp"
     "cli python bench")
 

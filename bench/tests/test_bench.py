@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -348,6 +349,34 @@ def test_plans_on_a_small_set(tmp_path):
         assert 0.3 < each["recall"] <= 1
     refused = run("plan", "times", "--batch", "0", cache=tmp_path)
     assert refused.returncode == 2 and "--batch" in refused.stderr
+
+
+def test_a_server_for_a_moment(tmp_path):
+    program = Path(os.environ.get("KNEAR_PROGRAM", BENCH.parent / "build/release/bin/knear"))
+    if not program.is_file():
+        pytest.skip(f"bench/serve needs {program}, which serves")
+    out = tmp_path / "out.json"
+    more = ("--program", str(program), "--json", str(out))
+    done = run("serve", "kills", "--rounds", "3", *more, cache=tmp_path)
+    if "KNEAR_SERVE is off" in done.stderr:
+        pytest.skip("this build serves no indexes")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert json.loads(out.read_text())["rounds"] == 3
+    done = run("serve", "requests", "--count", "100", *more, cache=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert json.loads(out.read_text())["4xx"] > 50
+    if not shutil.which("wrk") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("bench/serve load needs wrk and two cores")
+    pytest.importorskip("knear", reason="bench/serve load needs knear")
+    data = small_sift(tmp_path / "data")
+    few = ("--set", "sift-5k", "--seconds", "1", "--baseline-seconds", "0.2", "--connections", "8")
+    done = run("serve", "load", *few, *more, cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(out.read_text())["load"]
+    assert [each["form"] for each in found] == ["binary", "json"]
+    for each in found:
+        assert each["requests"] > 0 and each["dropped"] == each["refused"] == 0
+        assert each["batch"] >= 1
 
 
 def test_graphs_on_a_small_set(tmp_path):

@@ -55,6 +55,7 @@ from ._parts import PartResult, merge_parts
 from ._quantizers import OPQ, PCA, ProductQuantizer, ScalarQuantizer
 from ._results import RangeResult, SearchResult
 from ._search import knn, range_search, select_k, self_join
+from .client import Client
 from .errors import (
     Cancelled,
     CorruptFile,
@@ -69,6 +70,7 @@ from .errors import (
 __version__: str = _core.version
 __all__ = [
     "Cancelled",
+    "Client",
     "CorruptFile",
     "DeviceArray",
     "DeviceUnavailable",

@@ -1,0 +1,132 @@
+// cli/serve/http_server.hpp -- HTTP/1.1 on Boost.Beast: connections, limits, back-pressure and a
+// graceful end. What requests mean is the handler's.
+//
+//   HttpServer server({.address = "127.0.0.1", .port = 0}, handler);
+//   print("{}\n", server.address());
+//   server.run([] { return interrupted(); });   // the event loop, until that is true
+//
+// One thread, the one that calls run(), does all input and output; the handler answers from any
+// thread, whenever it likes. A request is read in two steps: of the head alone it is decided
+// whether it is refused, and memory for its body is reserved, before a byte of that is read. An
+// answer that leaves a body unread is followed by reading what comes and dropping it for a moment,
+// so that the peer sees the answer and not a reset. Connections beyond the limit are answered 503.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace knear::cli {
+
+// What requests take together, in bytes; those that would need more are refused.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(std::int64_t bytes) : limit_(bytes) {}
+  bool take(std::int64_t bytes) {
+    if (used_.fetch_add(bytes) + bytes <= limit_) return true;
+    used_ -= bytes;
+    return false;
+  }
+  void give(std::int64_t bytes) { used_ -= bytes; }
+  std::int64_t used() const { return used_; }
+  std::int64_t limit() const { return limit_; }
+
+ private:
+  const std::int64_t limit_;
+  std::atomic<std::int64_t> used_ = 0;
+};
+
+// What one request takes of it, given back in the end.
+class MemoryShare {
+ public:
+  explicit MemoryShare(MemoryBudget& budget) : budget_(budget) {}
+  ~MemoryShare() { budget_.give(bytes_); }
+  MemoryShare(const MemoryShare&) = delete;
+  MemoryShare& operator=(const MemoryShare&) = delete;
+  bool grow(std::int64_t bytes) {
+    if (!budget_.take(bytes)) return false;
+    bytes_ += bytes;
+    return true;
+  }
+
+ private:
+  MemoryBudget& budget_;
+  std::int64_t bytes_ = 0;
+};
+
+struct HttpHead {
+  std::string method, target, host, origin, authorization, content_type;
+  bool many_hosts = false, packed = false;  // several Host fields; a Content-Encoding
+  std::int64_t length = 0;                  // of the body; -1: it comes in chunks
+};
+
+struct HttpRequest {
+  HttpHead head = {};
+  std::string body = {};
+  std::chrono::steady_clock::time_point came = {};
+  std::shared_ptr<MemoryShare> memory = {};
+};
+
+struct HttpAnswer {
+  int status = 200;
+  std::string body = {};
+  std::string type = "application/json";
+};
+
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+  // Of a head alone: an answer instead of reading the body, or nothing. In the thread of the loop.
+  virtual std::optional<HttpAnswer> refuse(const HttpHead& head) = 0;
+  // Bytes that a request with a body of `length` holds until it is answered, but for the answer.
+  virtual std::int64_t memory_for(const HttpHead& head, std::int64_t length) = 0;
+  // Answers by calling reply once, from any thread, with a function that the loop calls for the
+  // answer. In the thread of the loop, which it must not hold up. Throws nothing.
+  using Reply = std::function<void(std::function<HttpAnswer()>)>;
+  virtual void handle(HttpRequest request, Reply reply) = 0;
+  // The answer to what is refused here: one line. Of requests that never reach handle().
+  virtual HttpAnswer refusal(int status, const std::string& message) = 0;
+};
+
+struct HttpOptions {
+  std::string address = "127.0.0.1";
+  int port = 0;                  // 0: any that is free
+  std::int64_t body = 64 << 20;  // bytes
+  std::int64_t connections = 1024;
+  std::int64_t memory = std::int64_t{1} << 30;  // of all requests and answers
+  // For a request to arrive, and for a connection to stay without one.
+  std::chrono::milliseconds timeout{30000};
+};
+
+class HttpServer {
+ public:
+  struct State;  // of the source alone
+  // Listens at once. Throws InvalidArgument for an address that is none; IoError for a port that is
+  // taken or not allowed.
+  HttpServer(const HttpOptions& options, HttpHandler& handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  std::string url() const;  // "http://127.0.0.1:43211"
+  MemoryBudget& memory();
+  std::int64_t connections() const;
+
+  // Answers requests until should_stop() is true, which is asked 20 times a second; then takes no
+  // more, finishes those whose head has arrived, and returns.
+  void run(const std::function<bool()>& should_stop);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// Whether an address is of this machine alone. Throws InvalidArgument for one that is none.
+bool is_loopback(const std::string& address);
+
+// Whether this build can serve (KNEAR_SERVE).
+bool can_serve_indexes();
+
+}  // namespace knear::cli

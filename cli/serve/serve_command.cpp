@@ -1,0 +1,217 @@
+// cli/serve/serve_command.cpp -- `knear serve`: indexes over HTTP, until SIGTERM or Ctrl-C.
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <filesystem>
+
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/serve/http_server.hpp"
+#include "cli/serve/served_index.hpp"
+#include "cli/serve/service.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct ServeArguments {
+  std::vector<std::string> indexes;
+  std::string listen = "127.0.0.1", token_file, data;
+  bool read_only = false;
+  std::int64_t port = 8080, threads = 0, memory = 0, body = std::int64_t{64} << 20, k = 10000,
+               queries = 10000, connections = 1024, waiting = 4096, batch = 1024,
+               checkpoint = std::int64_t{64} << 20;
+  double timeout = 30;
+};
+
+struct NamedFile {
+  std::string name, path;
+};
+
+// Names stand in paths of requests and in names of files.
+void check_name(const std::string& name, const std::string& word) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  if (name.empty() || name.size() > 64 || name[0] == '.' ||
+      !std::all_of(name.begin(), name.end(), fits))
+    throw InvalidArgument(
+        "--index {}: the name '{}' must be 1 to 64 letters, digits, '-', '_' and '.', and not "
+        "begin "
+        "with '.'; NAME=FILE gives another",
+        word, name);
+}
+
+std::vector<NamedFile> named_files(const std::vector<std::string>& words) {
+  std::vector<NamedFile> out;
+  std::set<std::string> names;
+  for (const std::string& word : words) {
+    const std::size_t sign = word.find('=');
+    // A file whose own name has a '=' is there under the whole word.
+    const bool named = sign != std::string::npos && !std::filesystem::exists(word);
+    NamedFile file{named ? word.substr(0, sign) : std::filesystem::path(word).stem().string(),
+                   named ? word.substr(sign + 1) : word};
+    check_name(file.name, word);
+    if (!names.insert(file.name).second)
+      throw InvalidArgument("--index: two indexes have the name {}; NAME=FILE gives another",
+                            file.name);
+    out.push_back(std::move(file));
+  }
+  return out;
+}
+
+std::string read_token(const std::string& path) {
+  if (path.empty()) return "";
+  std::ifstream in(path, std::ios::binary);
+  std::string out(1 << 12, '\0');
+  in.read(out.data(), static_cast<std::streamsize>(out.size()));
+  if (in.bad() || (!in && in.gcount() == 0 && !in.eof()))
+    throw IoError("--token-file: cannot read '{}'", path);
+  if (!in.eof()) throw InvalidArgument("--token-file: '{}' holds more than a line", path);
+  out.resize(static_cast<std::size_t>(in.gcount()));
+  while (!out.empty() && (out.back() == '\n' || out.back() == '\r')) out.pop_back();
+  const auto printable = [](char c) { return c > ' ' && c < 127; };
+  if (out.size() < 16 || !std::all_of(out.begin(), out.end(), printable))
+    throw InvalidArgument(
+        "--token-file: '{}' must hold one line of 16 characters or more, without spaces", path);
+  return out;
+}
+
+void check_range(const char* option, std::int64_t value, std::int64_t low, std::int64_t high) {
+  if (value < low || value > high)
+    throw InvalidArgument("{} must be between {} and {}, but is {}", option, low, high, value);
+}
+
+void check_arguments(const ServeArguments& arguments) {
+  if (!can_serve_indexes())
+    throw InvalidArgument("this build serves no indexes (KNEAR_SERVE is off)");
+  check_range("--port", arguments.port, 0, 65535);
+  check_range("--max-k", arguments.k, 1, std::int64_t{1} << 30);
+  check_range("--max-rows", arguments.queries, 1, std::int64_t{1} << 30);
+  check_range("--max-connections", arguments.connections, 1, 100000);
+  check_range("--max-waiting", arguments.waiting, 1, 1000000);
+  check_range("--batch", arguments.batch, 1, 100000);
+  check_range("--max-body", arguments.body, 1 << 10, std::int64_t{1} << 32);
+  if (!(arguments.timeout >= 0.1 && arguments.timeout <= 86400))
+    throw InvalidArgument("--timeout must be between 0.1 and 86400 seconds, but is {}",
+                          arguments.timeout);
+  if (arguments.read_only && !arguments.data.empty())
+    unparsable("--data is for changes, which --read-only refuses");
+  if (!is_loopback(arguments.listen) && arguments.token_file.empty())
+    throw InvalidArgument("--listen {} is reached from other machines, which needs --token-file",
+                          arguments.listen);
+}
+
+// A quarter of what the machine has free.
+std::int64_t usual_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string name; meminfo >> name;) {
+    std::int64_t kilobytes = 0;
+    if (name == "MemAvailable:" && meminfo >> kilobytes) return kilobytes * 1024 / 4;
+    std::getline(meminfo, name);
+  }
+  return std::int64_t{1} << 30;
+}
+
+void run_serve(const ServeArguments& arguments) {
+  check_arguments(arguments);
+  const int threads = checked_threads(arguments.threads);
+  const std::vector<NamedFile> files = named_files(arguments.indexes);
+  const std::string token = read_token(arguments.token_file);
+  const CatchInterrupts guard;
+  std::vector<std::unique_ptr<ServedIndex>> indexes;
+  for (const NamedFile& file : files) {
+    indexes.push_back(std::make_unique<ServedIndex>(
+        file.name, file.path, arguments.read_only,
+        serve::DurableOptions{
+            .data = arguments.data, .checkpoint_bytes = arguments.checkpoint, .threads = threads}));
+    check_interrupt();
+  }
+  const std::chrono::milliseconds timeout(static_cast<std::int64_t>(arguments.timeout * 1000));
+  Service service({.token = token,
+                   .listen = arguments.listen,
+                   .threads = threads,
+                   .limits = {.k = arguments.k, .rows = arguments.queries},
+                   .waiting = arguments.waiting,
+                   .batch = arguments.batch,
+                   .timeout = timeout},
+                  std::move(indexes));
+  HttpServer server({.address = arguments.listen,
+                     .port = static_cast<int>(arguments.port),
+                     .body = arguments.body,
+                     .connections = arguments.connections,
+                     .memory = arguments.memory > 0 ? arguments.memory : usual_memory(),
+                     .timeout = timeout},
+                    service);
+  // Whatever happens: its threads answer through the server.
+  const struct Finish {
+    Service& service;
+    ~Finish() { service.finish(); }
+  } finish{service};
+  service.start(server);
+  print("{} serves {}; Ctrl-C ends it\n", server.url(),
+        files.size() == 1 ? "1 index" : fmt::format("{} indexes", files.size()));
+  finish_output();
+  server.run(interrupted);
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("serve", "Indexes over HTTP: searches and changes");
+  auto arguments = std::make_shared<ServeArguments>();
+  command
+      ->add_option("--index", arguments->indexes,
+                   "of 'knear build'; NAME is part of the paths (default: that of the file)")
+      ->type_name("[NAME=]FILE")
+      ->required();
+  command
+      ->add_option("--listen", arguments->listen,
+                   "the address (default 127.0.0.1: this machine alone; others need a token)")
+      ->type_name("ADDRESS");
+  add_whole(*command, "--port", arguments->port, "default 8080; 0: any that is free");
+  command
+      ->add_option("--token-file", arguments->token_file,
+                   "requests need the line that it holds: Authorization: Bearer LINE")
+      ->type_name("FILE");
+  command
+      ->add_option("--data", arguments->data,
+                   "keep changes in this folder (default: beside the index, which checkpoints "
+                   "replace)")
+      ->type_name("DIR");
+  command->add_flag("--read-only", arguments->read_only, "refuse all changes, and write no file");
+  add_whole(*command, "--threads", arguments->threads, "threads to search with (default: all)");
+  add_size(*command, "--memory", arguments->memory,
+           "for requests and answers; more are answered 503 (default: a quarter of what is free)");
+  add_size(*command, "--checkpoint", arguments->checkpoint,
+           "of logs, from which on they are folded into the index file (default 64M)");
+  add_size(*command, "--max-body", arguments->body, "of a request (default 64M)");
+  add_whole(*command, "--max-k", arguments->k, "neighbours of a query (default 10000)");
+  add_whole(*command, "--max-rows", arguments->queries,
+            "queries or vectors of a request (default 10000)");
+  add_whole(*command, "--max-connections", arguments->connections, "default 1024");
+  add_whole(*command, "--max-waiting", arguments->waiting,
+            "searches, and changes, that may wait (default 4096)");
+  add_whole(*command, "--batch", arguments->batch,
+            "queries of several requests that one search answers (default 1024)");
+  add_number(*command, "--timeout", arguments->timeout,
+             "seconds for a request to arrive, and for a search to begin unless it says timeout_ms "
+             "(default 30)");
+  command->footer(
+      "POST /indexes/NAME/search, /add, /remove, /replace, /reload, /checkpoint; GET /indexes, "
+      "/health, /metrics, /openapi.json, and a page at /. A change is on disk before it is "
+      "answered.\n\n"
+      "Example:\n"
+      "  knear serve --index base.knear --port 8080\n"
+      "  curl http://127.0.0.1:8080/indexes/base/search -d '{\"queries\": [[0.1, 0.2, 0.3]], "
+      "\"k\": 10}'");
+  command->callback([=] { run_serve(*arguments); });
+}
+
+}  // namespace knear::cli

@@ -1,0 +1,58 @@
+// cli/serve/served_index.hpp -- an index under a name: one whose changes are kept
+// (serve/durable_index.hpp), or one that takes none: an index in shards, and any with --read-only.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "cli/serve/requests.hpp"
+#include "knear/index/sharded.hpp"
+#include "knear/serve/durable_index.hpp"
+
+namespace knear::cli {
+
+class ServedIndex {
+ public:
+  struct About {
+    std::string kind;
+    std::int64_t dim = 0, rows = 0, next_id = 0, version = 0, memory_bytes = 0, log_bytes = 0,
+                 checkpoints = 0;
+    Metric metric = Metric::l2;
+    ElementType type = ElementType::f32;
+    bool writable = false;
+  };
+  struct Shape {
+    RowShape rows;
+    // Whether searches for a recall below 1 go by lists or a graph, query by query.
+    bool by_query = false;
+  };
+
+  // Opens it. Throws as DurableIndex and Index::load() do.
+  ServedIndex(std::string name, std::string path, bool read_only, serve::DurableOptions options);
+
+  const std::string& name() const { return name_; }
+  const std::string& path() const { return path_; }
+  // Threads: any.
+  About about() const;
+  Shape shape() const;
+  Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                   KnnReport* report) const;
+  // Nullptr of one that takes no changes.
+  serve::DurableIndex* durable() const { return durable_.get(); }
+  // Opens the file again; of one that takes no changes always. Returns whether there is another.
+  bool reload(bool discard_changes);
+
+ private:
+  using Fixed = std::variant<Index, ShardedIndex>;
+  std::shared_ptr<const Fixed> fixed() const;
+  static std::shared_ptr<const Fixed> open(const std::string& path);
+
+  const std::string name_, path_;
+  std::unique_ptr<serve::DurableIndex> durable_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Fixed> fixed_;
+};
+
+}  // namespace knear::cli

@@ -1,0 +1,597 @@
+#include "cli/serve/service.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "cli/serve/serve_files.hpp"
+#include "knear/core/error.hpp"
+#include "knear/core/version.hpp"
+#include "knear/serve/refusal.hpp"
+
+namespace knear::cli {
+namespace {
+
+using serve::Clock;
+using serve::Refusal;
+
+// Bodies and answers from this size on are read and written by a thread of their own.
+constexpr std::size_t large_bytes = std::size_t{64} << 10;
+// Batches of as many queries or more are calibrated by themselves (index/ivf_flat.hpp), so that
+// answers would depend on who else asks.
+constexpr std::int64_t calibrated_batch = 1000;
+// What the machine has to keep free when rows are added.
+constexpr std::int64_t spare_memory = std::int64_t{128} << 20;
+constexpr const char* binary_type = "application/octet-stream";
+
+BodyForm form_of(const HttpHead& head) {
+  return head.content_type.starts_with(binary_type) ? BodyForm::binary : BodyForm::json;
+}
+
+HttpAnswer in_form(std::string body, BodyForm form) {
+  return {.body = std::move(body),
+          .type = form == BodyForm::binary ? binary_type : "application/json"};
+}
+
+// In a time that does not tell how much of it is right.
+bool same_text(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^
+                  static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
+  return difference == 0;
+}
+
+// The host of "127.0.0.1:8080" or "[::1]:8080", without the port.
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, std::max<std::size_t>(1, host.find(']')) - 1);
+  return host.substr(0, host.find(':'));
+}
+
+std::int64_t available_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string name; meminfo >> name;) {
+    std::int64_t kilobytes = 0;
+    if (name == "MemAvailable:" && meminfo >> kilobytes) return kilobytes * 1024;
+    std::getline(meminfo, name);
+  }
+  return std::int64_t{1} << 62;
+}
+
+}  // namespace
+
+Worker::~Worker() { finish(); }
+
+void Worker::push(std::function<void()> call) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    calls_.push_back(std::move(call));
+  }
+  changed_.notify_one();
+}
+
+void Worker::finish() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Worker::run() {
+  for (;;) {
+    std::function<void()> call;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return closed_ || !calls_.empty(); });
+      if (calls_.empty()) return;
+      call = std::move(calls_.front());
+      calls_.pop_front();
+    }
+    try {
+      call();
+    } catch (const std::exception& error) {  // of answering; memory is short
+      std::fprintf(stderr, "knear: a request was not answered: %s\n", error.what());
+    }
+  }
+}
+
+struct Service::Call {
+  HttpRequest request;
+  Reply reply;
+  Route route;
+};
+
+Service::Service(ServiceOptions options, std::vector<std::unique_ptr<ServedIndex>> indexes)
+    : options_(std::move(options)), queue_({.waiting = options_.waiting, .batch = options_.batch}) {
+  for (auto& index : indexes) {
+    const std::string name = index->name();
+    indexes_.emplace(name, std::move(index));
+  }
+}
+
+Service::~Service() { finish(); }
+
+void Service::start(HttpServer& server) {
+  server_ = &server;
+  changer_ = std::make_unique<Worker>();
+  slow_ = std::make_unique<Worker>();
+  keeper_ = std::make_unique<Worker>();
+  searcher_ = std::thread([this] { search_batches(); });
+}
+
+void Service::finish() {
+  queue_.close();
+  if (searcher_.joinable()) searcher_.join();
+  for (auto* worker : {&slow_, &changer_, &keeper_})
+    if (*worker) (*worker)->finish();
+}
+
+std::string_view Service::name_of_action(Action action) {
+  static constexpr std::string_view names[] = {"search", "add",        "remove",  "replace",
+                                               "reload", "checkpoint", "about",   "indexes",
+                                               "health", "metrics",    "openapi", "page"};
+  return names[static_cast<std::size_t>(action)];
+}
+
+Service::Route Service::route_of(const HttpHead& head) const {
+  const std::string_view path = head.target;
+  const auto only = [&](std::string_view method) {
+    if (head.method != method)
+      throw Refusal(400, "this path is for {}, but the method is {}", method,
+                    head.method.substr(0, 20));
+  };
+  if (path.find('?') != std::string_view::npos) throw Refusal(400, "no path takes a query string");
+  static constexpr std::pair<std::string_view, Action> plain[] = {
+      {"/", Action::page},
+      {"/health", Action::health},
+      {"/metrics", Action::metrics},
+      {"/openapi.json", Action::openapi},
+      {"/indexes", Action::indexes}};
+  for (const auto& [name, action] : plain)
+    if (path == name) {
+      only("GET");
+      return {action};
+    }
+  constexpr std::string_view folder = "/indexes/";
+  if (path.starts_with(folder)) {
+    const std::string_view rest = path.substr(folder.size());
+    const std::size_t slash = rest.find('/');
+    const auto found = indexes_.find(rest.substr(0, slash));
+    if (found == indexes_.end()) throw Refusal(404, "there is no index of this name");
+    if (slash == std::string_view::npos) {
+      only("GET");
+      return {Action::about, found->second.get()};
+    }
+    for (const Action action : {Action::search, Action::add, Action::remove, Action::replace,
+                                Action::reload, Action::checkpoint})
+      if (rest.substr(slash + 1) == name_of_action(action)) {
+        only("POST");
+        return {action, found->second.get()};
+      }
+  }
+  throw Refusal(404, "there is nothing under this path");
+}
+
+void Service::check_caller(const HttpHead& head) const {
+  if (head.many_hosts) throw Refusal(400, "a request needs one Host");
+  if (!options_.token.empty()) {
+    // What holds no data is shown to everybody.
+    for (const std::string_view open : {"/", "/health", "/openapi.json"})
+      if (head.target == open) return;
+    constexpr std::string_view scheme = "Bearer ";
+    if (!head.authorization.starts_with(scheme) ||
+        !same_text(std::string_view(head.authorization).substr(scheme.size()), options_.token))
+      throw Refusal(401, "the token of --token-file is needed: Authorization: Bearer TOKEN");
+    return;
+  }
+  // Without a token only programs of this machine are answered, and no page of another site that a
+  // browser here shows: such a page names its own host, or is named as the origin.
+  const auto own = [&](std::string_view host) {
+    return host == "127.0.0.1" || host == "localhost" || host == "::1" || host == options_.listen;
+  };
+  if (!own(without_port(head.host)))
+    throw Refusal(400, "without a token only 127.0.0.1 and localhost are answered");
+  if (!head.origin.empty()) {
+    std::string_view origin = head.origin;
+    const std::size_t slashes = origin.find("://");
+    if (slashes == std::string_view::npos || origin.substr(slashes + 3) != head.host)
+      throw Refusal(400, "without a token pages of other sites are not answered");
+  }
+}
+
+std::optional<HttpAnswer> Service::refuse(const HttpHead& head) {
+  try {
+    check_caller(head);
+    const Route route = route_of(head);
+    if (head.packed) throw Refusal(400, "no body may be packed: send no Content-Encoding");
+    if (head.method == "GET" && head.length != 0) throw Refusal(400, "only POST has a body");
+    if (form_of(head) == BodyForm::binary && head.method == "POST" &&
+        route.action != Action::search && route.action != Action::add &&
+        route.action != Action::replace)
+      throw Refusal(400, "{} takes JSON alone", name_of_action(route.action));
+    if (route.action == Action::add || route.action == Action::remove ||
+        route.action == Action::replace || route.action == Action::checkpoint)
+      if (!route.index->durable())
+        throw Refusal(409, "index {} takes no changes: it is in shards, or --read-only is on",
+                      route.index->name());
+    return {};
+  } catch (...) {
+    HttpAnswer out = answer_of(std::current_exception());
+    metrics_.count_request("refused", out.status, 0, 0, std::ssize(out.body));
+    return out;
+  }
+}
+
+std::int64_t Service::memory_for(const HttpHead& head, std::int64_t length) {
+  // The body, and its rows. A number of JSON may be two characters, "1,", and becomes four bytes in
+  // an array that grows, and four in a matrix.
+  return (form_of(head) == BodyForm::binary ? 2 : 8) * length;
+}
+
+HttpAnswer Service::refusal(int status, const std::string& message) {
+  metrics_.count_request("refused", status, 0, 0, 0);
+  return {.status = status, .body = fmt::format("{{\"error\":{}}}\n", json_text(message))};
+}
+
+HttpAnswer Service::answer_of(std::exception_ptr error) {
+  int status = 500;
+  std::string message;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Refusal& refused) {
+    status = refused.status(), message = refused.what();
+  } catch (const InvalidArgument& wrong) {
+    status = 400, message = wrong.what();
+  } catch (const ShapeMismatch& wrong) {
+    status = 400, message = wrong.what();
+  } catch (const MemoryBudgetError& short_of) {
+    status = 503, message = short_of.what();
+  } catch (const IoError& refused) {
+    status = 503, message = refused.what();
+  } catch (const std::system_error& refused) {  // of files too
+    status = 503, message = refused.what();
+  } catch (const std::bad_alloc&) {
+    status = 503, message = "out of memory";
+  } catch (const std::exception& other) {
+    message = other.what();
+  } catch (...) {
+    message = "this cannot be answered";
+  }
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  if (status == 500) {
+    metrics_.count_internal_error();
+    std::fprintf(stderr, "knear: internal error: %s\n", message.c_str());
+  }
+  return {.status = status, .body = fmt::format("{{\"error\":{}}}\n", json_text(message))};
+}
+
+HttpAnswer Service::counted(Call& call, HttpAnswer answer) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - call.request.came).count();
+  metrics_.count_request(name_of_action(call.route.action), answer.status, seconds,
+                         std::max<std::int64_t>(0, call.request.head.length),
+                         std::ssize(answer.body));
+  return answer;
+}
+
+void Service::answer(const CallPointer& call, std::function<HttpAnswer()> f, bool large) {
+  const auto guarded = [this, call, f = std::move(f)]() -> HttpAnswer {
+    try {
+      return counted(*call, f());
+    } catch (...) {
+      return counted(*call, answer_of(std::current_exception()));
+    }
+  };
+  if (!large) return call->reply(guarded);
+  slow_->push([call, guarded] {
+    call->reply([ready = std::make_shared<HttpAnswer>(guarded())] { return std::move(*ready); });
+  });
+}
+
+void Service::handle(HttpRequest request, Reply reply) {
+  auto call = std::make_shared<Call>();
+  call->request = std::move(request), call->reply = std::move(reply);
+  try {
+    call->route = route_of(call->request.head);
+  } catch (...) {  // refuse() has been through this
+    return call->reply([this, error = std::current_exception()] { return answer_of(error); });
+  }
+  if (call->request.body.size() < large_bytes) return parse(call);
+  slow_->push([this, call] { parse(call); });
+}
+
+void Service::parse(const CallPointer& call) {
+  const auto with = [&](std::function<HttpAnswer()> f) { answer(call, std::move(f)); };
+  ServedIndex* const index = call->route.index;
+  try {
+    switch (call->route.action) {
+      case Action::search:
+        return search(call);
+      case Action::add:
+      case Action::remove:
+      case Action::replace:
+        return change(call);
+      case Action::reload: {
+        const bool discard = parse_reload(call->request.body);
+        return keeper_->push([this, call, index, discard] {
+          bool reloaded = false;
+          std::exception_ptr error;
+          try {
+            reloaded = index->reload(discard);
+          } catch (...) {
+            error = std::current_exception();
+          }
+          answer(call, [index, reloaded, error]() -> HttpAnswer {
+            if (error) std::rethrow_exception(error);
+            return {.body = fmt::format("{{\"reloaded\":{},\"rows\":{}}}\n", reloaded,
+                                        index->about().rows)};
+          });
+        });
+      }
+      case Action::checkpoint: {
+        parse_nothing(call->request.body);
+        return keeper_->push([this, call, index] {
+          std::exception_ptr error;
+          try {
+            index->durable()->checkpoint();
+          } catch (...) {
+            error = std::current_exception();
+          }
+          answer(call, [index, error]() -> HttpAnswer {
+            if (error) std::rethrow_exception(error);
+            return {.body = fmt::format("{{\"log_bytes\":{}}}\n", index->durable()->log_bytes())};
+          });
+        });
+      }
+      case Action::about:
+        return with([this, index]() -> HttpAnswer { return {.body = about_text(*index) + "\n"}; });
+      case Action::indexes:
+        return with([this]() -> HttpAnswer {
+          std::string out = "{\"indexes\":[";
+          for (const auto& [name, each] : indexes_)
+            out += (out.back() == '[' ? "" : ",") + about_text(*each);
+          return {.body = out + "]}\n"};
+        });
+      case Action::health:
+        return with([]() -> HttpAnswer {
+          return {.body = "{\"status\":\"ok\",\"version\":\"" KNEAR_VERSION "\"}\n"};
+        });
+      case Action::metrics:
+        return with([this]() -> HttpAnswer {
+          return {.body = metrics_text(), .type = "text/plain; version=0.0.4; charset=utf-8"};
+        });
+      case Action::openapi:
+        return with(
+            []() -> HttpAnswer { return {.body = std::string(serve_file("openapi.json"))}; });
+      case Action::page:
+        return with([]() -> HttpAnswer {
+          return {.body = std::string(serve_file("page.html")), .type = "text/html; charset=utf-8"};
+        });
+    }
+  } catch (...) {
+    answer(call,
+           [error = std::current_exception()]() -> HttpAnswer { std::rethrow_exception(error); });
+  }
+}
+
+void Service::search(const CallPointer& call) {
+  ServedIndex* const index = call->route.index;
+  const ServedIndex::Shape shape = index->shape();
+  const BodyForm form = form_of(call->request.head);
+  SearchBody body = parse_search(call->request.body, form, shape.rows, options_.limits);
+  call->request.body = {};
+  const std::int64_t queries = body.queries.rows(), k = body.k;
+  const std::int64_t bytes = answer_bytes(queries, k, form);
+  if (bytes > server_->memory().limit())
+    throw Refusal(413, "an answer of {} queries x k = {} takes {} bytes, but --memory is {}",
+                  queries, k, bytes, server_->memory().limit());
+  if (!call->request.memory->grow(bytes))
+    throw Refusal(503, "an answer of {} queries x k = {} takes {} bytes, which are not free now",
+                  queries, k, bytes);
+  const auto timeout =
+      body.timeout_ms > 0 ? std::chrono::milliseconds(body.timeout_ms) : options_.timeout;
+  const bool below = body.recall && *body.recall < 1;
+  serve::SearchJob job{
+      .search = [index](AnyMatrixView rows, std::int64_t count, const SearchOptions& options,
+                        KnnReport* report) { return index->search(rows, count, options, report); },
+      .index = index,
+      .k = k,
+      .probes = body.probes,
+      .recall = body.recall,
+      .certify = body.certify,
+      .filter = body.filter ? IdFilter::of_ids(*body.filter) : IdFilter(),
+      .queries = std::move(body.queries),
+      .may_go_together = !below || (shape.by_query && queries < calibrated_batch),
+      .most_together = below ? calibrated_batch - 1 : 0,
+      .came = call->request.came,
+      .deadline = call->request.came + timeout,
+      .done =
+          [this, call, form, queries, bytes](serve::JobAnswer found) {
+            const bool large = static_cast<std::size_t>(bytes) >= 4 * large_bytes;
+            answer(
+                call,
+                [found = std::move(found), form, queries]() -> HttpAnswer {
+                  if (found.error) std::rethrow_exception(found.error);
+                  return in_form(write_answer(found.found->near, found.found->certified,
+                                              found.begin, found.begin + queries, form),
+                                 form);
+                },
+                large);
+          }};
+  if (!queue_.push(job)) throw Refusal(503, "{} searches wait already", options_.waiting);
+}
+
+void Service::check_memory_for(std::int64_t bytes) const {
+  const std::int64_t available = available_memory();
+  // Rows, their packed form, and the log's frame while it is written.
+  if (available < spare_memory + 4 * bytes)
+    throw Refusal(503, "{} bytes of rows are too many for the memory that is free", bytes);
+}
+
+void Service::change(const CallPointer& call) {
+  ServedIndex* const index = call->route.index;
+  const Action action = call->route.action;
+  Waiting waiting{.call = call};
+  if (action == Action::remove) {
+    waiting.change = {.kind = serve::ChangeKind::remove,
+                      .ids = parse_ids(call->request.body, options_.limits)};
+  } else {
+    ChangeBody body =
+        parse_vectors(call->request.body, form_of(call->request.head), index->shape().rows,
+                      options_.limits, action == Action::replace);
+    if (action == Action::add && body.ids && body.ids->empty() && body.vectors.rows() > 0)
+      throw Refusal(400, "ids has 0 numbers, but vectors has {} rows", body.vectors.rows());
+    check_memory_for(body.vectors.view().bytes());
+    waiting.change = {
+        .kind = action == Action::add ? serve::ChangeKind::add : serve::ChangeKind::replace,
+        .ids = std::move(body.ids).value_or(std::vector<Id>{}),
+        .vectors = std::move(body.vectors)};
+  }
+  call->request.body = {};
+  {
+    std::lock_guard lock(mutex_);
+    if (waiting_changes_ >= options_.waiting)
+      throw Refusal(503, "{} changes wait already", waiting_changes_);
+    ++waiting_changes_;
+    changes_[index].push_back(std::move(waiting));
+  }
+  changer_->push([this] { commit(); });
+}
+
+// What waits by now goes to disk together; calls of this that come later find nothing then.
+void Service::commit() {
+  std::map<const void*, std::vector<Waiting>> all;
+  {
+    std::lock_guard lock(mutex_);
+    all.swap(changes_);
+    waiting_changes_ = 0;
+  }
+  for (auto& [key, waiting] : all) {
+    ServedIndex* const index = waiting.front().call->route.index;
+    std::vector<serve::Change> changes;
+    for (Waiting& each : waiting) changes.push_back(std::move(each.change));
+    std::vector<serve::Outcome> outcomes;
+    try {
+      outcomes = index->durable()->apply(std::move(changes));
+      metrics_.count_commit(std::ssize(outcomes));
+    } catch (...) {
+      outcomes.assign(waiting.size(), {.error = std::current_exception()});
+    }
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      const CallPointer& call = waiting[i].call;
+      auto outcome = std::make_shared<serve::Outcome>(std::move(outcomes[i]));
+      answer(call, [call, outcome]() -> HttpAnswer {
+        if (outcome->error) std::rethrow_exception(outcome->error);
+        if (call->route.action == Action::add) {
+          const BodyForm form = form_of(call->request.head);
+          return in_form(write_ids(outcome->ids, form), form);
+        }
+        if (call->route.action == Action::remove)
+          return {.body = fmt::format("{{\"removed\":{}}}\n", outcome->removed)};
+        return {.body = "{}\n"};
+      });
+    }
+    if (!index->durable()->checkpoint_is_due()) continue;
+    keeper_->push([index] {
+      if (!index->durable()->checkpoint_is_due()) return;
+      try {
+        index->durable()->checkpoint();
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "knear: no checkpoint of index %s: %s\n", index->name().c_str(),
+                     error.what());
+      }
+    });
+  }
+}
+
+void Service::search_batches() {
+  while (std::optional<serve::Batch> batch = queue_.take()) try {
+      const void* const index = batch->jobs.empty() ? nullptr : batch->jobs.front().index;
+      const auto start = Clock::now();
+      const serve::BatchReport report = serve::answer(std::move(*batch), options_.threads);
+      if (report.jobs == 0) continue;
+      queue_.finished(Clock::now() - start);
+      metrics_.count_batch(report.jobs, report.rows, report.seconds);
+      if (!report.found) continue;
+      // Not the answers, which may be large.
+      auto plan = std::make_shared<serve::Found>();
+      plan->report = report.found->report;
+      plan->report.uncertified.clear();
+      std::lock_guard lock(mutex_);
+      last_[index] = std::move(plan);
+      last_seconds_[index] = report.seconds;
+    } catch (const std::bad_alloc&) {  // what was not answered by now never will be
+      std::fprintf(stderr, "knear: out of memory in a search\n");
+    }
+}
+
+std::string Service::about_text(const ServedIndex& index) const {
+  const ServedIndex::About about = index.about();
+  std::string out = fmt::format(
+      "{{\"name\":{},\"kind\":{},\"dim\":{},\"metric\":\"{}\",\"rows\":{},\"element_type\":\"{}\","
+      "\"next_id\":{},\"version\":{},\"memory_bytes\":{},\"writable\":{},\"log_bytes\":{},"
+      "\"checkpoints\":{},\"last_search\":",
+      json_text(index.name()), json_text(about.kind), about.dim, name_of(about.metric), about.rows,
+      name_of(about.type), about.next_id, about.version, about.memory_bytes, about.writable,
+      about.log_bytes, about.checkpoints);
+  std::lock_guard lock(mutex_);
+  const auto found = last_.find(&index);
+  if (found == last_.end()) return out + "null}";
+  const KnnReport& report = found->second->report;
+  const auto number = [](double value) {
+    return std::isfinite(value) ? fmt::format("{}", value) : std::string("null");
+  };
+  return out +
+         fmt::format(
+             "{{\"queries\":{},\"k\":{},\"method\":{},\"first_pass\":{},\"isa\":{},\"threads\":{},"
+             "\"seconds\":{},\"survivors_per_query\":{},\"certified_queries\":{},"
+             "\"promised_recall\":{},\"recall_argument\":{},\"probes\":{},\"probed_rows\":{},"
+             "\"multiply_adds\":{},\"bytes_read\":{},\"memory_bytes\":{},\"note\":{}}}}}",
+             report.queries, report.k, json_text(report.method), json_text(report.first_pass),
+             json_text(report.isa), report.threads, number(last_seconds_.at(&index)),
+             number(report.survivors_per_query), report.certified_queries,
+             number(report.promised_recall), json_text(report.recall_argument),
+             number(report.probes), number(report.probed_rows), number(report.multiply_adds),
+             number(report.bytes_read), report.memory_bytes, json_text(report.note));
+}
+
+std::string Service::metrics_text() const {
+  using Gauge = serve::Metrics::Gauge;
+  std::vector<Gauge> gauges;
+  const auto add = [&](std::string name, std::string help, std::int64_t value) {
+    gauges.push_back({std::move(name), std::move(help), "", static_cast<double>(value)});
+  };
+  add("knear_waiting_searches", "Searches that wait for a batch.", queue_.waiting());
+  {
+    std::lock_guard lock(mutex_);
+    add("knear_waiting_changes", "Changes that wait for the disk.", waiting_changes_);
+  }
+  add("knear_connections", "Open connections.", server_->connections());
+  add("knear_reserved_bytes", "Memory that requests hold.", server_->memory().used());
+  add("knear_reserved_limit_bytes", "What they may hold (--memory).", server_->memory().limit());
+  std::vector<std::pair<std::string, ServedIndex::About>> all;
+  for (const auto& [name, index] : indexes_)
+    all.emplace_back(fmt::format("index=\"{}\"", serve::Metrics::escaped(name)), index->about());
+  const auto of_each = [&](const char* name, const char* help, auto member,
+                           bool counts_up = false) {
+    for (const auto& [label, about] : all)
+      gauges.push_back({name, help, label, static_cast<double>(about.*member), counts_up});
+  };
+  using About = ServedIndex::About;
+  of_each("knear_rows", "Rows of an index.", &About::rows);
+  of_each("knear_index_bytes", "Memory of an index.", &About::memory_bytes);
+  of_each("knear_log_bytes", "Logs of changes that no checkpoint has folded in.",
+          &About::log_bytes);
+  of_each("knear_checkpoints_total", "Checkpoints since the start.", &About::checkpoints, true);
+  return metrics_.text(gauges);
+}
+
+}  // namespace knear::cli

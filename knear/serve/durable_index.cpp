@@ -1,0 +1,446 @@
+#include "knear/serve/durable_index.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/index/shards.hpp"
+#include "knear/io/archive.hpp"
+#include "knear/serve/refusal.hpp"
+
+namespace knear::serve {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::uint64_t checksum_of(const std::string& path) { return io::Archive::open(path)->checksum(); }
+
+std::string folder_of(const std::string& path) { return fs::path(path).parent_path().string(); }
+
+std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  const fs::path out = fs::canonical(path, error);
+  if (error) throw IoError("cannot open '{}': {}", path, error.message());
+  return out.string();
+}
+
+// The numbers of files PATH.log-N, ascending; removes what a kill left of files being written.
+std::vector<std::uint64_t> logs_of(const std::string& path) {
+  const std::string own = fs::path(path).filename().string(), prefix = own + ".log-";
+  std::vector<std::uint64_t> out;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_of(path))) {
+    const std::string name = entry.path().filename().string();
+    if (name == own + ".checkpoint" || name.starts_with(own + ".checkpoint.tmp-"))
+      fs::remove(entry.path());
+    if (!name.starts_with(prefix)) continue;
+    std::uint64_t number = 0;
+    const char* const end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, number);
+    if (error != std::errc()) continue;
+    if (stop == end)
+      out.push_back(number);
+    else if (std::string_view(stop, end) == ".new")
+      fs::remove(entry.path());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void check_once(const std::vector<Id>& ids, int status) {
+  std::unordered_set<Id> seen;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0)
+      throw Refusal(400, "ids must not be negative, but the one at place {} is {}", i, ids[i]);
+    if (!seen.insert(ids[i]).second) throw Refusal(status, "ids holds {} twice", ids[i]);
+  }
+}
+
+// Makes a change of the index. Returns what is to be logged: of removals the ids that were there,
+// of rows without ids the ones that they got.
+Outcome make(Index& index, Change& change, int threads) {
+  Outcome out;
+  const ChangeOptions options{.threads = threads};
+  if (change.kind != ChangeKind::remove && change.vectors.rows() != std::ssize(change.ids) &&
+      !(change.kind == ChangeKind::add && change.ids.empty()))
+    throw Refusal(400, "there are {} ids for {} vectors", change.ids.size(), change.vectors.rows());
+  check_once(change.ids, 409);
+  switch (change.kind) {
+    case ChangeKind::add:
+      if (change.ids.empty()) {
+        const Id first = index.next_id();
+        index.add(change.vectors, options);
+        for (std::int64_t i = 0; i < change.vectors.rows(); ++i) change.ids.push_back(first + i);
+      } else {
+        for (const Id id : change.ids)
+          if (index.contains(id)) throw Refusal(409, "ids holds {}, which is there already", id);
+        index.add(change.vectors, change.ids, options);
+      }
+      out.ids = change.ids;
+      break;
+    case ChangeKind::remove:
+      std::erase_if(change.ids, [&](Id id) { return !index.contains(id); });
+      index.remove(change.ids, options);
+      out.removed = std::ssize(change.ids);
+      break;
+    case ChangeKind::replace:
+      for (const Id id : change.ids)
+        if (!index.contains(id)) throw Refusal(404, "ids holds {}, which is not there", id);
+      index.replace(change.ids, change.vectors, options);
+      break;
+  }
+  return out;
+}
+
+bool follow_one_another(const std::vector<Id>& ids) {
+  for (std::size_t i = 1; i < ids.size(); ++i)
+    if (ids[i] - ids[i - 1] != 1) return false;
+  return true;
+}
+
+// Makes changes of a log again; rows that were added one after the other are added at once.
+class Replay {
+ public:
+  Replay(Index& index, int threads) : index_(index), options_{.threads = threads} {}
+
+  void take(Change change) {
+    const bool add = change.kind == ChangeKind::add;
+    if (!waiting_.empty() &&
+        (!add || bytes_ > most_bytes || change.vectors.type() != waiting_.back().vectors.type()))
+      add_waiting();
+    if (add) {
+      bytes_ += change.vectors.view().bytes();
+      waiting_.push_back(std::move(change));
+    } else if (change.kind == ChangeKind::remove) {
+      index_.remove(change.ids, options_);
+    } else {
+      index_.replace(change.ids, change.vectors, options_);
+    }
+  }
+  void add_waiting() {
+    if (waiting_.empty()) return;
+    std::vector<Id> ids;
+    std::int64_t rows = 0;
+    for (const Change& change : waiting_) {
+      ids.insert(ids.end(), change.ids.begin(), change.ids.end());
+      rows += change.vectors.rows();
+    }
+    const AnyMatrix& first = waiting_.front().vectors;
+    AnyMatrix all(first.type(), rows, first.cols());
+    rows = 0;
+    for (const Change& change : waiting_) {
+      if (change.vectors.rows() > 0)
+        std::memcpy(all.row(rows), change.vectors.view().data(),
+                    static_cast<std::size_t>(change.vectors.view().bytes()));
+      rows += change.vectors.rows();
+    }
+    waiting_.clear(), bytes_ = 0;
+    // Rows whose ids count on take no memory for them.
+    if (!ids.empty() && ids.front() == index_.next_id() && follow_one_another(ids) &&
+        ids.back() < std::numeric_limits<Id>::max())
+      index_.add(all, options_);
+    else
+      index_.add(all, ids, options_);
+  }
+
+ private:
+  static constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+
+  Index& index_;
+  ChangeOptions options_;
+  std::vector<Change> waiting_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+// Held as long as the index is: a process that was killed holds none.
+struct DurableIndex::Lock {
+  explicit Lock(const std::string& path, const std::string& about) {
+    file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0)
+      throw IoError("cannot write '{}': {}; --data names another folder for what changes", path,
+                    std::strerror(errno));
+    if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+      close(file);
+      throw InvalidArgument("'{}' is served by another process, which holds {}", about, path);
+    }
+  }
+  ~Lock() { close(file); }
+  int file = -1;
+};
+
+std::string DurableIndex::log_path(std::uint64_t number) const {
+  return fmt::format("{}.log-{}", kept_, number);
+}
+
+void DurableIndex::step(std::string_view done) const {
+  if (options_.after_step) options_.after_step(done);
+}
+
+DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
+    : options_(std::move(options)), path_(absolute_path(path)), kept_(path_) {
+  if (!options_.data.empty())
+    kept_ = (fs::path(absolute_path(options_.data)) / (options_.name + ".knear")).string();
+  if (!io::is_archive(path_))
+    throw CorruptFile("'{}' is no .knear file; 'knear convert' makes one of a file of FAISS", path);
+  lock_ = std::make_unique<Lock>(kept_ + ".lock", path);
+  file_sum_ = checksum_of(path_);
+  const bool apart = kept_ != path_, has_kept = !apart || fs::exists(kept_);
+  kept_sum_ = !apart ? file_sum_ : has_kept ? checksum_of(kept_) : 0;
+
+  // From the last log that follows a file which is there, and whose first file is that of now.
+  numbers_ = logs_of(kept_);
+  std::vector<LogContent> contents;
+  for (const std::uint64_t number : numbers_) contents.push_back(read_log(log_path(number)));
+  const std::uint64_t origin = apart ? file_sum_ : 0;
+  std::optional<std::size_t> start;
+  std::int64_t changes = 0;
+  bool from_kept = false;
+  for (std::size_t i = 0; i < numbers_.size(); ++i) {
+    const LogContent& content = contents[i];
+    changes += content.changes;
+    if (content.head.number != numbers_[i])
+      throw CorruptFile("'{}' is the log of another number, {}", log_path(numbers_[i]),
+                        content.head.number);
+    if (!content.base || content.head.origin != origin) continue;
+    if (*content.base == file_sum_)
+      start = i, from_kept = false;
+    else if (has_kept && *content.base == kept_sum_)
+      start = i, from_kept = true;
+  }
+  if (!start && apart && has_kept)
+    throw InvalidArgument(
+        "'{}' was changed since '{}' was made of it; remove {}* to give up what changed there",
+        path, kept_, kept_);
+  if (!start && changes > 0)
+    throw InvalidArgument(
+        "'{}' is not the file that the {} changes in {}* were made to; remove these to give them "
+        "up",
+        path, changes, log_path(numbers_.front()).substr(0, kept_.size() + 5));
+
+  const std::string& opened = from_kept ? kept_ : path_;
+  auto index = std::make_shared<Index>(Index::load(opened));
+  const auto dim = static_cast<std::uint64_t>(index->dim());
+  if (!start) {
+    const std::uint64_t next = numbers_.empty() ? 1 : numbers_.back() + 1;
+    log_ = std::make_unique<ChangeLog>(
+        ChangeLog::create(log_path(next), {next, origin, dim}, file_sum_));
+    numbers_.push_back(next);
+  } else {
+    Replay replay(*index, options_.threads);
+    for (std::size_t i = *start; i < numbers_.size(); ++i) {
+      const std::string log = log_path(numbers_[i]);
+      if (contents[i].head.dim != dim)
+        throw CorruptFile("'{}' is for {} columns, but '{}' has {}", log, contents[i].head.dim,
+                          opened, dim);
+      if (i > *start && numbers_[i] != numbers_[i - 1] + 1)
+        throw CorruptFile("'{}' is missing, between logs that are there",
+                          log_path(numbers_[i - 1] + 1));
+      if (contents[i].cut > 0 && i + 1 < numbers_.size())
+        throw CorruptFile("'{}' is cut off at byte {}, but a later log is there", log,
+                          contents[i].end);
+      try {
+        read_log(log, [&](Change change) { replay.take(std::move(change)); });
+        replay.add_waiting();
+      } catch (const InvalidArgument& error) {
+        throw CorruptFile("'{}' does not fit '{}': {}", log, opened, error.what());
+      }
+      replayed_ += contents[i].changes;
+      if (i + 1 < numbers_.size())
+        older_bytes_ += contents[i].end, older_changes_ += contents[i].changes;
+    }
+    log_ = std::make_unique<ChangeLog>(ChangeLog::open(log_path(numbers_.back()), contents.back()));
+  }
+  if (apart && !from_kept) kept_sum_ = 0;
+  state_ = std::move(index);
+  // What a kill left: logs before the first that counts, and a file that a reload gave up.
+  remove_logs_before(start ? numbers_[*start] : numbers_.back());
+  if (apart && !from_kept && has_kept) fs::remove(kept_);
+  due_bytes_ = options_.checkpoint_bytes;
+  count_log();
+}
+
+DurableIndex::~DurableIndex() = default;
+
+std::shared_ptr<const Index> DurableIndex::state() const {
+  std::lock_guard lock(mutex_);
+  return state_;
+}
+
+void DurableIndex::count_log() {
+  log_bytes_ = log_->bytes(), log_changes_ = log_->changes(), log_broken_ = log_->is_broken();
+}
+
+void DurableIndex::remove_logs_before(std::uint64_t number) {
+  std::lock_guard lock(mutex_);
+  std::vector<std::uint64_t> left;
+  for (const std::uint64_t each : numbers_)
+    if (each < number)
+      fs::remove(log_path(each));
+    else
+      left.push_back(each);
+  numbers_ = std::move(left);
+}
+
+std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
+  std::lock_guard no_other(change_mutex_);
+  const auto before = state();
+  // It shares all rows with the one before, which is not changed again.
+  const auto next = detail::with_state(*before, *impl_of(*before).state());
+  std::vector<Outcome> out(changes.size());
+  std::vector<Change> made;
+  for (std::size_t i = 0; i < changes.size(); ++i) try {
+      out[i] = make(*next, changes[i], options_.threads);
+      if (changes[i].ids.empty()) continue;
+      made.push_back(std::move(changes[i]));
+    } catch (...) {
+      out[i] = {.error = std::current_exception()};
+    }
+  if (made.empty()) return out;
+  try {
+    log_->append(made);
+  } catch (const Error&) {
+    // Nothing happened: what the others were told of rests on these changes too.
+    for (Outcome& each : out) each = {.error = std::current_exception()};
+    std::lock_guard lock(mutex_);
+    count_log();
+    return out;
+  }
+  std::shared_ptr<const Index> published = next;
+  std::lock_guard lock(mutex_);
+  state_.swap(published);
+  count_log();
+  return out;
+}
+
+std::int64_t DurableIndex::log_bytes() const {
+  std::lock_guard lock(mutex_);
+  return older_bytes_ + log_bytes_;
+}
+
+std::int64_t DurableIndex::checkpoints() const {
+  std::lock_guard lock(mutex_);
+  return checkpoints_;
+}
+
+bool DurableIndex::checkpoint_is_due() const {
+  std::lock_guard lock(mutex_);
+  return older_bytes_ + log_bytes_ > due_bytes_ && !log_broken_;
+}
+
+std::shared_ptr<const Index> DurableIndex::begin_log(std::optional<std::uint64_t> base) {
+  std::lock_guard no_changes(change_mutex_);
+  if (log_->is_broken())
+    throw IoError("'{}' could not be written to before: start the server again",
+                  log_path(log_->number()));
+  const std::uint64_t number = log_->number() + 1;
+  const LogHead head{number, kept_ == path_ ? 0 : file_sum_,
+                     static_cast<std::uint64_t>(state()->dim())};
+  auto log = std::make_unique<ChangeLog>(ChangeLog::create(log_path(number), head, base));
+  std::lock_guard lock(mutex_);
+  older_bytes_ += log_bytes_, older_changes_ += log_changes_;
+  numbers_.push_back(number);
+  log_ = std::move(log);
+  count_log();
+  return state_;
+}
+
+void DurableIndex::checkpoint() {
+  std::lock_guard only(checkpoint_mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    if (older_changes_ + log_changes_ == 0) return;
+    // If it fails, it is tried again once there is as much more.
+    due_bytes_ = older_bytes_ + log_bytes_ + options_.checkpoint_bytes;
+  }
+  const auto rows = begin_log({});
+  step("log begun");
+  const std::string beside = kept_ + ".checkpoint";
+  rows->save(beside);
+  struct stat status;
+  if (stat((fs::exists(kept_) ? kept_ : path_).c_str(), &status) == 0)
+    chmod(beside.c_str(), status.st_mode & 07777);
+  step("file written");
+  const std::uint64_t sum = checksum_of(beside);
+  std::uint64_t number;
+  {
+    std::lock_guard no_changes(change_mutex_);
+    log_->set_base(sum);
+    number = log_->number();
+  }
+  step("base named");
+  if (kept_ == path_ && checksum_of(path_) != file_sum_) {
+    fs::remove(beside);
+    throw Refusal(409, "another file took the place of '{}': reload it, or put the old one back",
+                  path_);
+  }
+  fs::rename(beside, kept_);
+  sync_folder(folder_of(kept_));
+  step("file replaced");
+  {
+    std::lock_guard lock(mutex_);
+    kept_sum_ = sum;
+    if (kept_ == path_) file_sum_ = sum;
+    older_bytes_ = older_changes_ = 0;
+    due_bytes_ = options_.checkpoint_bytes;
+    ++checkpoints_;
+  }
+  remove_logs_before(number);
+  step("old logs removed");
+}
+
+bool DurableIndex::reload(bool discard_changes) {
+  std::lock_guard only(checkpoint_mutex_);
+  const std::uint64_t sum = checksum_of(path_);
+  if (sum == file_sum_) return false;
+  auto next = std::make_shared<const Index>(Index::load(path_));
+  const auto before = state();
+  if (next->dim() != before->dim() || next->metric() != before->metric())
+    throw Refusal(409, "'{}' has {} columns and is for {}, but what is served has {} and is for {}",
+                  path_, next->dim(), name_of(next->metric()), before->dim(),
+                  name_of(before->metric()));
+  std::lock_guard no_changes(change_mutex_);
+  const bool apart = kept_ != path_;
+  {
+    std::lock_guard lock(mutex_);
+    const std::int64_t changes = older_changes_ + log_changes_;
+    if (!discard_changes && (changes > 0 || (apart && kept_sum_ != 0)))
+      throw Refusal(409,
+                    "changes were made since '{}' was read, which the new file does not have; "
+                    "\"discard_changes\": true gives them up",
+                    path_);
+  }
+  const std::uint64_t number = log_->number() + 1;
+  auto log = std::make_unique<ChangeLog>(ChangeLog::create(
+      log_path(number), {number, apart ? sum : 0, static_cast<std::uint64_t>(next->dim())}, sum));
+  step("log begun");
+  {
+    std::lock_guard lock(mutex_);
+    numbers_.push_back(number);
+    log_ = std::move(log);
+    count_log();
+    state_ = std::move(next);
+    file_sum_ = sum, kept_sum_ = apart ? 0 : sum;
+    older_bytes_ = older_changes_ = 0;
+    due_bytes_ = options_.checkpoint_bytes;
+  }
+  if (apart) fs::remove(kept_);
+  step("kept file removed");
+  remove_logs_before(number);
+  step("old logs removed");
+  return true;
+}
+
+}  // namespace knear::serve

@@ -1,0 +1,104 @@
+// knear/serve/search_queue.hpp -- searches that wait, and what of them is answered together.
+//
+//   queue.push(std::move(job));                 // many callers; false: it is full
+//   while (std::optional<Batch> batch = queue.take()) ...       // one caller; none: closed
+//
+// Many queries in one search are answered several times as fast as one by one, so what has come in
+// while a batch ran is the next one: all searches of the index that waits longest with the same k,
+// recall, probes and number type, up to a number of queries. Where the last batches had several
+// searches the next one is waited for a moment, at most an eighth of what a batch took and 2 ms:
+// their callers have been answered just now and ask again.
+//
+// A search whose deadline passed while it waited comes back as expired, however long the batches
+// before it took.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "knear/index/id_filter.hpp"
+#include "knear/index/sharded.hpp"
+
+namespace knear::serve {
+
+using Clock = std::chrono::steady_clock;
+
+// What a batch found; each job has some of its rows.
+struct Found {
+  Neighbors near = {};
+  std::vector<bool> certified = {};  // [queries]
+  KnnReport report = {};
+};
+
+struct JobAnswer {
+  std::shared_ptr<const Found> found = {};
+  std::int64_t begin = 0;         // the first row of the job
+  std::exception_ptr error = {};  // in place of all that
+};
+
+struct SearchJob {
+  // What is searched, and a name for jobs that may go together: of the same index, whichever state
+  // it is in when the batch begins. Called by the thread that searches.
+  std::function<Neighbors(AnyMatrixView, std::int64_t k, const SearchOptions&, KnnReport*)> search =
+      {};
+  const void* index = nullptr;
+  std::int64_t k = 0, probes = 0;
+  std::optional<double> recall = {};
+  bool certify = false;
+  IdFilter filter = {};
+  AnyMatrix queries = {};
+  // Whether the answer is the same in any batch of fewer than `most_together` queries.
+  bool may_go_together = true;
+  std::int64_t most_together = 0;
+  Clock::time_point came = Clock::now();
+  Clock::time_point deadline = Clock::time_point::max();
+  std::function<void(JobAnswer)> done = {};
+};
+
+struct Batch {
+  std::vector<SearchJob> jobs = {};  // at least one, unless some expired
+  std::vector<SearchJob> expired = {};
+  std::int64_t rows = 0;  // queries of all jobs
+};
+
+class SearchQueue {
+ public:
+  struct Limits {
+    std::int64_t waiting = 4096;  // jobs
+    std::int64_t batch = 1024;    // queries that go together; one job may have more
+    Clock::duration most_linger = std::chrono::milliseconds(2);
+  };
+  explicit SearchQueue(const Limits& limits) : limits_(limits) {}
+
+  // False where as many wait as may, or after close(); then the job is as it was.
+  bool push(SearchJob& job);
+  // Waits for the next batch. Nothing once the queue is closed and empty.
+  std::optional<Batch> take();
+  // How long the batch that was taken last took.
+  void finished(Clock::duration took);
+  // Takes no more; those that wait are still given out.
+  void close();
+  std::int64_t waiting() const;
+
+ private:
+  static bool go_together(const SearchJob& a, const SearchJob& b);
+  std::int64_t rows_ready() const;  // of the batch that would be next
+  Batch next(Clock::time_point now);
+
+  const Limits limits_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<SearchJob> jobs_;
+  bool closed_ = false;
+  std::int64_t last_jobs_ = 0, before_last_jobs_ = 0;
+  Clock::duration last_took_ = {};
+};
+
+}  // namespace knear::serve

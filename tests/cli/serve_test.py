@@ -1,0 +1,639 @@
+"""knear serve: answers, what it refuses, what is there after a kill, tokens, limits, its end.
+
+The logs by themselves are tested in tests/serve, and the client in python/tests/test_client.py.
+"""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from program_cases import ProgramTest, brute_force, main, write_vecs
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "support"))
+import bad_requests
+import running_server
+
+
+class Server:
+    """A running `knear serve --port 0`."""
+
+    def __init__(self, test, *words, says=""):
+        self.test = test
+        self.process = subprocess.Popen(
+            [test.program, "serve", *map(str, words), "--port", "0"],
+            cwd=test.folder,
+            env=test.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        test.addCleanup(self.end)
+        line = self.process.stdout.readline()
+        found = re.fullmatch(
+            r"http://127\.0\.0\.1:(\d+) serves \d+ index(es)?; Ctrl-C ends it\n", line
+        )
+        if not found:
+            raise AssertionError(line + self.process.stderr.read())
+        self.port = int(found[1])
+
+    def end(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        out = self.process.communicate(timeout=60)
+        return self.process.returncode, *out
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+    def ask(self, path, body=None, headers=None, method=None):
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        link.request(method or ("GET" if body is None else "POST"), path, body, headers or {})
+        answer = link.getresponse()
+        content = answer.read()
+        link.close()
+        return answer.status, answer.headers, content
+
+    def json(self, path, body=None, **more):
+        status, headers, content = self.ask(path, body, **more)
+        assert status == 200, content
+        assert headers["Content-Type"] == "application/json"
+        return json.loads(content)
+
+    def refused(self, path, body=None, headers=None, method=None):
+        status, _, content = self.ask(path, body, headers, method)
+        said = json.loads(content)
+        assert list(said) == ["error"] and "\n" not in said["error"], content
+        return status, said["error"]
+
+    def raw(self, data, end=True):
+        """What comes back for these bytes, as they are."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as link:
+            link.sendall(data)
+            if end:
+                link.shutdown(socket.SHUT_WR)
+            out = b""
+            with contextlib.suppress(ConnectionResetError):
+                while block := link.recv(65536):
+                    out += block
+            return out
+
+    def figure(self, name):
+        """The sum of a figure over its labels."""
+        total = 0.0
+        for line in self.ask("/metrics")[2].decode().splitlines():
+            if re.match(re.escape(name) + r"[ {]", line):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+
+def binary_search(queries, k, recall=0.0, probes=0, timeout=0, flags=0, filter=()):
+    dim = len(queries[0])
+    head = struct.pack(
+        "<4sIQQQdQQQQ",
+        b"KNSQ",
+        1,
+        len(queries),
+        dim,
+        k,
+        recall,
+        probes,
+        timeout,
+        flags | (2 if filter else 0),
+        len(filter),
+    )
+    values = [x for row in queries for x in row]
+    return head + struct.pack(f"<{len(filter)}q{len(values)}f", *filter, *values)
+
+
+BINARY = {"Content-Type": "application/octet-stream"}
+
+
+class Served(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        if "KNEAR_SERVE is off" in self.run_program("serve", "--index", "none").stderr:
+            self.skipTest("this build serves no indexes")
+        self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "base.knear")
+
+    def server(self, *words):
+        return Server(self, "--index", "base.knear", *words)
+
+
+class Answers(Served):
+    def test_searches(self):
+        server = self.server()
+        ids, distances = brute_force(self.queries, self.base, 5)
+        found = server.json("/indexes/base/search", {"queries": self.queries, "k": 5})
+        self.assertEqual(list(found), ["distances", "ids", "certified"])
+        self.assertEqual(found["ids"], ids)
+        self.assertEqual(found["distances"], distances)
+        self.assertEqual(found["certified"], [True] * len(ids))
+        for i in range(3):
+            one = server.json("/indexes/base/search", {"queries": [self.queries[i]], "k": 5})
+            self.assertEqual((one["ids"], one["distances"]), ([ids[i]], [distances[i]]))
+        allowed = list(range(0, 300, 7))
+        found = server.json(
+            "/indexes/base/search", {"queries": self.queries, "k": 50, "filter": allowed}
+        )
+        wanted = brute_force(self.queries, [self.base[i] for i in allowed], 50)
+        self.assertEqual(
+            found["ids"], [[allowed[i] if i >= 0 else -1 for i in row] for row in wanted[0]]
+        )
+        self.assertEqual(
+            found["distances"],
+            [[d if math.isfinite(d) else None for d in row] for row in wanted[1]],
+        )
+        self.assertIn(None, found["distances"][0])
+        default = server.json("/indexes/base/search", {"queries": self.queries[:1]})
+        self.assertEqual(len(default["ids"][0]), 10)
+        none = server.json("/indexes/base/search", {"queries": []})
+        self.assertEqual(none, {"distances": [], "ids": [], "certified": []})
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_searches_in_the_binary_form(self):
+        server = self.server()
+        ids, distances = brute_force(self.queries, self.base, 5)
+        status, headers, content = server.ask(
+            "/indexes/base/search", binary_search(self.queries, 5), BINARY
+        )
+        self.assertEqual((status, headers["Content-Type"]), (200, "application/octet-stream"))
+        magic, version, rows, k = struct.unpack_from("<4sIQQ", content)
+        self.assertEqual((magic, version, rows, k), (b"KNSA", 1, len(ids), 5))
+        places = rows * k
+        self.assertEqual(list(struct.unpack_from(f"<{places}q", content, 24)), sum(ids, []))
+        self.assertEqual(
+            list(struct.unpack_from(f"<{places}f", content, 24 + 8 * places)), sum(distances, [])
+        )
+        self.assertEqual(content[24 + 12 * places :], b"\1" * rows)
+        body = binary_search(self.queries[:1], 4, filter=[5, 9])
+        content = server.ask("/indexes/base/search", body, BINARY)[2]
+        self.assertEqual(set(struct.unpack_from("<4q", content, 24)), {5, 9, -1})
+        self.assertEqual(struct.unpack_from("<4f", content, 24 + 32)[2:], (math.inf, math.inf))
+        status, headers, content = server.ask("/indexes/base/search", body[:-1], BINARY)
+        self.assertEqual((status, headers["Content-Type"]), (400, "application/json"))
+        vectors = [[float(i)] * 12 for i in range(2)]
+        head = struct.pack("<4sIQQQ", b"KNVQ", 1, 2, 12, 1)
+        body = head + struct.pack("<2q24f", 900, 800, *sum(vectors, []))
+        content = server.ask("/indexes/base/add", body, BINARY)[2]
+        self.assertEqual(content, struct.pack("<4sIQ2q", b"KNIA", 1, 2, 900, 800))
+        self.assertEqual(server.refused("/indexes/base/add", body, BINARY)[0], 409)
+        self.assertEqual(server.ask("/indexes/base/replace", body, BINARY)[0], 200)
+        self.assertEqual(server.refused("/indexes/base/remove", body, BINARY)[0], 400)
+
+    def test_changes(self):
+        server = self.server()
+        added = server.json("/indexes/base/add", {"vectors": [[9.0] * 12, [8.5] * 12]})
+        self.assertEqual(added, {"ids": [300, 301]})
+        self.assertEqual(
+            server.json("/indexes/base/add", {"vectors": [[7.0] * 12], "ids": [7000]}),
+            {"ids": [7000]},
+        )
+        found = server.json("/indexes/base/search", {"queries": [[9.0] * 12], "k": 2})
+        self.assertEqual((found["ids"], found["distances"]), ([[300, 301]], [[0.0, 3.0]]))
+        self.assertEqual(
+            server.json("/indexes/base/replace", {"ids": [301], "vectors": [[9.0] * 12]}), {}
+        )
+        found = server.json("/indexes/base/search", {"queries": [[9.0] * 12], "k": 2})
+        self.assertEqual(found["distances"], [[0.0, 0.0]])
+        self.assertEqual(server.json("/indexes/base/remove", {"ids": [300, 12345]}), {"removed": 1})
+        for path, body, status, says in (
+            ("add", {"vectors": [[1.0] * 12], "ids": [7000]}, 409, "7000"),
+            ("add", {"vectors": [[1.0] * 12] * 2, "ids": [8000, 8000]}, 409, "8000"),
+            ("add", {"vectors": [[1.0] * 12] * 2, "ids": [8000]}, 400, "ids has 1 numbers"),
+            ("add", {"vectors": [[1.0] * 12], "ids": [-4]}, 400, "-4"),
+            ("add", {"vectors": [[1.0] * 11]}, 400, "12 columns"),
+            ("replace", {"ids": [5555], "vectors": [[1.0] * 12]}, 404, "5555"),
+            ("replace", {"vectors": [[1.0] * 12]}, 400, "'ids' is missing"),
+            ("remove", {"ids": [4, 4]}, 409, "4 twice"),
+            ("remove", {"ids": [4], "all": True}, 400, "'all' is not known"),
+        ):
+            found = server.refused("/indexes/base/" + path, body)
+            self.assertEqual(found[0], status, (path, found))
+            self.assertIn(says, found[1])
+        about = server.json("/indexes/base")
+        self.assertEqual((about["rows"], about["next_id"]), (302, 7001))
+        server.kill()
+        server = self.server()
+        self.assertEqual(server.json("/indexes/base")["rows"], 302)
+        self.assertEqual(server.json("/indexes/base/checkpoint", "")["log_bytes"], 8192)
+        self.assertEqual(server.end(), (0, "", ""))
+        self.assertIn("302", self.ok("info", "base.knear"))
+
+    def test_several_indexes_and_what_is_told_of_them(self):
+        self.ok("build", "--base", "base.fvecs", "--index", "IVF4,Flat", "--out", "lists.knear")
+        self.ok(
+            "build", "--base", "base.fvecs", "--index", "Flat", "--shards", "2", "--out", "s.knear"
+        )
+        server = self.server("lists.knear", "parts=s.knear")
+        told = server.json("/indexes")["indexes"]
+        self.assertEqual([each["name"] for each in told], ["base", "lists", "parts"])
+        self.assertEqual([each["writable"] for each in told], [True, True, False])
+        self.assertEqual(told[1]["kind"], "IVF4,Flat")
+        ids, _ = brute_force(self.queries, self.base, 5)
+        for name, more in ("parts", {}), ("lists", {"probes": 4}), ("lists", {"recall": 1}):
+            body = {"queries": self.queries, "k": 5, **more}
+            self.assertEqual(server.json(f"/indexes/{name}/search", body)["ids"], ids)
+        body = {"queries": self.queries[:1], "k": 5, "probes": 1}
+        self.assertEqual(server.json("/indexes/lists/search", body)["certified"], [False])
+        self.assertEqual(server.ask("/indexes/lists/search", {**body, "certify": True})[0], 200)
+        self.assertEqual(
+            server.ask("/indexes/lists/search", {**body, "probes": None, "recall": 0.5})[0], 200
+        )
+        status, says = server.refused("/indexes/lists/search", {"queries": self.queries[:1]})
+        self.assertEqual((status, "probes" in says), (400, True))
+        status, says = server.refused("/indexes/parts/add", {"vectors": [[1.0] * 12]})
+        self.assertEqual((status, "takes no changes" in says), (409, True))
+        last = server.json("/indexes/parts")["last_search"]
+        self.assertEqual((last["k"], last["queries"]), (5, len(ids)))
+        self.assertEqual(server.json("/health")["status"], "ok")
+        paths = server.json("/openapi.json")["paths"]
+        self.assertIn("/indexes/{name}/search", paths)
+        self.assertGreaterEqual(server.figure("knear_requests_total"), 10)
+        self.assertEqual(server.figure("knear_rows"), 900)
+        self.assertEqual(server.figure("knear_internal_errors_total"), 0)
+        for line in server.ask("/metrics")[2].decode().splitlines():
+            self.assertRegex(line, r"\A(# (HELP|TYPE) knear_\w+ .+|knear_\w+(\{[^{}]*\})? \S+)\Z")
+        status, headers, page = server.ask("/")
+        self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+        self.assertNotRegex(page.decode(), r'(src|href)="(https?:)?//')
+
+    def test_many_callers_get_their_own_answers(self):
+        server = self.server("--threads", "1")
+        ids, distances = brute_force(self.queries, self.base, 5)
+
+        def one(number):
+            which = number % len(self.queries)
+            body = {"queries": [self.queries[which]], "k": 5}
+            found = server.json("/indexes/base/search", body)
+            return found["ids"] == [ids[which]] and found["distances"] == [distances[which]]
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            self.assertTrue(all(pool.map(one, range(400))))
+        self.assertEqual(server.figure("knear_queries_total"), 400)
+        self.assertLessEqual(server.figure("knear_batch_queries_count"), 400)
+
+    def test_a_connection_that_stays_open(self):
+        server = self.server()
+        link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        for i in range(5):
+            link.request(
+                "GET" if i % 2 else "POST",
+                "/indexes/base" if i % 2 else "/indexes/base/search",
+                None if i % 2 else json.dumps({"queries": self.queries[:1]}),
+            )
+            answer = link.getresponse()
+            self.assertEqual((answer.status, answer.headers["Connection"]), (200, None))
+            answer.read()
+        link.request(
+            "POST",
+            "/indexes/base/search",
+            iter([b'{"queries": ', b"[]}"]),
+            {"Transfer-Encoding": "chunked"},
+            encode_chunked=True,
+        )
+        self.assertEqual(link.getresponse().status, 200)
+        link.close()
+        # Two requests at once, one after the other.
+        one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        self.assertEqual(server.raw(one + one).count(b"HTTP/1.1 200"), 2)
+        body = b'{"queries": []}'
+        told = server.raw(
+            b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        self.assertRegex(told, rb"(?s)\AHTTP/1\.1 100 .*HTTP/1\.1 200 ")
+
+
+class Refused(Served):
+    def test_requests(self):
+        server = self.server("--max-body", "100k", "--max-k", "20", "--max-rows", "3")
+        query = {"queries": self.queries[:1]}
+        for path, body, status, says in (
+            ("/none", None, 404, "nothing under this path"),
+            ("/indexes/none", None, 404, "no index of this name"),
+            ("/indexes/none/search", query, 404, "no index of this name"),
+            ("/indexes/base/none", query, 404, "nothing under this path"),
+            ("/indexes/base/search", None, 400, "is for POST"),
+            ("/health", query, 400, "is for GET"),
+            ("/indexes/base/search?k=1", query, 400, "query string"),
+            ("/../../etc/passwd", None, 404, "nothing under this path"),
+            ("/indexes/base/search", {**query, "k": 21}, 400, "k must be between 1 and 20"),
+            ("/indexes/base/search", {"queries": self.queries[:4]}, 413, "more than 3 rows"),
+            ("/indexes/base/search", {**query, "filter": [1, 5000]}, 400, "5000"),
+            ("/indexes/base/search", {**query, "probes": 2}, 400, "probes"),
+            ("/indexes/base/search", "x" * 100000, 400, "no JSON"),
+            ("/indexes/base/search", "x" * 200000, 413, "larger than 102400 bytes"),
+            ("/indexes/base/search", b"\xff\xfe", 400, "no JSON"),
+        ):
+            found = server.refused(path, body)
+            self.assertEqual(found[0], status, (path, found))
+            self.assertIn(says, found[1])
+        self.assertEqual(server.refused("/health", method="DELETE")[0], 400)
+        status, headers, _ = server.ask("/health", method="HEAD")
+        self.assertEqual((status, headers["Connection"]), (400, "close"))
+        packed = {"Content-Encoding": "gzip"}
+        self.assertEqual(server.refused("/indexes/base/search", b"x", packed)[0], 400)
+        self.assertEqual(server.json("/indexes/base/search", query)["ids"][0][0] >= 0, True)
+
+    def test_pages_of_other_sites(self):
+        server = self.server()
+        for headers in (
+            {"Host": "example.org"},
+            {"Host": f"example.org:{server.port}"},
+            {"Origin": "http://example.org"},
+            {"Origin": "null"},
+            {"Origin": f"http://127.0.0.1:{server.port + 1}"},
+        ):
+            self.assertEqual(server.refused("/indexes", headers=headers)[0], 400, headers)
+        own = {"Origin": f"http://127.0.0.1:{server.port}"}
+        self.assertEqual(server.ask("/indexes", headers=own)[0], 200)
+        self.assertEqual(server.ask("/indexes", headers={"Host": "localhost:1"})[0], 200)
+        listening = pathlib.Path("/proc/net/tcp").read_text()
+        self.assertIn(f"0100007F:{server.port:04X} ", listening)
+        self.assertNotIn(f"00000000:{server.port:04X} ", listening)
+
+    def test_bytes_that_are_no_request(self):
+        server = self.server("--max-body", "1M", "--timeout", "2")
+        host = b"Host: localhost\r\n"
+        post = b"POST /indexes/base/search HTTP/1.1\r\n" + host
+        for data, status in (
+            (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+            (b"GET /health HTTP/1.1\r\n" + host + host + b"\r\n", b"400"),
+            (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n" + host + b"\r\n", b"400"),
+            (post + b"Content-Length: -5\r\n\r\n", b"400"),
+            (post + b"Content-Length: 9999999999\r\n\r\n", b"413"),
+            (post + b"Content-Length: 99999999999999999999999\r\n\r\n", b"400"),
+            (post + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\nxx", b"413"),
+            (post + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", b"400"),
+            (post + b"\r\n", b"400"),
+        ):
+            answer = server.raw(data, end=False)
+            self.assertRegex(answer, rb"\AHTTP/1\.1 " + status + rb" ", data[:80])
+        for data in (
+            b"",
+            b"\r\n\r\n",
+            bytes(range(256)) * 64,
+            b"GET / HTT",
+            b"GET / HTT\r\n\r\n",
+            post + b"Content-Length: 50\r\n\r\n{",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        ):
+            # Cut off, or no HTTP at all: refused, or the connection is closed.
+            self.assertRegex(server.raw(data), rb"\A(HTTP/1\.1 4\d\d |\Z)", data[:60])
+        self.assertEqual(server.json("/health")["status"], "ok")
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_altered_requests(self):
+        """Mutations of valid requests that keep their structure, and those that are kept."""
+        server = self.server("--max-rows", "100")
+        counts = bad_requests.send(server.port, dim=12, count=3000, seed=1)
+        self.assertEqual(counts.pop("unexpected", []), [])
+        self.assertGreater(counts["4xx"], 1500)
+        self.assertEqual(server.figure("knear_internal_errors_total"), 0)
+        self.assertEqual(server.json("/health")["status"], "ok")
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_requests_sent_in_part_hold_up_no_other(self):
+        server = self.server("--timeout", "2")
+        half = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        for one in half[:100]:
+            one.sendall(b"GET / HTT")
+        for one in half[100:]:
+            one.sendall(
+                b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: 9\r\n\r\n{"
+            )
+        self.assertEqual(server.json("/health")["status"], "ok")
+        # And are closed in the end.
+        for one in half:
+            one.settimeout(20)
+            with contextlib.suppress(ConnectionResetError):
+                self.assertEqual(one.recv(100), b"")
+            one.close()
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_more_connections_than_there_may_be(self):
+        server = self.server("--max-connections", "3")
+        links = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(3)]
+        for link in links:
+            link.request("GET", "/health")
+            self.assertEqual(link.getresponse().read()[:10], b'{"status":')
+        status, headers, content = server.ask("/health")
+        self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+        self.assertIn("too many connections", json.loads(content)["error"])
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            more = [pool.submit(server.ask, "/health") for _ in range(400)]
+            self.assertEqual({each.result()[0] for each in more}, {503})
+        # Those that are open go on, and the place of one that ends is free again.
+        links[0].request("GET", "/health")
+        self.assertEqual(links[0].getresponse().read()[:10], b'{"status":')
+        links[1].close()
+        for _ in range(100):
+            if server.ask("/health")[0] == 200:
+                break
+            time.sleep(0.05)
+        self.assertEqual(server.ask("/health")[0], 200)
+        for link in links:
+            link.close()
+
+    def test_memory_and_deadlines(self):
+        server = self.server("--memory", "1M", "--threads", "1")
+        # What never fits is too large; what does not fit beside others is for later.
+        body = {"queries": self.queries[:1] * 200, "k": 300}
+        status, says = server.refused("/indexes/base/search", body)
+        self.assertEqual((status, "--memory is 1048576" in says), (413, True))
+        self.assertEqual(server.refused("/indexes/base/search", "x" * (2 << 20))[0], 413)
+        head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"Content-Length: 100000\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port)) as held:
+            held.sendall(head)
+            while server.figure("knear_reserved_bytes") < 800000:
+                time.sleep(0.01)
+            for body in "x" * 100000, {"queries": self.queries[:1] * 20, "k": 300}:
+                status, headers, content = server.ask("/indexes/base/search", body)
+                self.assertEqual((status, headers["Retry-After"]), (503, "1"), content)
+        for _ in range(100):
+            if server.figure("knear_reserved_bytes") == 0:
+                break
+            time.sleep(0.05)
+        self.assertEqual(server.figure("knear_reserved_bytes"), 0)
+        # Searches that wait behind others, and have no time for that.
+        source = random.Random(1)
+        rows = [[source.random() for _ in range(64)] for _ in range(10000)]
+        write_vecs(self.path("more.fvecs"), rows, "f")
+        self.ok("build", "--base", "more.fvecs", "--index", "Flat", "--out", "more.knear")
+        server = Server(self, "--index", "more.knear", "--threads", "1", "--max-waiting", "4")
+        large = {"queries": rows[:3000], "k": 100}
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            slow = pool.submit(server.ask, "/indexes/more/search", large)
+            while server.figure("knear_requests_total") + 1 and not slow.done():
+                if server.figure("knear_reserved_bytes") > 4 << 20:
+                    break
+                time.sleep(0.01)
+            body = {"queries": rows[:1], "timeout_ms": 1}
+            late = [pool.submit(server.ask, "/indexes/more/search", body) for _ in range(8)]
+            statuses = {each.result()[0] for each in late}
+            self.assertLessEqual(statuses, {200, 503, 504})
+            self.assertEqual(slow.result()[0], 200)
+        self.assertEqual(server.ask("/indexes/more/search", {"queries": rows[:1]})[0], 200)
+
+    def test_words(self):
+        self.fails(2, "serve", "--port", "0", says="--index is required")
+        index = ["serve", "--index", "base.knear"]
+        self.fails(1, *index, "--port", "70000", says="--port must be between 0 and 65535")
+        self.fails(1, *index, "--listen", "0.0.0.0", says="needs --token-file")
+        self.fails(1, *index, "--listen", "words", says="--listen needs an address")
+        self.fails(1, *index, "--timeout", "0", says="--timeout must be between")
+        self.fails(1, *index, "base.knear", says="two indexes have the name base")
+        self.fails(1, *index, "a b=base.knear", says="the name 'a b'")
+        self.fails(1, "serve", "--index", "none.knear", says="none.knear")
+        self.fails(1, "serve", "--index", "base.fvecs", says="is no .knear file")
+        self.fails(1, *index, "--data", "none", says="none")
+        self.fails(2, *index, "--data", ".", "--read-only", says="--read-only")
+        self.file("token").write_text("short\n")
+        self.fails(1, *index, "--token-file", "token", says="16 characters or more")
+        server = self.server()
+        self.fails(1, *index, "--port", "0", says="is served by another process")
+        self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "other.knear")
+        before = self.run_program("serve", "--index", "other.knear", "--port", server.port)
+        self.assertIn(f"--port {server.port} of 127.0.0.1 is taken", before.stderr)
+
+    def test_a_token(self):
+        token = "a-token-of-some-length"
+        self.file("token").write_text(token + "\n")
+        server = self.server("--token-file", "token")
+        for path in "/", "/health", "/openapi.json":
+            self.assertEqual(server.ask(path)[0], 200)
+        for headers in (
+            {},
+            {"Authorization": token},
+            {"Authorization": f"Bearer {token}x"},
+            {"Authorization": f"Bearer {token[:-1]}"},
+            {"Authorization": "Bearer "},
+        ):
+            for path in "/indexes", "/metrics", "/indexes/base", "/none":
+                self.assertEqual(server.refused(path, headers=headers)[0], 401, headers)
+        status, headers, _ = server.ask("/indexes/base/search", {"queries": []})
+        self.assertEqual((status, headers["WWW-Authenticate"]), (401, "Bearer"))
+        right = {"Authorization": f"Bearer {token}", "Host": "example.org"}
+        self.assertEqual(server.ask("/indexes", headers=right)[0], 200)
+        self.assertEqual(server.ask("/indexes/base/search", {"queries": []}, right)[0], 200)
+
+
+class Ends(Served):
+    def test_what_was_taken_is_finished(self):
+        for how in signal.SIGTERM, signal.SIGINT:
+            server = self.server("--threads", "1")
+            body = json.dumps({"queries": self.queries * 200, "k": 100}).encode()
+            head = (
+                b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: %d\r\n\r\n"
+            )
+            links = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+            idle = socket.create_connection(("127.0.0.1", server.port))
+            for link in links:
+                link.sendall(head % len(body) + body[:-10])
+            while server.figure("knear_reserved_bytes") < 2 * len(body) * len(links):
+                time.sleep(0.01)
+            server.process.send_signal(how)
+            time.sleep(0.3)
+            for link in links:  # the rest of what was taken
+                link.sendall(body[-10:])
+            for link in links:
+                out = b""
+                while block := link.recv(65536):
+                    out += block
+                self.assertRegex(out, rb"\AHTTP/1\.1 200 ")
+                self.assertIn(b"Connection: close", out)
+                self.assertEqual(len(json.loads(out.split(b"\r\n\r\n", 1)[1])["ids"]), 3400)
+                link.close()
+            self.assertEqual(idle.recv(10), b"")
+            idle.close()
+            # No second signal, which would end it at once.
+            out = server.process.communicate(timeout=60)
+            self.assertEqual((server.process.returncode, *out), (0, "", ""))
+
+    def test_reload(self):
+        server = self.server()
+        self.assertEqual(server.json("/indexes/base/reload", ""), {"reloaded": False, "rows": 300})
+        write_vecs(self.path("few.fvecs"), self.base[:50], "f")
+        stop, failed = threading.Event(), []
+
+        def ask():
+            while not stop.is_set():
+                status, _, content = server.ask("/indexes/base/search", {"queries": self.queries})
+                if status != 200:
+                    failed.append(content)
+
+        callers = [threading.Thread(target=ask) for _ in range(4)]
+        for each in callers:
+            each.start()
+        try:
+            for name in ("few", "base", "few"):
+                self.ok(
+                    "build", "--base", f"{name}.fvecs", "--index", "Flat", "--out", "base.knear"
+                )
+                rows = 50 if name == "few" else 300
+                self.assertEqual(
+                    server.json("/indexes/base/reload", "{}"), {"reloaded": True, "rows": rows}
+                )
+        finally:
+            stop.set()
+            for each in callers:
+                each.join()
+        self.assertEqual(failed, [])
+        server.json("/indexes/base/add", {"vectors": [[1.0] * 12]})
+        self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "base.knear")
+        self.assertEqual(server.refused("/indexes/base/reload", "{}")[0], 409)
+        self.assertEqual(server.refused("/indexes/base/checkpoint", "{}")[0], 409)
+        self.assertEqual(server.json("/indexes/base")["rows"], 51)
+        again = server.json("/indexes/base/reload", {"discard_changes": True})
+        self.assertEqual(again, {"reloaded": True, "rows": 300})
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_data_in_another_folder(self):
+        before = self.file("base.knear").read_bytes()
+        os.mkdir(self.path("data"))
+        for rows in range(301, 304):
+            server = self.server("--data", "data")
+            server.json("/indexes/base/add", {"vectors": [[float(rows)] * 12]})
+            if rows == 302:
+                server.json("/indexes/base/checkpoint", "")
+            self.assertEqual(server.json("/indexes/base")["rows"], rows)
+            server.kill()
+        self.assertEqual(self.file("base.knear").read_bytes(), before)
+        self.assertFalse(self.file("base.knear.lock").exists())
+        server = self.server("--read-only")
+        self.assertEqual(server.json("/indexes/base")["rows"], 300)
+        self.assertEqual(server.refused("/indexes/base/remove", {"ids": [1]})[0], 409)
+        self.assertFalse(self.file("base.knear.lock").exists())
+
+    def test_killed_under_load_nothing_answered_is_lost(self):
+        """Adds and removes by several callers, checkpoints all the time, kill -9, twenty times."""
+        os.environ["XDG_CACHE_HOME"] = self.environment["XDG_CACHE_HOME"]
+        counts = running_server.kill_rounds(
+            self.program, self.path("base.knear"), rows=300, dim=12, rounds=20, seed=1
+        )
+        self.assertEqual(counts["rounds"], 20)
+        self.assertGreater(counts["changes"], 100)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+// An index with its logs: what is there after a stop between any two steps, and what is refused.
+#include "knear/serve/durable_index.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/index/ivf_flat.hpp"
+#include "knear/serve/refusal.hpp"
+
+namespace knear::serve {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::int64_t dim = 4;
+
+struct Stopped {};  // in place of a kill
+
+AnyMatrix row(float value) {
+  AnyMatrix out(ElementType::f32, 1, dim);
+  for (std::int64_t j = 0; j < dim; ++j)
+    static_cast<float*>(out.row(0))[j] = value + static_cast<float>(j);
+  return out;
+}
+
+Change add(std::vector<Id> ids, float value) {
+  return {.kind = ChangeKind::add, .ids = std::move(ids), .vectors = row(value)};
+}
+Change remove(std::vector<Id> ids) { return {.kind = ChangeKind::remove, .ids = std::move(ids)}; }
+Change replace(Id id, float value) {
+  return {.kind = ChangeKind::replace, .ids = {id}, .vectors = row(value)};
+}
+
+std::vector<Outcome> apply(DurableIndex& index, Change change) {
+  std::vector<Change> changes;
+  changes.push_back(std::move(change));
+  return index.apply(std::move(changes));
+}
+
+int status_of(const Outcome& outcome) {
+  if (!outcome.error) return 200;
+  try {
+    std::rethrow_exception(outcome.error);
+  } catch (const Refusal& refusal) {
+    return refusal.status();
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+class DurableIndexTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/knear_durable_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    fs::create_directory(folder_ + "/data");
+    write_base(path(), 10);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path() const { return folder_ + "/base.knear"; }
+
+  // Rows 0, ..., rows - 1, each with its id as its first number.
+  static void write_base(const std::string& path, int rows, float shift = 0) {
+    FlatIndex index(dim);
+    for (int i = 0; i < rows; ++i) index.add(row(static_cast<float>(i) + shift), {.threads = 1});
+    index.save(path);
+  }
+  // The first number of each row, by id.
+  static std::map<Id, float> content(const DurableIndex& index) {
+    std::map<Id, float> out;
+    const auto state = index.state();
+    const std::vector<Id> ids = state->ids();
+    const AnyMatrix rows = state->reconstruct(ids);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      out[ids[i]] = static_cast<const float*>(rows.view().row(static_cast<std::int64_t>(i)))[0];
+    return out;
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (entry.is_regular_file()) out.push_back(entry.path().filename().string());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  std::string folder_;
+};
+
+// These two first, with one thread: a process that has others cannot be forked.
+
+TEST_F(DurableIndexTest, WhereTheLogCannotBeWrittenNothingHappens) {
+  DurableIndex index(path(), {.threads = 1});
+  const auto before = content(index);
+  // No file of this process may grow beyond what the log has.
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    const rlim_t before_limit =
+        std::exchange(limit.rlim_cur, static_cast<rlim_t>(index.log_bytes() + 20));
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const bool refused = apply(index, add({}, 1))[0].error && content(index) == before;
+    // And the next one is made as if there had been none before.
+    limit.rlim_cur = before_limit;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto next = apply(index, add({}, 2))[0];
+    auto wanted = before;
+    wanted[10] = 2;
+    _exit(refused && next.ids == std::vector<Id>{10} && content(index) == wanted ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_log(path() + ".log-1").changes, 1);
+}
+
+TEST_F(DurableIndexTest, KilledAtAnyMomentNothingAnsweredIsLost) {
+  std::mt19937 random(7);
+  std::map<Id, float> known;  // answered
+  {
+    DurableIndex index(path(), {.threads = 1});
+    known = content(index);
+  }
+  for (int round = 0; round < 30; ++round) {
+    int answers[2];
+    ASSERT_EQ(pipe(answers), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(answers[0]);
+      DurableIndex index(path(), {.checkpoint_bytes = 3000, .threads = 1});
+      for (float value = static_cast<float>(round * 1000);; ++value) {
+        const Id id = apply(index, add({}, value))[0].ids[0];
+        const std::pair<Id, float> told{id, value};
+        if (write(answers[1], &told, sizeof told) != sizeof told) _exit(1);
+        if (index.checkpoint_is_due()) index.checkpoint();
+      }
+    }
+    close(answers[1]);
+    usleep(5000 + random() % 40000);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    std::pair<Id, float> told;
+    while (read(answers[0], &told, sizeof told) == sizeof told) known[told.first] = told.second;
+    close(answers[0]);
+    DurableIndex index(path(), {.threads = 1});
+    const auto found = content(index);
+    for (const auto& [id, value] : known) {
+      ASSERT_TRUE(found.count(id)) << "round " << round << " lost id " << id;
+      ASSERT_EQ(found.at(id), value);
+    }
+    ASSERT_LE(found.size(), known.size() + 1);  // one may have been made and not answered
+    known = found;
+  }
+  EXPECT_GT(known.size(), 10u);
+}
+
+TEST_F(DurableIndexTest, ChangesAreThereWhenItIsOpenedAgain) {
+  std::map<Id, float> wanted;
+  {
+    DurableIndex index(path());
+    std::vector<Change> changes;
+    changes.push_back(add({}, 100));
+    changes.push_back(add({50}, 200));
+    changes.push_back(remove({3, 999}));
+    changes.push_back(replace(4, 300));
+    changes.push_back(add({}, 400));
+    const auto outcomes = index.apply(std::move(changes));
+    EXPECT_EQ(outcomes[0].ids, (std::vector<Id>{10}));
+    EXPECT_EQ(outcomes[1].ids, (std::vector<Id>{50}));
+    EXPECT_EQ(outcomes[2].removed, 1);
+    EXPECT_EQ(status_of(outcomes[3]), 200);
+    EXPECT_EQ(outcomes[4].ids, (std::vector<Id>{51}));
+    wanted = content(index);
+    EXPECT_EQ(wanted.at(4), 300);
+    EXPECT_EQ(wanted.count(3), 0u);
+    EXPECT_EQ(wanted.size(), 12u);
+  }
+  DurableIndex again(path());
+  EXPECT_EQ(content(again), wanted);
+  EXPECT_EQ(again.replayed(), 5);
+  EXPECT_EQ(again.state()->next_id(), 52);
+}
+
+TEST_F(DurableIndexTest, WhatIsRefusedChangesNothing) {
+  DurableIndex index(path());
+  const auto before = content(index);
+  std::vector<Change> changes;
+  changes.push_back(add({3}, 0));     // there already
+  changes.push_back(remove({1, 1}));  // twice
+  changes.push_back(replace(77, 0));  // not there
+  changes.push_back(add({-1}, 0));
+  changes.push_back({.kind = ChangeKind::add, .ids = {60}, .vectors = {ElementType::f32, 1, 3}});
+  changes.push_back({.kind = ChangeKind::add, .ids = {60, 61}, .vectors = row(0)});
+  const auto outcomes = index.apply(std::move(changes));
+  const int wanted[] = {409, 409, 404, 400, 0, 400};
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    EXPECT_EQ(status_of(outcomes[i]), wanted[i]) << i;
+  EXPECT_EQ(content(index), before);
+  const std::int64_t bytes = index.log_bytes();
+  apply(index, remove({500}));  // nothing to write
+  EXPECT_EQ(index.log_bytes(), bytes);
+}
+
+TEST_F(DurableIndexTest, ACheckpointEmptiesTheLogs) {
+  std::map<Id, float> wanted;
+  {
+    DurableIndex index(path(), {.checkpoint_bytes = 1000});
+    EXPECT_TRUE(index.checkpoint_is_due());  // 8,192 bytes of head
+    index.checkpoint();                      // of nothing
+    EXPECT_EQ(index.checkpoints(), 0);
+    apply(index, add({}, 100));
+    index.checkpoint();
+    EXPECT_EQ(index.checkpoints(), 1);
+    apply(index, remove({0}));
+    wanted = content(index);
+    EXPECT_EQ(files(),
+              (std::vector<std::string>{"base.knear", "base.knear.lock", "base.knear.log-2"}));
+  }
+  EXPECT_EQ(Index::load(path()).size(), 11);
+  DurableIndex again(path());
+  EXPECT_EQ(content(again), wanted);
+  EXPECT_EQ(again.replayed(), 1);
+}
+
+// A stop after each step of a checkpoint, of one beside the file and of one in a folder of its own,
+// with changes before, during and after: everything is there again, and once.
+TEST_F(DurableIndexTest, AStopAfterAnyStepOfACheckpointLosesNothing) {
+  const std::vector<std::string> steps = {"log begun", "file written", "base named",
+                                          "file replaced", "old logs removed"};
+  for (const bool apart : {false, true})
+    for (const std::string& first : steps)
+      for (const std::string& second : steps) {
+        fs::remove_all(folder_);
+        fs::create_directories(folder_ + "/data");
+        write_base(path(), 10);
+        SCOPED_TRACE(first + ", " + second + (apart ? ", apart" : ""));
+        const std::string data = apart ? folder_ + "/data" : "";
+        std::map<Id, float> wanted;
+        for (const std::string& stop : {first, second, std::string("never")}) {
+          DurableOptions options{.data = data, .name = "base"};
+          DurableIndex* running = nullptr;
+          options.after_step = [&](std::string_view done) {
+            // Somebody else's change, in between.
+            EXPECT_EQ(status_of(apply(*running, add({}, 1000))[0]), 200);
+            if (done == stop) throw Stopped();
+          };
+          DurableIndex index(path(), options);
+          running = &index;
+          if (!wanted.empty()) {
+            ASSERT_EQ(content(index), wanted);
+          }
+          apply(index, add({}, 500));
+          apply(index, remove({index.state()->ids().front()}));
+          try {
+            index.checkpoint();
+          } catch (const Stopped&) {
+          }
+          apply(index, add({}, 2000));
+          wanted = content(index);
+        }
+        DurableIndex last(path(), {.data = data, .name = "base"});
+        EXPECT_EQ(content(last), wanted);
+      }
+}
+
+TEST_F(DurableIndexTest, AStopAfterAnyStepOfAReloadLeavesTheOldOrTheNew) {
+  for (const bool apart : {false, true})
+    for (const std::string stop : {"log begun", "kept file removed", "old logs removed"}) {
+      fs::remove_all(folder_);
+      fs::create_directories(folder_ + "/data");
+      write_base(path(), 10);
+      SCOPED_TRACE(stop + (apart ? ", apart" : ""));
+      DurableOptions options{.data = apart ? folder_ + "/data" : "", .name = "base"};
+      {
+        DurableOptions stopping = options;
+        bool reloading = false;
+        stopping.after_step = [&](std::string_view done) {
+          if (reloading && done == stop) throw Stopped();
+        };
+        DurableIndex index(path(), stopping);
+        apply(index, add({}, 500));
+        index.checkpoint();
+        apply(index, add({}, 600));
+        EXPECT_FALSE(index.reload(false));  // it is the same file
+        write_base(path(), 7, 0.5f);
+        try {
+          index.reload(false);
+          ADD_FAILURE() << "changes were given up";
+        } catch (const Refusal& refusal) {
+          EXPECT_EQ(refusal.status(), 409);
+        }
+        EXPECT_EQ(content(index).size(), 12u);
+        reloading = true;
+        EXPECT_THROW(index.reload(true), Stopped);
+      }
+      DurableIndex again(path(), options);
+      EXPECT_EQ(content(again).size(), 7u);
+      EXPECT_EQ(content(again).at(6), 6.5f);
+      apply(again, add({}, 1));
+      EXPECT_EQ(content(again).size(), 8u);
+    }
+}
+
+TEST_F(DurableIndexTest, AnotherFileThanTheOneThatWasChangedIsRefused) {
+  for (const std::string& data : {std::string(), folder_ + "/data"}) {
+    write_base(path(), 10);
+    const DurableOptions options{.data = data, .name = "base"};
+    {
+      DurableIndex index(path(), options);
+      apply(index, add({}, 500));
+      index.checkpoint();
+      apply(index, add({}, 600));
+    }
+    write_base(path(), 7, 0.5f);
+    EXPECT_THROW(DurableIndex(path(), options), InvalidArgument);
+  }
+}
+
+TEST_F(DurableIndexTest, AReloadTakesTheNewFile) {
+  DurableIndex index(path());
+  write_base(path(), 5, 0.25f);
+  EXPECT_TRUE(index.reload(false));
+  EXPECT_EQ(content(index).size(), 5u);
+  apply(index, remove({0}));
+  index.checkpoint();
+  EXPECT_EQ(Index::load(path()).size(), 4);
+  FlatIndex other(dim + 1);
+  other.save(path());
+  EXPECT_THROW(index.reload(true), Refusal);
+  EXPECT_EQ(content(index).size(), 4u);
+  // And no checkpoint writes over a file that it does not know.
+  apply(index, add({}, 1));
+  EXPECT_THROW(index.checkpoint(), Refusal);
+  EXPECT_EQ(Index::load(path()).dim(), dim + 1);
+}
+
+TEST_F(DurableIndexTest, AFolderOfItsOwnLeavesTheFileAsItIs) {
+  const auto before = fs::last_write_time(path());
+  std::map<Id, float> wanted;
+  const DurableOptions options{.data = folder_ + "/data", .name = "name"};
+  for (int round = 0; round < 3; ++round) {
+    DurableIndex index(path(), options);
+    if (round > 0) {
+      EXPECT_EQ(content(index), wanted);
+    }
+    apply(index, add({}, static_cast<float>(round)));
+    index.checkpoint();
+    apply(index, remove({round}));
+    wanted = content(index);
+  }
+  EXPECT_EQ(fs::last_write_time(path()), before);
+  EXPECT_EQ(Index::load(path()).size(), 10);
+  EXPECT_TRUE(fs::exists(folder_ + "/data/name.knear"));
+  EXPECT_FALSE(fs::exists(path() + ".lock"));
+}
+
+TEST_F(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
+  {
+    DurableIndex index(path());
+    EXPECT_THROW(DurableIndex second(path()), InvalidArgument);
+    apply(index, add({}, 1));
+  }
+  EXPECT_THROW(DurableIndex(folder_ + "/none.knear"), IoError);
+  std::ofstream(folder_ + "/text.knear") << "words";
+  EXPECT_THROW(DurableIndex(folder_ + "/text.knear"), CorruptFile);
+  // A log between others that is missing.
+  fs::copy(path() + ".log-1", path() + ".log-3");
+  EXPECT_THROW(DurableIndex{path()}, CorruptFile);
+  fs::remove(path() + ".log-3");
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 11);
+  // A log that follows no file that is there, with nothing in it, means nothing.
+  fs::remove(path() + ".log-1");
+  ChangeLog::create(path() + ".log-4", {.number = 4, .dim = dim}, 12345);
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 10);
+  EXPECT_FALSE(fs::exists(path() + ".log-4"));
+}
+
+TEST_F(DurableIndexTest, TheLargestIdIsReplayedToo) {
+  const Id last = std::numeric_limits<Id>::max();
+  for (int round = 0; round < 3; ++round) {
+    DurableIndex index(path());
+    EXPECT_EQ(index.state()->size(), 10 + (round > 0));
+    EXPECT_EQ(apply(index, remove({last}))[0].removed, round > 0);
+    EXPECT_EQ(status_of(apply(index, add({last}, 1))[0]), 200);
+    EXPECT_NE(status_of(apply(index, add({}, 1))[0]), 200);  // no id is left
+  }
+}
+
+TEST_F(DurableIndexTest, OtherKindsOfIndexToo) {
+  Matrix<float> base(2000, dim);
+  for (std::int64_t i = 0; i < base.rows(); ++i)
+    for (std::int64_t j = 0; j < dim; ++j)
+      base.row(i)[j] = static_cast<float>((i * 37 + j * 11) % 101);
+  IvfFlatIndex lists(dim, 8);
+  lists.train(base.view());
+  lists.add(base.view());
+  lists.save(path());
+  DurableIndex index(path());
+  apply(index, add({}, 5000));
+  apply(index, remove({5}));
+  index.checkpoint();
+  apply(index, replace(6, 7000));
+  const SearchOptions options{.method = {.probes = 8}};
+  const AnyMatrix query = row(5000);
+  const auto wanted = index.state()->search(query, 3, options);
+  EXPECT_EQ(wanted.ids.row(0)[0], 2000);
+  EXPECT_EQ(wanted.ids.row(0)[1], 6);
+  EXPECT_EQ(index.state()->description(), "IVF8,Flat");
+}
+
+}  // namespace
+}  // namespace knear::serve

@@ -1,0 +1,204 @@
+// Searches that are answered together: which ones, in which order, and with the same bits.
+#include "knear/serve/search_queue.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/serve/refusal.hpp"
+#include "knear/serve/search_batch.hpp"
+
+namespace knear::serve {
+namespace {
+
+using namespace std::chrono_literals;
+
+SearchJob job(std::int64_t rows, std::int64_t k = 10, const void* index = nullptr) {
+  return {.index = index, .k = k, .queries = AnyMatrix(ElementType::f32, rows, 4)};
+}
+
+class SearchQueueTest : public testing::Test {
+ protected:
+  void push(SearchJob each) { ASSERT_TRUE(queue_.push(each)); }
+  std::vector<std::int64_t> rows(const std::vector<SearchJob>& jobs) const {
+    std::vector<std::int64_t> out;
+    for (const SearchJob& each : jobs) out.push_back(each.queries.rows());
+    return out;
+  }
+  using Rows = std::vector<std::int64_t>;
+  SearchQueue queue_{{.waiting = 8, .batch = 10}};
+};
+
+TEST_F(SearchQueueTest, WhatIsAlikeGoesTogetherAndTheOldestFirst) {
+  int other = 0;
+  push(job(1));
+  push(job(2, 5));  // another k
+  push(job(3));
+  push(job(4, 10, &other));  // another index
+  push(job(5));
+  push(job(6));  // 15 would be more than 10
+  auto batch = queue_.take();
+  EXPECT_EQ(rows(batch->jobs), (Rows{1, 3, 5}));
+  EXPECT_EQ(batch->rows, 9);
+  EXPECT_EQ(queue_.waiting(), 3);
+  EXPECT_EQ(rows(queue_.take()->jobs), (Rows{2}));
+  EXPECT_EQ(rows(queue_.take()->jobs), (Rows{4}));
+  EXPECT_EQ(rows(queue_.take()->jobs), (Rows{6}));
+}
+
+TEST_F(SearchQueueTest, OptionsThatDifferKeepSearchesApart) {
+  SearchJob some[7];
+  for (SearchJob& each : some) each = job(1);
+  some[1].probes = 3;
+  some[2].recall = 0.5;
+  some[3].certify = true;
+  some[4].filter = IdFilter::of_ids(std::vector<Id>{1});
+  some[5].queries = AnyMatrix(ElementType::f64, 1, 4);
+  some[6].may_go_together = false;
+  for (SearchJob& each : some) ASSERT_TRUE(queue_.push(each));
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(queue_.take()->jobs.size(), 1u) << i;
+  // Two with a filter never go together, nor more queries than each allows.
+  for (int i = 0; i < 2; ++i) {
+    SearchJob each = job(1);
+    each.filter = IdFilter::of_ids(std::vector<Id>{1});
+    push(std::move(each));
+  }
+  EXPECT_EQ(queue_.take()->jobs.size(), 1u);
+  EXPECT_EQ(queue_.take()->jobs.size(), 1u);
+  for (int i = 0; i < 4; ++i) {
+    SearchJob each = job(2);
+    each.most_together = 5;
+    push(std::move(each));
+  }
+  EXPECT_EQ(queue_.take()->rows, 4);
+  EXPECT_EQ(queue_.take()->rows, 4);
+}
+
+TEST_F(SearchQueueTest, ALargeRequestIsABatchOfItsOwn) {
+  push(job(25));
+  push(job(1));
+  EXPECT_EQ(queue_.take()->rows, 25);
+  EXPECT_EQ(queue_.take()->rows, 1);
+}
+
+TEST_F(SearchQueueTest, DeadlinesAndLimits) {
+  SearchJob late = job(1);
+  late.deadline = Clock::now() - 1ms;
+  push(std::move(late));
+  push(job(2));
+  const auto batch = queue_.take();
+  EXPECT_EQ(rows(batch->expired), (Rows{1}));
+  EXPECT_EQ(rows(batch->jobs), (Rows{2}));
+  for (int i = 0; i < 8; ++i) push(job(1));
+  SearchJob one_more = job(3);
+  EXPECT_FALSE(queue_.push(one_more));
+  EXPECT_EQ(one_more.queries.rows(), 3) << "it is as it was";
+  queue_.close();
+  EXPECT_FALSE(queue_.push(one_more));
+  EXPECT_EQ(queue_.take()->rows, 8) << "what waits is still given out";
+  EXPECT_FALSE(queue_.take().has_value());
+}
+
+TEST_F(SearchQueueTest, SeveralCallersAreWaitedForAMoment) {
+  for (int i = 0; i < 4; ++i) push(job(1));
+  EXPECT_EQ(queue_.take()->rows, 4);
+  queue_.finished(1s);  // so it waits for 2 ms at most
+  push(job(1));
+  const auto start = Clock::now();
+  EXPECT_EQ(queue_.take()->rows, 1);
+  EXPECT_GE(Clock::now() - start, 1ms);
+  // Four are as many as there were.
+  for (int i = 0; i < 4; ++i) push(job(1));
+  EXPECT_EQ(queue_.take()->rows, 4);
+}
+
+TEST_F(SearchQueueTest, ASearchThatWaitsIsWokenByTheFirst) {
+  std::thread later([&] {
+    std::this_thread::sleep_for(20ms);
+    SearchJob each = job(3);
+    queue_.push(each);
+  });
+  EXPECT_EQ(queue_.take()->rows, 3);
+  later.join();
+}
+
+FlatIndex made_index() {
+  Matrix<float> base(3000, 4);
+  for (std::int64_t i = 0; i < base.rows(); ++i)
+    for (std::int64_t j = 0; j < 4; ++j)
+      base.row(i)[j] = static_cast<float>((i * 7919 + j * 104729) % 1009) / 7.f;
+  FlatIndex out(4);
+  out.add(base.view());
+  return out;
+}
+
+TEST(SearchBatch, AnswersAreThoseOfEachSearchAlone) {
+  const FlatIndex index = made_index();
+  Batch batch;
+  std::vector<JobAnswer> answers(20);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    SearchJob each = job(1 + i % 3, 7);
+    for (std::int64_t r = 0; r < each.queries.rows(); ++r)
+      for (int j = 0; j < 4; ++j)
+        static_cast<float*>(each.queries.row(r))[j] = static_cast<float>(i * 13 + r * 5 + j) / 3.f;
+    each.search = [&](AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                      KnnReport* report) { return index.search(queries, k, options, report); };
+    each.done = [&, i](JobAnswer found) {
+      answers[static_cast<std::size_t>(i)] = std::move(found);
+    };
+    batch.rows += each.queries.rows();
+    batch.jobs.push_back(std::move(each));
+  }
+  std::vector<Neighbors> wanted;
+  for (const SearchJob& each : batch.jobs) wanted.push_back(index.search(each.queries, 7));
+  const BatchReport report = answer(std::move(batch), 1);
+  EXPECT_EQ(report.jobs, 20);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    ASSERT_FALSE(answers[i].error);
+    for (std::int64_t r = 0; r < wanted[i].ids.rows(); ++r) {
+      const std::int64_t at = answers[i].begin + r;
+      const Neighbors& near = answers[i].found->near;
+      EXPECT_EQ(std::memcmp(near.ids.row(at), wanted[i].ids.row(r), 7 * sizeof(Id)), 0);
+      EXPECT_EQ(std::memcmp(near.distances.row(at), wanted[i].distances.row(r), 7 * sizeof(float)),
+                0);
+      EXPECT_TRUE(answers[i].found->certified[static_cast<std::size_t>(at)]);
+    }
+  }
+}
+
+TEST(SearchBatch, AnErrorIsOfTheOneWhoseItIs) {
+  const FlatIndex index = made_index();
+  Batch batch;
+  std::vector<JobAnswer> answers(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    SearchJob each = job(1, 3);
+    if (i == 1) static_cast<float*>(each.queries.row(0))[0] = NAN;
+    each.search = [&](AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                      KnnReport* report) { return index.search(queries, k, options, report); };
+    each.done = [&, i](JobAnswer found) { answers[i] = std::move(found); };
+    ++batch.rows;
+    batch.jobs.push_back(std::move(each));
+  }
+  SearchJob late = job(1);
+  bool told = false;
+  late.done = [&](JobAnswer found) {
+    try {
+      std::rethrow_exception(found.error);
+    } catch (const Refusal& refusal) {
+      told = refusal.status() == 504;
+    }
+  };
+  batch.expired.push_back(std::move(late));
+  answer(std::move(batch), 1);
+  EXPECT_TRUE(told);
+  EXPECT_FALSE(answers[0].error);
+  EXPECT_THROW(std::rethrow_exception(answers[1].error), InvalidArgument);
+  EXPECT_FALSE(answers[2].error);
+}
+
+}  // namespace
+}  // namespace knear::serve
