@@ -97,8 +97,12 @@ class SomeShards : public Part {
       if (!arguments.metric.empty() && like.metric() != options.metric)
         throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,
                               arguments.index, name_of(like.metric()));
-      if (shards > 1 && options.method.recall.value_or(1) < 1)
-        detail::check_recall_of_shards(shards_.any());
+      // It is calibrated for all shards as one index, which no process has.
+      if (const double recall = options.method.recall.value_or(1); recall < 1 && job.ranks() > 1)
+        throw InvalidArgument(
+            "--recall is {}, but what it takes is not known of shards in several processes: "
+            "--probes or --ef says how much is searched",
+            recall);
     });
     job.peers().broadcast(0, std::as_writable_bytes(std::span(shape)));
     dim = shape[0], metric = static_cast<Metric>(shape[1]);

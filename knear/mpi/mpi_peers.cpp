@@ -72,7 +72,9 @@ void MpiPeers::end_all(int status) {
 
 void MpiPeers::sum(std::span<std::int64_t> values) {
   in_pieces(values.size(), [&](std::size_t first, int count) {
-    MPI_Allreduce(MPI_IN_PLACE, values.data() + first, count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    // Without a sign, so that sums are modulo 2^64.
+    MPI_Allreduce(MPI_IN_PLACE, values.data() + first, count, MPI_UINT64_T, MPI_SUM,
+                  MPI_COMM_WORLD);
   });
 }
 

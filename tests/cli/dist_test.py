@@ -234,7 +234,7 @@ class Indexes(Searching):
         return [path.read_bytes() for path in self.shards(out)]
 
     def test_shards_are_those_of_one_process(self):
-        for index in ("Flat", "IVF5,Flat", "PCA8,IVF5,Flat", "IVF5,PQ4", "IVF3,SQ8"):
+        for index in ("Flat", "IVF5,Flat", "PCA8,IVF5,Flat", "IVF5,PQ4", "IVF3,SQ8", "Graph8"):
             for shards in (1, 3, 5):
                 words = ["--index", index, "--shards", shards]
                 wanted = self.build(self.ok, "a.knear", *words)
@@ -262,7 +262,9 @@ class Indexes(Searching):
         queries = ["--queries", "queries.bvecs", "-k", "7"]
         write_vecs(self.path("allowed.ivecs"), [list(range(0, 300, 3))], "i")
         for index, more in (("Flat", []), ("IVF5,Flat", ["--probes", "2"]),
-                            ("IVF5,PQ4", ["--probes", "3"])):  # fmt: skip
+                            ("IVF5,Flat", ["--recall", "1"]),
+                            ("IVF5,PQ4", ["--probes", "3"]),
+                            ("Graph8", ["--ef", "20"])):  # fmt: skip
             self.dist(3, "build", "--base", "base.bvecs", "--index", index, "--shards", "5",
                       "--out", "a.knear")  # fmt: skip
             self.check("--index", "a.knear", *queries, *more)
@@ -294,6 +296,7 @@ class Indexes(Searching):
         search = ["search", "--index", "a.knear", *queries]
         self.same_refusal(2, *search)  # neither --probes nor --recall
         self.same_refusal(2, *search, "--probes", "2", "--metric", "ip")
+        self.refused(1, 2, *search, "--recall", "0.9", says="--recall is 0.9, but what it takes")
         write_vecs(self.path("f.ivecs"), [[1, 2, 300]], "i")
         self.same_refusal(2, *search, "--probes", "2", "--filter", "f.ivecs")
         self.shards()[1].unlink()
