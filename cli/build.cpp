@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/arguments.hpp"
+#include "cli/build_job.hpp"
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
@@ -22,32 +23,9 @@
 namespace knear::cli {
 namespace {
 
-constexpr std::int64_t not_given = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t not_given = BuildArguments::not_given;
 
-struct BuildArguments {
-  std::string base, index, out, metric, type;
-  std::int64_t threads = 0, train = not_given, iterations = not_given, seed = not_given;
-  // For --index auto.
-  std::int64_t memory = 0, batch = not_given;
-  std::int64_t shards = not_given, replicas = not_given;
-  double recall = std::numeric_limits<double>::quiet_NaN();
-  bool json = false, optimize = false;
-};
-
-// Trains what learns from vectors; returns the seconds that it took.
-template <class AnyIndex>
-double train(AnyIndex& index, AnyMatrixView base, const BuildArguments& arguments, int threads,
-             ProgressBar& bar) {
-  if (index.is_trained()) return 0;
-  const auto start = std::chrono::steady_clock::now();
-  const std::int64_t rows = arguments.train == not_given ? 0 : arguments.train;
-  if (rows > base.rows())
-    throw InvalidArgument("--train is {}, but {} has {} rows", rows, arguments.base, base.rows());
-  TrainOptions options{.rows = rows, .threads = threads, .progress = bar.callback()};
-  if (arguments.seed != not_given) options.seed = static_cast<std::uint64_t>(arguments.seed);
-  if (arguments.iterations != not_given)
-    options.iterations = static_cast<int>(std::min<std::int64_t>(arguments.iterations, 1 << 30));
-  index.train(base, options);
+double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -60,148 +38,195 @@ void check_nothing_is_learned(const BuildArguments& arguments, const std::string
                             factory);
 }
 
-IndexChoice chosen(const io::VectorFile& base, Metric metric, const BuildArguments& arguments) {
-  IndexNeeds needs{.metric = metric, .type = base.view().type(), .memory = arguments.memory};
-  if (!std::isnan(arguments.recall)) needs.recall = arguments.recall;
-  if (arguments.batch != not_given) needs.batch = arguments.batch;
-  return choose_index(base.view().rows(), base.view().cols(), needs);
-}
-
 // An index of the kind that was chosen: fills, saves and describes it.
 template <class AnyIndex>
 void build(AnyIndex index, const IndexChoice& choice, AnyMatrixView base,
            const BuildArguments& arguments, int threads,
            std::chrono::steady_clock::time_point start) {
   ProgressBar bar;
-  const double train_seconds = train(index, base, arguments, threads, bar);
+  Built built{
+      .rows = base.rows(), .dim = base.cols(), .metric = index.metric(), .threads = threads};
+  if (!index.is_trained()) {
+    const auto begin = std::chrono::steady_clock::now();
+    index.train(base, train_options(arguments, base.rows(), threads, bar.callback()));
+    built.train_seconds = since(begin);
+  }
   index.add(base, {.threads = threads, .progress = bar.callback()});
   const ChangeOptions change{.threads = threads, .progress = bar.callback()};
-  const std::int64_t optimized =
-      arguments.optimize || index.has_graph() ? index.optimize(change) : 0;
+  built.has_graph = index.has_graph();
+  built.optimized_rows = arguments.optimize || built.has_graph ? index.optimize(change) : 0;
   index.save(arguments.out, bar.callback());
   bar.clear();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const std::string type(name_of(index.element_type()));
-  const bool automatic = arguments.index == "auto";
-  if (arguments.json) {
-    nlohmann::ordered_json out = {{"index", choice.factory},
-                                  {"rows", index.size()},
-                                  {"dim", index.dim()},
-                                  {"type", type},
-                                  {"metric", name_of(index.metric())},
-                                  {"memory_bytes", index.memory_bytes()},
-                                  {"threads", threads},
-                                  {"seconds", seconds},
-                                  {"train_seconds", train_seconds}};
-    if constexpr (requires { index.shards(); })
-      out["shards"] = index.shards(), out["replicas"] = index.replicas();
-    if (automatic) out["reason"] = choice.reason;
-    if (arguments.optimize) out["optimized_rows"] = optimized;
-    print("{}\n", out.dump(2));
-    return;
-  }
-  if (automatic) print("{}\n", choice.reason);
-  std::string parts;
+  built.seconds = since(start);
+  built.type = index.element_type(), built.memory_bytes = index.memory_bytes();
   if constexpr (requires { index.shards(); })
-    parts = fmt::format(" in {} shards x {} replicas", index.shards(), index.replicas());
-  print("{}: {}{}, {} x {} {}, {}, {} in {}\n", arguments.out, choice.factory, parts, index.size(),
-        index.dim(), type, name_of(index.metric()), readable_bytes(double(index.memory_bytes())),
-        readable_seconds(seconds));
-  if (arguments.optimize && !knear::learns(choice.factory) && !index.has_graph())
-    print("{} of {} rows are searched by a prefix{}\n", optimized, index.size(),
-          optimized == index.size() ? "" : ", the others would not gain by one");
+    built.sharding = {static_cast<int>(index.shards()), static_cast<int>(index.replicas())};
+  print_built(arguments, choice, built);
 }
 
 void run_build(const BuildArguments& arguments) {
+  check_build(arguments);
+  const int threads = checked_threads(arguments.threads);
+  const ShardingOptions sharding = sharding_of(arguments);
+  const CatchInterrupts guard;
+  const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
+  check_build_output(arguments);
+  const Metric metric = build_metric(arguments);
+  check_interrupt();
+
+  const auto start = std::chrono::steady_clock::now();
+  const AnyMatrixView view = base.view();
+  const IndexChoice choice = build_choice(arguments, view.rows(), view.cols(), view.type(), metric);
+  Index index = make_index(choice.factory, view.cols(), metric);
+  if (arguments.shards == not_given && arguments.replicas == not_given)
+    build(std::move(index), choice, view, arguments, threads, start);
+  else
+    build(ShardedIndex(index, sharding), choice, view, arguments, threads, start);
+}
+
+}  // namespace
+
+void check_build(const BuildArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
   // What is wrong is said before a file is read.
-  const bool automatic = arguments.index == "auto";
   for (const auto& [option, given] : {std::pair("--memory", arguments.memory != 0),
                                       std::pair("--recall", !std::isnan(arguments.recall)),
                                       std::pair("--batch", arguments.batch != not_given)})
-    if (given && !automatic)
+    if (given && !arguments.automatic())
       throw InvalidArgument("{} is for --index auto, but --index is {}", option, arguments.index);
-  const bool learns = automatic || knear::learns(arguments.index);
+  const bool learns = arguments.automatic() || knear::learns(arguments.index);
   for (const auto& [option, value] :
        {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations)}) {
     if (value != not_given) check_positive(option, value);
   }
   if (!learns) check_nothing_is_learned(arguments, arguments.index);
-  const int threads = checked_threads(arguments.threads);
+}
+
+ShardingOptions sharding_of(const BuildArguments& arguments) {
   const auto parts = [](std::string_view option, std::int64_t value) {
     return value == not_given ? 1 : checked_parts(option, value);
   };
-  const ShardingOptions sharding{.shards = parts("--shards", arguments.shards),
-                                 .replicas = parts("--replicas", arguments.replicas)};
-  const CatchInterrupts guard;
-  const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
+  return {.shards = parts("--shards", arguments.shards),
+          .replicas = parts("--replicas", arguments.replicas)};
+}
+
+void check_build_output(const BuildArguments& arguments) {
   if (arguments.out.ends_with(".faiss"))
     throw InvalidArgument(
         "--out must end in .knear, but is '{}': 'knear convert' makes a file of FAISS of that",
         arguments.out);
   check_output("--out", arguments.out, {".knear"}, {arguments.base});
-  const Metric metric =
-      arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);
-  check_interrupt();
-
-  const auto start = std::chrono::steady_clock::now();
-  const IndexChoice choice =
-      automatic ? chosen(base, metric, arguments) : IndexChoice{.factory = arguments.index};
-  if (!knear::learns(choice.factory)) check_nothing_is_learned(arguments, choice.factory);
-  Index index = make_index(choice.factory, base.view().cols(), metric);
-  if (arguments.shards == not_given && arguments.replicas == not_given)
-    build(std::move(index), choice, base.view(), arguments, threads, start);
-  else
-    build(ShardedIndex(index, sharding), choice, base.view(), arguments, threads, start);
 }
 
-}  // namespace
+Metric build_metric(const BuildArguments& arguments) {
+  return arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);
+}
+
+IndexChoice build_choice(const BuildArguments& arguments, std::int64_t rows, std::int64_t dim,
+                         ElementType type, Metric metric) {
+  IndexChoice choice{.factory = arguments.index};
+  if (arguments.automatic()) {
+    IndexNeeds needs{.metric = metric, .type = type, .memory = arguments.memory};
+    if (!std::isnan(arguments.recall)) needs.recall = arguments.recall;
+    if (arguments.batch != not_given) needs.batch = arguments.batch;
+    choice = choose_index(rows, dim, needs);
+  }
+  if (!knear::learns(choice.factory)) check_nothing_is_learned(arguments, choice.factory);
+  return choice;
+}
+
+TrainOptions train_options(const BuildArguments& arguments, std::int64_t rows, int threads,
+                           const Progress& progress) {
+  const std::int64_t used = arguments.train == not_given ? 0 : arguments.train;
+  if (used > rows)
+    throw InvalidArgument("--train is {}, but {} has {} rows", used, arguments.base, rows);
+  TrainOptions options{.rows = used, .threads = threads, .progress = progress};
+  if (arguments.seed != not_given) options.seed = static_cast<std::uint64_t>(arguments.seed);
+  if (arguments.iterations != not_given)
+    options.iterations = static_cast<int>(std::min<std::int64_t>(arguments.iterations, 1 << 30));
+  return options;
+}
+
+void print_built(const BuildArguments& arguments, const IndexChoice& choice, const Built& built) {
+  const std::string type(name_of(built.type));
+  if (arguments.json) {
+    nlohmann::ordered_json out = {{"index", choice.factory},
+                                  {"rows", built.rows},
+                                  {"dim", built.dim},
+                                  {"type", type},
+                                  {"metric", name_of(built.metric)},
+                                  {"memory_bytes", built.memory_bytes},
+                                  {"threads", built.threads},
+                                  {"seconds", built.seconds},
+                                  {"train_seconds", built.train_seconds}};
+    if (built.sharding)
+      out["shards"] = built.sharding->shards, out["replicas"] = built.sharding->replicas;
+    if (built.ranks) out["ranks"] = *built.ranks;
+    if (arguments.automatic()) out["reason"] = choice.reason;
+    if (arguments.optimize) out["optimized_rows"] = built.optimized_rows;
+    print("{}\n", out.dump(2));
+    return;
+  }
+  if (arguments.automatic()) print("{}\n", choice.reason);
+  std::string parts;
+  if (built.sharding)
+    parts = fmt::format(" in {} shards x {} replicas", built.sharding->shards,
+                        built.sharding->replicas);
+  print("{}: {}{}, {} x {} {}, {}, {} in {}\n", arguments.out, choice.factory, parts, built.rows,
+        built.dim, type, name_of(built.metric), readable_bytes(double(built.memory_bytes)),
+        readable_seconds(built.seconds));
+  if (arguments.optimize && !knear::learns(choice.factory) && !built.has_graph)
+    print("{} of {} rows are searched by a prefix{}\n", built.optimized_rows, built.rows,
+          built.optimized_rows == built.rows ? "" : ", the others would not gain by one");
+}
+
+void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
+  command.add_option("--base", arguments.base, "vectors, as for search")
+      ->type_name("FILE")
+      ->required();
+  command
+      .add_option("--index", arguments.index,
+                  "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
+                  "lists), Graph32 (a graph of 32 links a row, for one query a call), IVF1024,PQ32 "
+                  "(lists and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes keeps the "
+                  "vectors too; auto: what suits --memory, --recall and --batch")
+      ->type_name("KIND")
+      ->required();
+  command.add_option("--out", arguments.out, "the file to write, .knear")
+      ->type_name("FILE")
+      ->required();
+  command
+      .add_option("--metric", arguments.metric,
+                  "l2 (default; of .hdf5 what the file says), ip or cosine")
+      ->type_name("M");
+  command.add_option("--type", arguments.type, "keep vectors as f64, f32, f16, bf16, u8 or i8")
+      ->type_name("T");
+  add_whole(
+      command, "--train", arguments.train,
+      "vectors that the lists are learned from, drawn at random (default: 256 for each list)");
+  add_whole(command, "--iterations", arguments.iterations,
+            "of k-means on a quarter of these, and half as many on all (default: 10)");
+  add_whole(command, "--seed", arguments.seed, "of what is drawn at random (default: 1)");
+  add_size(command, "--memory", arguments.memory,
+           "auto: what the index may take (default: as much as it likes)");
+  command.add_option("--recall", arguments.recall, "auto: the recall to come (default: 0.95)")
+      ->type_name("R");
+  add_whole(command, "--batch", arguments.batch,
+            "auto: queries in a call (default: 1000; for up to 4 a graph may be taken)");
+  add_whole(command, "--shards", arguments.shards,
+            "divide the rows into so many parts, each with a file of its own beside --out");
+  add_whole(command, "--replicas", arguments.replicas,
+            "divide the queries of a search between so many groups of processors");
+  command.add_flag("--optimize", arguments.optimize,
+                   "make now what many searches would come to make, where it pays");
+  add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
+  command.add_flag("--json", arguments.json, "print one JSON object");
+}
 
 void add_build(CLI::App& app) {
   CLI::App* command = app.add_subcommand("build", "Build an index and keep it in a file");
   auto arguments = std::make_shared<BuildArguments>();
-  command->add_option("--base", arguments->base, "vectors, as for search")
-      ->type_name("FILE")
-      ->required();
-  command
-      ->add_option(
-          "--index", arguments->index,
-          "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
-          "lists), Graph32 (a graph of 32 links a row, for one query a call), IVF1024,PQ32 "
-          "(lists and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes keeps the "
-          "vectors too; auto: what suits --memory, --recall and --batch")
-      ->type_name("KIND")
-      ->required();
-  command->add_option("--out", arguments->out, "the file to write, .knear")
-      ->type_name("FILE")
-      ->required();
-  command
-      ->add_option("--metric", arguments->metric,
-                   "l2 (default; of .hdf5 what the file says), ip or cosine")
-      ->type_name("M");
-  command->add_option("--type", arguments->type, "keep vectors as f64, f32, f16, bf16, u8 or i8")
-      ->type_name("T");
-  add_whole(
-      *command, "--train", arguments->train,
-      "vectors that the lists are learned from, drawn at random (default: 256 for each list)");
-  add_whole(*command, "--iterations", arguments->iterations,
-            "of k-means on a quarter of these, and half as many on all (default: 10)");
-  add_whole(*command, "--seed", arguments->seed, "of what is drawn at random (default: 1)");
-  add_size(*command, "--memory", arguments->memory,
-           "auto: what the index may take (default: as much as it likes)");
-  command->add_option("--recall", arguments->recall, "auto: the recall to come (default: 0.95)")
-      ->type_name("R");
-  add_whole(*command, "--batch", arguments->batch,
-            "auto: queries in a call (default: 1000; for up to 4 a graph may be taken)");
-  add_whole(*command, "--shards", arguments->shards,
-            "divide the rows into so many parts, each with a file of its own beside --out");
-  add_whole(*command, "--replicas", arguments->replicas,
-            "divide the queries of a search between so many groups of processors");
-  command->add_flag("--optimize", arguments->optimize,
-                    "make now what many searches would come to make, where it pays");
-  add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
-  command->add_flag("--json", arguments->json, "print one JSON object");
+  add_build_arguments(*command, *arguments);
   command->footer(
       "The file is searched where it lies, without being read first.\n\nExample:\n"
       "  knear build --base base.fvecs --index Flat --out base.knear\n"

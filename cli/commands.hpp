@@ -25,11 +25,15 @@ void add_path(CLI::App& app);
 void add_explore(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_dist(CLI::App& app);
 void add_roofline(CLI::App& app);
 void add_bench(CLI::App& app);
 
 // `knear bench ann WORDS ...` runs another program, which parses the words, the last of which is
 // null: --help is its own too. Returns only by an Error, if that program cannot be started.
 void run_bench_ann(char** words);
+
+// `knear dist WORDS ...` runs the program knear-dist beside this one, in the same way.
+void run_dist(char** words);
 
 }  // namespace knear::cli

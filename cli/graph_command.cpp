@@ -10,6 +10,7 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
+#include "cli/graph_job.hpp"
 #include "cli/graph_text.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
@@ -21,13 +22,6 @@
 
 namespace knear::cli {
 namespace {
-
-struct GraphArguments {
-  std::string base, from, out, metric, type;
-  std::int64_t k = 0, threads = 0, memory = 0, accuracy = 0;
-  double recall = std::numeric_limits<double>::quiet_NaN();
-  bool distinct = false, resume = false, json = false;
-};
 
 // The graph of another file made better, to --out.
 RefineReport refine_file(const GraphArguments& arguments, AnyMatrixView base,
@@ -162,35 +156,39 @@ void run_graph(const GraphArguments& arguments) {
 
 }  // namespace
 
+void add_graph_arguments(CLI::App& command, GraphArguments& arguments) {
+  command.add_option("--base", arguments.base, "vectors, as for search")
+      ->type_name("FILE")
+      ->required();
+  add_whole(command, "-k", arguments.k, "neighbours of each vector")->required();
+  command.add_option("--out", arguments.out, "the graph: .knear")->type_name("FILE")->required();
+  command
+      .add_option("--from", arguments.from,
+                  "begin with this graph, .knear or ids, and make it better (NN-descent)")
+      ->type_name("GRAPH");
+  command.add_option("--metric", arguments.metric, "l2 (default), ip or cosine")->type_name("M");
+  add_number(command, "--recall", arguments.recall,
+             "the least mean share of the true neighbours, in (0, 1] (default 1: exact, as fewer "
+             "than 100,000 rows are in any case)");
+  command.add_flag("--distinct", arguments.distinct,
+                   "leave out copies: neighbours are distinct vectors, none equal to their own");
+  command.add_flag("--resume", arguments.resume,
+                   "go on with the blocks that FILE.partial has of a run that was stopped");
+  add_whole(command, "--accuracy", arguments.accuracy,
+            "compare so many rows, drawn at random, with their exact neighbours");
+  command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
+      ->type_name("T");
+  add_size(command, "--memory", arguments.memory,
+           "memory beside the graph's pages; mapped bases, unpacked ones and lists on disk stay "
+           "within it");
+  add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
+  command.add_flag("--json", arguments.json, "print one JSON object");
+}
+
 void add_graph(CLI::App& app) {
   CLI::App* command = app.add_subcommand("graph", "Connect every vector to its k nearest others");
   auto arguments = std::make_shared<GraphArguments>();
-  command->add_option("--base", arguments->base, "vectors, as for search")
-      ->type_name("FILE")
-      ->required();
-  add_whole(*command, "-k", arguments->k, "neighbours of each vector")->required();
-  command->add_option("--out", arguments->out, "the graph: .knear")->type_name("FILE")->required();
-  command
-      ->add_option("--from", arguments->from,
-                   "begin with this graph, .knear or ids, and make it better (NN-descent)")
-      ->type_name("GRAPH");
-  command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
-  add_number(*command, "--recall", arguments->recall,
-             "the least mean share of the true neighbours, in (0, 1] (default 1: exact, as fewer "
-             "than 100,000 rows are in any case)");
-  command->add_flag("--distinct", arguments->distinct,
-                    "leave out copies: neighbours are distinct vectors, none equal to their own");
-  command->add_flag("--resume", arguments->resume,
-                    "go on with the blocks that FILE.partial has of a run that was stopped");
-  add_whole(*command, "--accuracy", arguments->accuracy,
-            "compare so many rows, drawn at random, with their exact neighbours");
-  command->add_option("--type", arguments->type, "read vectors as f64, f32, f16, bf16, u8 or i8")
-      ->type_name("T");
-  add_size(*command, "--memory", arguments->memory,
-           "memory beside the graph's pages; mapped bases, unpacked ones and lists on disk stay "
-           "within it");
-  add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
-  command->add_flag("--json", arguments->json, "print one JSON object");
+  add_graph_arguments(*command, *arguments);
   command->footer(
       "Blocks that are finished lie in FILE.partial until the graph is whole, so that a run that "
       "was stopped or killed can be gone on with; so do inverted lists in FILE.lists.1 and so on, "

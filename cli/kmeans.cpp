@@ -11,6 +11,7 @@
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/kmeans_job.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/cluster/k_means.hpp"
@@ -18,14 +19,6 @@
 
 namespace knear::cli {
 namespace {
-
-struct KMeansArguments {
-  std::string base, out, metric, type, initial, weights, seeding = "random";
-  std::int64_t k = 0, iterations = 25, seed = 1, restarts = 1, rows_per_centroid = 0, levels = 1,
-               threads = 0, memory = 0;
-  double tolerance = 0;
-  bool frozen = false, json = false;
-};
 
 // The rows of a file, read anew each time.
 RowBlocks blocks_of(const BlockwiseFile& file) {
@@ -45,39 +38,13 @@ int narrow(std::int64_t value) {
 }
 
 void run_kmeans(const KMeansArguments& arguments) {
-  check_positive("-k", arguments.k);
-  if (arguments.frozen && arguments.initial.empty())
-    throw InvalidArgument("--frozen is for centroids that are given by --initial");
-  KMeansOptions options{.metric = parse_metric(arguments.metric),
-                        .iterations = narrow(arguments.iterations),
-                        .seed = static_cast<std::uint64_t>(arguments.seed),
-                        .seeding = parse_seeding(arguments.seeding),
-                        .restarts = narrow(arguments.restarts),
-                        .rows_per_centroid = arguments.rows_per_centroid,
-                        .tolerance = arguments.tolerance,
-                        .levels = narrow(arguments.levels),
-                        .threads = checked_threads(arguments.threads)};
-  std::vector<float> heavy;
+  KMeansOptions options = kmeans_options(arguments);
   const CatchInterrupts guard;
   const std::optional<BlockwiseFile> file =
       blockwise_file(arguments.base, arguments.type, base_dataset, arguments.memory);
-  std::optional<io::VectorFile> base, initial, weights;
+  std::optional<io::VectorFile> base;
   if (!file) base = open_vectors(arguments.base, arguments.type, base_dataset);
-  if (!arguments.initial.empty()) {
-    initial = open_vectors(arguments.initial, "f32", base_dataset);
-    options.initial = initial->view().as<float>();
-    if (arguments.frozen) options.frozen_rows = options.initial.rows();
-  }
-  if (!arguments.weights.empty()) {
-    weights = open_vectors(arguments.weights, "f32", base_dataset);
-    const MatrixView<float> one = weights->view().as<float>();
-    if (one.cols() != 1 && one.rows() != 1)
-      throw ShapeMismatch("--weights {} is {} x {}, but wants one number for each row of --base",
-                          arguments.weights, one.rows(), one.cols());
-    for (std::int64_t i = 0; i < one.rows(); ++i)
-      heavy.insert(heavy.end(), one.row(i), one.row(i) + one.cols());
-    options.weights = heavy;
-  }
+  const KMeansFiles files(arguments, options);
   check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
                {arguments.base, arguments.initial, arguments.weights});
   ProgressBar bar;
@@ -94,8 +61,53 @@ void run_kmeans(const KMeansArguments& arguments) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   bar.clear();
   io::write_vectors(arguments.out, found.centroids.view());
+  print_kmeans(arguments, options, found, file ? file->rows : base->view().rows(), seconds);
+}
 
-  const std::int64_t rows = file ? file->rows : base->view().rows(), dim = found.centroids.cols();
+}  // namespace
+
+KMeansOptions kmeans_options(const KMeansArguments& arguments) {
+  check_positive("-k", arguments.k);
+  if (arguments.frozen && arguments.initial.empty())
+    throw InvalidArgument("--frozen is for centroids that are given by --initial");
+  return {.metric = parse_metric(arguments.metric),
+          .iterations = narrow(arguments.iterations),
+          .seed = static_cast<std::uint64_t>(arguments.seed),
+          .seeding = parse_seeding(arguments.seeding),
+          .restarts = narrow(arguments.restarts),
+          .rows_per_centroid = arguments.rows_per_centroid,
+          .tolerance = arguments.tolerance,
+          .levels = narrow(arguments.levels),
+          .threads = checked_threads(arguments.threads)};
+}
+
+KMeansFiles::KMeansFiles(const KMeansArguments& arguments, KMeansOptions& options,
+                         std::optional<RowsOfFile> rows) {
+  if (!arguments.initial.empty()) {
+    initial_ = open_vectors(arguments.initial, "f32", base_dataset);
+    options.initial = initial_->view().as<float>();
+    if (arguments.frozen) options.frozen_rows = options.initial.rows();
+  }
+  if (arguments.weights.empty()) return;
+  const io::VectorFile file = open_vectors(arguments.weights, "f32", base_dataset);
+  const MatrixView<float> one = file.view().as<float>();
+  if (one.cols() != 1 && one.rows() != 1)
+    throw ShapeMismatch("--weights {} is {} x {}, but wants one number for each row of --base",
+                        arguments.weights, one.rows(), one.cols());
+  for (std::int64_t i = 0; i < one.rows(); ++i)
+    weights_.insert(weights_.end(), one.row(i), one.row(i) + one.cols());
+  options.weights = weights_;
+  if (!rows) return;
+  if (std::ssize(weights_) != rows->all)
+    throw ShapeMismatch("weights are {}, rows are {}", weights_.size(), rows->all);
+  options.weights = options.weights.subspan(static_cast<std::size_t>(rows->begin),
+                                            static_cast<std::size_t>(rows->end - rows->begin));
+}
+
+void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options,
+                  const KMeans& found, std::int64_t rows, double seconds,
+                  std::optional<int> ranks) {
+  const std::int64_t dim = found.centroids.cols();
   if (arguments.json) {
     nlohmann::ordered_json steps = nlohmann::ordered_json::array();
     for (const KMeansStep& step : found.steps)
@@ -103,15 +115,16 @@ void run_kmeans(const KMeansArguments& arguments) {
                        {"moved", step.moved},
                        {"empty", step.empty},
                        {"seconds", step.seconds}});
-    const nlohmann::ordered_json out = {{"rows", rows},
-                                        {"dim", dim},
-                                        {"k", arguments.k},
-                                        {"metric", name_of(options.metric)},
-                                        {"seed", arguments.seed},
-                                        {"threads", options.threads},
-                                        {"iterations", found.steps.size()},
-                                        {"steps", steps},
-                                        {"seconds", seconds}};
+    nlohmann::ordered_json out = {{"rows", rows},
+                                  {"dim", dim},
+                                  {"k", arguments.k},
+                                  {"metric", name_of(options.metric)},
+                                  {"seed", arguments.seed},
+                                  {"threads", options.threads},
+                                  {"iterations", found.steps.size()},
+                                  {"steps", steps},
+                                  {"seconds", seconds}};
+    if (ranks) out["ranks"] = *ranks;
     print("{}\n", out.dump(2));
     return;
   }
@@ -123,51 +136,51 @@ void run_kmeans(const KMeansArguments& arguments) {
         last.moved, last.objective);
 }
 
-}  // namespace
+void add_kmeans_arguments(CLI::App& command, KMeansArguments& arguments) {
+  command.add_option("--base", arguments.base, "vectors, as for search")
+      ->type_name("FILE")
+      ->required();
+  add_whole(command, "-k", arguments.k, "centroids")->required();
+  command.add_option("--out", arguments.out, "the centroids: .fvecs, .fbin or .npy")
+      ->type_name("FILE")
+      ->required();
+  add_whole(command, "--iterations", arguments.iterations, "at most (default 25)");
+  command
+      .add_option("--metric", arguments.metric,
+                  "l2 (default), or ip or cosine for centroids of length 1")
+      ->type_name("M");
+  add_whole(command, "--seed", arguments.seed, "the same centroids for the same seed (default 1)");
+  command
+      .add_option("--seeding", arguments.seeding,
+                  "the first centroids: random (default) or k-means++")
+      ->type_name("S");
+  add_whole(command, "--restarts", arguments.restarts, "runs, of which the best is kept");
+  add_number(command, "--tolerance", arguments.tolerance,
+             "end once an iteration gains no more than this share (default 0)");
+  add_whole(command, "--rows-per-centroid", arguments.rows_per_centroid,
+            "use a sample of so many rows for each centroid (default: all rows)");
+  add_whole(command, "--levels", arguments.levels,
+            "2: clusters of clusters, for very many centroids");
+  command.add_option("--initial", arguments.initial, "centroids to begin with, k at most")
+      ->type_name("FILE");
+  command.add_flag("--frozen", arguments.frozen, "leave those of --initial as they are");
+  command
+      .add_option("--weights", arguments.weights,
+                  "a number for each row, not negative: one column, or one row")
+      ->type_name("FILE");
+  command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
+      ->type_name("T");
+  add_size(command, "--memory", arguments.memory,
+           "memory for vectors; a file that cannot be mapped and is larger than half of it is read "
+           "anew for each iteration");
+  add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
+  command.add_flag("--json", arguments.json, "print one JSON object");
+}
 
 void add_kmeans(CLI::App& app) {
   CLI::App* command = app.add_subcommand("kmeans", "Cluster vectors around k centroids");
   auto arguments = std::make_shared<KMeansArguments>();
-  arguments->metric = "l2";
-  command->add_option("--base", arguments->base, "vectors, as for search")
-      ->type_name("FILE")
-      ->required();
-  add_whole(*command, "-k", arguments->k, "centroids")->required();
-  command->add_option("--out", arguments->out, "the centroids: .fvecs, .fbin or .npy")
-      ->type_name("FILE")
-      ->required();
-  add_whole(*command, "--iterations", arguments->iterations, "at most (default 25)");
-  command
-      ->add_option("--metric", arguments->metric,
-                   "l2 (default), or ip or cosine for centroids of length 1")
-      ->type_name("M");
-  add_whole(*command, "--seed", arguments->seed,
-            "the same centroids for the same seed (default 1)");
-  command
-      ->add_option("--seeding", arguments->seeding,
-                   "the first centroids: random (default) or k-means++")
-      ->type_name("S");
-  add_whole(*command, "--restarts", arguments->restarts, "runs, of which the best is kept");
-  add_number(*command, "--tolerance", arguments->tolerance,
-             "end once an iteration gains no more than this share (default 0)");
-  add_whole(*command, "--rows-per-centroid", arguments->rows_per_centroid,
-            "use a sample of so many rows for each centroid (default: all rows)");
-  add_whole(*command, "--levels", arguments->levels,
-            "2: clusters of clusters, for very many centroids");
-  command->add_option("--initial", arguments->initial, "centroids to begin with, k at most")
-      ->type_name("FILE");
-  command->add_flag("--frozen", arguments->frozen, "leave those of --initial as they are");
-  command
-      ->add_option("--weights", arguments->weights,
-                   "a number for each row, not negative: one column, or one row")
-      ->type_name("FILE");
-  command->add_option("--type", arguments->type, "read vectors as f64, f32, f16, bf16, u8 or i8")
-      ->type_name("T");
-  add_size(*command, "--memory", arguments->memory,
-           "memory for vectors; a file that cannot be mapped and is larger than half of it is read "
-           "anew for each iteration");
-  add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
-  command->add_flag("--json", arguments->json, "print one JSON object");
+  add_kmeans_arguments(*command, *arguments);
   command->footer(
       "Every row goes to its nearest centroid exactly; the centroids have the same bits for any "
       "number of threads and on any machine.\n\nExample:\n"

@@ -230,7 +230,19 @@ void search_within(const SearchArguments& arguments, const SearchOptions& option
   outcome.report.k = k;
 }
 
-void write_outputs(const SearchArguments& arguments, const Neighbors& near) {
+}  // namespace
+
+void check_answer_files(const SearchArguments& arguments, std::int64_t queries) {
+  const auto inputs = {arguments.base, arguments.index, arguments.queries, arguments.truth,
+                       arguments.filter};
+  check_output("--out", arguments.out, {".ivecs", ".ibin", ".npy"}, inputs);
+  check_output("--distances", arguments.distances, {".fvecs", ".fbin", ".npy"}, inputs);
+  if (!arguments.out.empty() && arguments.out == arguments.distances)
+    throw InvalidArgument("--out and --distances are the same file, {}", arguments.out);
+  check_answer_fits(queries, arguments.k);
+}
+
+void write_answers(const SearchArguments& arguments, const Neighbors& near) {
   if (!arguments.out.empty()) io::write_ids(arguments.out, near.ids);
   if (arguments.distances.empty()) return;
   try {
@@ -240,8 +252,6 @@ void write_outputs(const SearchArguments& arguments, const Neighbors& near) {
     throw;
   }
 }
-
-}  // namespace
 
 void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   command.add_option("--base", arguments.base, "vectors to search in")->type_name("FILE");
@@ -294,7 +304,7 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       ->group("Advanced");
 }
 
-SearchOutcome run_search_job(const SearchArguments& arguments) {
+KnnOptions search_options(const SearchArguments& arguments) {
   KnnOptions options;
   if (!arguments.metric.empty()) options.metric = parse_metric(arguments.metric);
   options.threads = checked_threads(arguments.threads);
@@ -322,12 +332,16 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (arguments.ef) check_positive("--ef", *arguments.ef);
   if (arguments.refine_factor) check_positive("--refine-factor", *arguments.refine_factor);
   if (!arguments.type.empty()) parse_element_type(arguments.type);
-  const bool ranged = !std::isnan(arguments.radius);
-  if (ranged && !arguments.truth.empty())
+  if (!std::isnan(arguments.radius) && !arguments.truth.empty())
     throw InvalidArgument(
         "--truth holds k neighbours of each query, but --radius {} leaves some out",
         arguments.radius);
+  return options;
+}
 
+SearchOutcome run_search_job(const SearchArguments& arguments) {
+  KnnOptions options = search_options(arguments);
+  const bool ranged = !std::isnan(arguments.radius);
   CatchInterrupts guard;
   SearchOutcome outcome{.queries =
                             open_vectors(arguments.queries, arguments.type, queries_dataset)};
@@ -358,14 +372,8 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (columns != outcome.queries.view().cols())
     throw ShapeMismatch("queries have {} columns, {} has {}", outcome.queries.view().cols(),
                         outcome.base ? "base" : "index", columns);
-  const auto inputs = {arguments.base, arguments.index, arguments.queries, arguments.truth,
-                       arguments.filter};
-  check_output("--out", arguments.out, {".ivecs", ".ibin", ".npy"}, inputs);
-  check_output("--distances", arguments.distances, {".fvecs", ".fbin", ".npy"}, inputs);
-  if (!arguments.out.empty() && arguments.out == arguments.distances)
-    throw InvalidArgument("--out and --distances are the same file, {}", arguments.out);
+  check_answer_files(arguments, outcome.queries.view().rows());
   IdFilter index_filter;
-  check_answer_fits(outcome.queries.view().rows(), arguments.k);
   if (!arguments.filter.empty()) {
     const Matrix<Id> ids = io::read_ids(arguments.filter);
     const std::span<const Id> list(ids.data(), static_cast<std::size_t>(ids.rows() * ids.cols()));
@@ -391,14 +399,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     else if (outcome.base)
       outcome.near = knn(outcome.queries.view(), outcome.base->view(), k, options, &outcome.report);
     if (outcome.index) {
-      const SearchOptions of_index{.threads = options.threads,
-                                   .memory = options.memory,
-                                   .first_pass = options.first_pass,
-                                   .filter = index_filter,
-                                   .progress = options.progress,
-                                   .tuning = options.tuning,
-                                   .method = options.method,
-                                   .device = options.device};
+      const SearchOptions of_index = options.with(MetricOfIndex{}, index_filter);
       if (by_codes)
         search_within(arguments, of_index, outcome);
       else
@@ -419,7 +420,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
                                     named.places(outcome.near.ids), named.places(*truth),
                                     arguments.k, options.threads);
   }
-  write_outputs(arguments, outcome.near);
+  write_answers(arguments, outcome.near);
   return outcome;
 }
 

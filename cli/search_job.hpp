@@ -33,6 +33,20 @@ struct SearchArguments {
 // The options that both commands take. --base and --queries are not marked as required.
 void add_search_arguments(CLI::App& command, SearchArguments& arguments);
 
+// Those of search alone.
+void add_search_only_arguments(CLI::App& command, SearchArguments& arguments);
+// Throws CLI::ParseError unless there are queries, and a base or an index.
+void check_search_files(const SearchArguments& arguments);
+
+// The options that these numbers and words say, without those that files do. Throws
+// InvalidArgument, DeviceUnavailable.
+KnnOptions search_options(const SearchArguments& arguments);
+// Throws where arguments.out or arguments.distances cannot be written, or the answer to so many
+// queries is more than there is memory.
+void check_answer_files(const SearchArguments& arguments, std::int64_t queries);
+// Writes both where they are given, or neither.
+void write_answers(const SearchArguments& arguments, const Neighbors& near);
+
 struct SearchOutcome {
   io::VectorFile queries;
   std::optional<io::VectorFile> base = {};  // either this

@@ -55,11 +55,12 @@ function(knear_layer variable folder)
   endforeach()
 endfunction()
 
-# knear_library(NAME [HEADERS a.hpp ...] [SOURCES a.cpp ...] LINKS knear::x ... [PRIVATE_LINKS y ...])
-# is the target knear::NAME of the folder knear/NAME. HEADERS are the public ones: they are installed
-# under their path and stand in knear/knear.hpp. Without SOURCES it is a library of headers.
+# knear_library(NAME [APART] [HEADERS a.hpp ...] [SOURCES a.cpp ...] LINKS knear::x ... [PRIVATE_LINKS
+# y ...]) is the target knear::NAME of the folder knear/NAME. HEADERS are the public ones: they are
+# installed under their path and stand in knear/knear.hpp. Without SOURCES it is a library of headers.
+# One that is APART has none, is not installed and no part of knear::knear.
 function(knear_library name)
-  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "APART" "" "HEADERS;SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   knear_layer(layer ${name})
   foreach(link IN LISTS ARG_LINKS ARG_PRIVATE_LINKS)
     if(link MATCHES "^knear::(.*)")
@@ -89,7 +90,9 @@ function(knear_library name)
   target_sources(knear_${name} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
                                         FILES ${ARG_HEADERS})
 
-  set_property(GLOBAL APPEND PROPERTY KNEAR_LIBRARIES knear_${name})
+  if(NOT ARG_APART)
+    set_property(GLOBAL APPEND PROPERTY KNEAR_LIBRARIES knear_${name})
+  endif()
 endfunction()
 
 # Warnings, and no contraction: a product and a sum may become one rounding only where written so.

@@ -32,6 +32,7 @@
 #include "knear/index/id_filter.hpp"
 #include "knear/core/row_filter.hpp"
 #include "knear/cluster/k_means.hpp"
+#include "knear/core/peers.hpp"
 #include "knear/transform/transform.hpp"
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/quantize/opq.hpp"

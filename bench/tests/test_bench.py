@@ -379,6 +379,23 @@ def test_a_server_for_a_moment(tmp_path):
         assert each["batch"] >= 1
 
 
+def test_ranks_on_few_rows(tmp_path):
+    program = Path(os.environ.get("KNEAR_PROGRAM", BENCH.parent / "build/release/bin/knear"))
+    if not program.with_name("knear-dist").is_file():
+        pytest.skip(f"bench/ranks needs knear-dist beside {program}")
+    out = tmp_path / "out.json"
+    shape = ("--rows", "3000", "--dim", "8", "--queries", "50", "-k", "4", "--ranks", "1", "2")
+    few = ("--repeat", "1", "--program", str(program), "--json", str(out))
+    done = run("ranks", *shape, *few, cache=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    alone, two = json.loads(out.read_text())
+    assert (alone["ranks"], two["ranks"]) == (1, 2)
+    assert alone["ratio"] > 0 and two["ratio"] > 0
+    for one, many in two["pairs"]:
+        assert one["rows"] == many["rows"] == 3000
+        assert many["merge_bytes"] == many["predicted_merge_bytes"] == 50 * 4 * 16 + 8
+
+
 def test_graphs_on_a_small_set(tmp_path):
     for package in ("knear", "faiss"):
         pytest.importorskip(package, reason=f"bench/graphs needs {package}")

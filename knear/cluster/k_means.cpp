@@ -9,7 +9,9 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "knear/cluster/centroid_scan.hpp"
 #include "knear/cluster/codebook.hpp"
@@ -60,8 +62,41 @@ void each_block(const RowBlocks& rows, Take take) {
   if (begin != rows.rows) throw ShapeMismatch("rows are {}, but blocks hold {}", rows.rows, begin);
 }
 
-// Copies of the rows with these numbers, ascending.
-AnyMatrix rows_at(const RowBlocks& rows, std::span<const std::int64_t> which) {
+// The rows of this process and, if there are others, where they stand among those of all.
+struct Rows {
+  const RowBlocks& own;
+  Peers* peers = nullptr;
+  std::int64_t first = 0, total = own.rows;  // number of the first own row, and rows of all
+
+  explicit Rows(const RowBlocks& rows) : own(rows) {}
+  Rows(const RowBlocks& rows, Peers& others) : own(rows), peers(&others) {
+    const std::vector<std::int64_t> counts = numbers_of_all(rows.rows);
+    const auto before = counts.begin() + others.rank();
+    first = std::accumulate(counts.begin(), before, std::int64_t{0});
+    total = std::accumulate(before, counts.end(), first);
+  }
+
+  // Own work: what it throws, it throws in all processes.
+  template <class F>
+  void work(F f) const {
+    peers ? together(*peers, f) : f();
+  }
+  // A number of each process, in the order of ranks.
+  std::vector<std::int64_t> numbers_of_all(std::int64_t own_number) const {
+    if (!peers) return {own_number};
+    std::vector<std::int64_t> out(static_cast<std::size_t>(peers->size()));
+    out[static_cast<std::size_t>(peers->rank())] = own_number;
+    peers->sum(out);
+    return out;
+  }
+  std::int64_t sum(std::int64_t number) const {
+    if (peers) peers->sum({&number, 1});
+    return number;
+  }
+};
+
+// Copies of own rows, with these ascending numbers among own ones.
+AnyMatrix own_rows_at(const RowBlocks& rows, std::span<const std::int64_t> which) {
   AnyMatrix out;
   std::size_t done = 0;
   each_block(rows, [&](std::int64_t begin, AnyMatrixView block) {
@@ -75,6 +110,51 @@ AnyMatrix rows_at(const RowBlocks& rows, std::span<const std::int64_t> which) {
                   static_cast<std::size_t>(rows.dim * size_of(block.type())));
     }
   });
+  return out;
+}
+
+// Those of `which`, ascending, that are among the `count` from `first` on, less `first`.
+std::vector<std::int64_t> part_of(std::span<const std::int64_t> which, std::int64_t first,
+                                  std::int64_t count) {
+  const auto begin = std::lower_bound(which.begin(), which.end(), first),
+             end = std::lower_bound(begin, which.end(), first + count);
+  std::vector<std::int64_t> out(begin, end);
+  for (std::int64_t& row : out) row -= first;
+  return out;
+}
+
+// What all processes have chosen of their own rows, one after the other.
+AnyMatrix rows_of_all(const Rows& rows, std::span<const std::int64_t> own_numbers) {
+  AnyMatrix own;
+  rows.work([&] { own = own_rows_at(rows.own, own_numbers); });
+  if (!rows.peers) return own;
+  // The type goes before the rows; who has none has no type.
+  std::vector<std::byte> bytes;
+  if (own.rows() > 0) {
+    const AnyMatrixView view = own;
+    bytes.push_back(static_cast<std::byte>(own.type()));
+    const auto* data = static_cast<const std::byte*>(own.row(0));
+    bytes.insert(bytes.end(), data, data + view.bytes());
+  }
+  const auto all = rows.peers->gather(bytes);
+  std::int64_t count = 0;
+  std::byte type{};
+  for (const auto& part : all) {
+    if (part.empty()) continue;
+    if (count > 0 && part[0] != type)
+      throw InvalidArgument("rows are of type {}, but those of another process of type {}",
+                            name_of(static_cast<ElementType>(type)),
+                            name_of(static_cast<ElementType>(part[0])));
+    type = part[0];
+    count += (std::ssize(part) - 1) / (rows.own.dim * size_of(static_cast<ElementType>(type)));
+  }
+  AnyMatrix out(static_cast<ElementType>(type), count, rows.own.dim);
+  std::int64_t row = 0;
+  for (const auto& part : all) {
+    if (part.empty()) continue;
+    std::memcpy(out.row(row), part.data() + 1, part.size() - 1);
+    row += (std::ssize(part) - 1) / (rows.own.dim * size_of(out.type()));
+  }
   return out;
 }
 
@@ -118,18 +198,25 @@ int exponent_above(double x) { return x > 0 ? std::ilogb(x) + 1 : -900; }
 struct Units {
   double coordinate = 1, weight = 1;
 
-  Units(const RowBlocks& rows, const KMeansOptions& options) {
+  Units(const Rows& rows, const KMeansOptions& options) {
     const int threads = resolve_threads(options.threads);
-    double largest = 0, heaviest = 1;
-    each_block(rows, [&](std::int64_t begin, AnyMatrixView block) {
-      find_value_range(block, options.metric, "rows", threads, begin);
-      if (options.metric != Metric::cosine) largest = std::max(largest, largest_of(block, threads));
+    double largest = 0, heaviest = options.weights.empty() && rows.own.rows > 0 ? 1 : 0;
+    rows.work([&] {
+      each_block(rows.own, [&](std::int64_t begin, AnyMatrixView block) {
+        find_value_range(block, options.metric, "rows", threads, rows.first + begin);
+        if (options.metric != Metric::cosine)
+          largest = std::max(largest, largest_of(block, threads));
+      });
     });
     if (options.metric == Metric::cosine) largest = 1;
-    if (!options.weights.empty())
-      heaviest = *std::max_element(options.weights.begin(), options.weights.end());
+    for (const float one : options.weights) heaviest = std::max(heaviest, double{one});
+    if (rows.peers) {
+      double both[] = {largest, heaviest};
+      rows.peers->largest(both);
+      largest = both[0], heaviest = both[1];
+    }
     // n terms of less than 2^62 / n units each, and half a unit of rounding.
-    const int room = 62 - std::bit_width(static_cast<std::uint64_t>(rows.rows - 1));
+    const int room = 62 - std::bit_width(static_cast<std::uint64_t>(rows.total - 1));
     coordinate = std::ldexp(1.0, std::max(-1000, exponent_above(largest * heaviest) - room));
     weight = std::ldexp(1.0, exponent_above(heaviest) - room);
   }
@@ -173,8 +260,8 @@ std::atomic<std::int64_t>& room_for_codes() {
 // One run of Lloyd's iterations.
 class Lloyd {
  public:
-  Lloyd(const RowBlocks& rows, const KMeansOptions& options, const Units& units,
-        Matrix<float> centroids, std::int64_t fixed, bool measures, bool keeps_codes)
+  Lloyd(const Rows& rows, const KMeansOptions& options, const Units& units, Matrix<float> centroids,
+        std::int64_t fixed, bool measures, bool keeps_codes)
       : rows_(rows),
         options_(options),
         units_(units),
@@ -185,8 +272,8 @@ class Lloyd {
         measures_(measures),
         codes_(room_for_codes()),
         keeps_codes_(keeps_codes),
-        nearest_(static_cast<std::size_t>(rows.rows), no_centroid),
-        sums_(count_, rows.dim),
+        nearest_(static_cast<std::size_t>(rows.own.rows), no_centroid),
+        sums_(count_, rows.own.dim),
         weights_(static_cast<std::size_t>(count_)),
         costs_(static_cast<std::size_t>(count_)),
         centroids_(std::move(centroids)) {}
@@ -202,24 +289,38 @@ class Lloyd {
     std::vector<std::uint32_t> old;
     std::vector<double> keys;
     std::fill(costs_.begin(), costs_.end(), 0.0);
-    each_block(rows_, [&](std::int64_t begin, AnyMatrixView block) {
-      const auto first = static_cast<std::size_t>(begin),
-                 some = static_cast<std::size_t>(block.rows());
-      const std::span<std::uint32_t> now = std::span(nearest_).subspan(first, some);
-      old.assign(now.begin(), now.end());
-      if (measures_) keys.resize(some);
-      Progress part;
-      if (options_.progress)
-        part = [&](std::string_view, double fraction) {
-          const double rows = static_cast<double>(begin) + fraction * static_cast<double>(some);
-          return options_.progress("k-means",
-                                   (before + rows / static_cast<double>(rows_.rows)) / all);
-        };
-      scan.assign(block, iteration > 0, now, keys, part, begin);
-      out.moved += move_rows(begin, block, old, now);
-      out.objective = add_costs(first, keys, out.objective);
+    if (rows_.peers && measures_) keys.resize(nearest_.size());
+    rows_.work([&] {
+      each_block(rows_.own, [&](std::int64_t begin, AnyMatrixView block) {
+        const auto first = static_cast<std::size_t>(begin),
+                   some = static_cast<std::size_t>(block.rows());
+        const std::span<std::uint32_t> now = std::span(nearest_).subspan(first, some);
+        old.assign(now.begin(), now.end());
+        std::span<double> of_block;
+        if (measures_ && rows_.peers) {
+          of_block = std::span(keys).subspan(first, some);
+        } else if (measures_) {
+          keys.resize(some);
+          of_block = keys;
+        }
+        Progress part;
+        if (options_.progress)
+          part = [&](std::string_view, double fraction) {
+            const double rows = static_cast<double>(begin) + fraction * static_cast<double>(some);
+            return options_.progress("k-means",
+                                     (before + rows / static_cast<double>(rows_.own.rows)) / all);
+          };
+        scan.assign(block, iteration > 0, now, of_block, part, begin);
+        out.moved += move_rows(begin, block, old, now);
+        if (!rows_.peers) out.objective = add_costs(first, of_block, out.objective);
+      });
     });
-    const bool any_empty = std::any_of(weights_.begin() + fixed_, weights_.end(),
+    if (rows_.peers) {
+      out.moved = rows_.sum(out.moved);
+      take_sums_of_all();
+      if (measures_) out.objective = add_costs_in_turn(keys);
+    }
+    const bool any_empty = std::any_of(weights().begin() + fixed_, weights().end(),
                                        [](std::int64_t weight) { return weight == 0; });
     if (!measures_ && any_empty) measure_costs(scan);
     if (out.moved > 0) out.empty = move_centroids();
@@ -231,23 +332,41 @@ class Lloyd {
 
  private:
   void measure_costs(const CentroidScan& scan) {
-    std::vector<double> keys;
-    each_block(rows_, [&](std::int64_t begin, AnyMatrixView block) {
-      const auto first = static_cast<std::size_t>(begin);
-      keys.resize(static_cast<std::size_t>(block.rows()));
-      scan.measure(block, std::span(nearest_).subspan(first, keys.size()), keys);
-      add_costs(first, keys, 0);
+    std::vector<double> keys(rows_.peers ? nearest_.size() : 0);
+    rows_.work([&] {
+      each_block(rows_.own, [&](std::int64_t begin, AnyMatrixView block) {
+        const auto first = static_cast<std::size_t>(begin),
+                   some = static_cast<std::size_t>(block.rows());
+        if (!rows_.peers) keys.resize(some);
+        const std::span<double> of_block =
+            rows_.peers ? std::span(keys).subspan(first, some) : std::span(keys);
+        scan.measure(block, std::span(nearest_).subspan(first, some), of_block);
+        if (!rows_.peers) add_costs(first, of_block, 0);
+      });
     });
+    if (rows_.peers) add_costs_in_turn(keys);
   }
   // Adds what rows from `first` on add to the objective, and to the costs of their centroids: one
   // sum in the order of the rows, whatever the blocks.
-  double add_costs(std::size_t first, const std::vector<double>& keys, double objective) {
+  double add_costs(std::size_t first, std::span<const double> keys, double objective) {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const double cost = weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
       objective += cost;
       costs_[nearest_[first + i]] += cost;
     }
     return objective;
+  }
+  // The same of the rows of all processes, one after the other.
+  double add_costs_in_turn(std::span<const double> keys) {
+    std::vector<double> values = costs_;
+    values.push_back(0);
+    rows_.peers->in_turn(values, [&] {
+      std::copy_n(values.begin(), costs_.size(), costs_.begin());
+      values.back() = add_costs(0, keys, values.back());
+      std::copy(costs_.begin(), costs_.end(), values.begin());
+    });
+    std::copy_n(values.begin(), costs_.size(), costs_.begin());
+    return values.back();
   }
   double weight_of(std::size_t row) const {
     return options_.weights.empty() ? 1.0 : double{options_.weights[row]};
@@ -266,13 +385,13 @@ class Lloyd {
       const auto from = static_cast<std::uint32_t>(count_ * task / tasks),
                  to = static_cast<std::uint32_t>(count_ * (task + 1) / tasks);
       visit(block, [&](auto typed) {
-        std::vector<double> row(static_cast<std::size_t>(rows_.dim));
+        std::vector<double> row(static_cast<std::size_t>(rows_.own.dim));
         for (const std::int64_t i : moved) {
           const std::uint32_t out = old[static_cast<std::size_t>(i)],
                               in = now[static_cast<std::size_t>(i)];
           const bool leaves = out >= from && out < to, comes = in >= from && in < to;
           if (!leaves && !comes) continue;
-          load_row(typed.row(i), rows_.dim, options_.metric, row.data());
+          load_row(typed.row(i), rows_.own.dim, options_.metric, row.data());
           const double weight = weight_of(static_cast<std::size_t>(begin + i));
           if (leaves) add(row, -weight, out);
           if (comes) add(row, weight, in);
@@ -288,19 +407,30 @@ class Lloyd {
     weights_[centroid] += std::llrint(weight / units_.weight);
   }
 
+  // Own sums stay apart: rows move from one to the other.
+  void take_sums_of_all() {
+    all_sums_ = Matrix<std::int64_t>(count_, rows_.own.dim);
+    std::copy_n(sums_.data(), count_ * rows_.own.dim, all_sums_.data());
+    all_weights_ = weights_;
+    rows_.peers->sum({all_sums_.data(), static_cast<std::size_t>(count_ * rows_.own.dim)});
+    rows_.peers->sum(all_weights_);
+  }
+  const Matrix<std::int64_t>& sums() const { return rows_.peers ? all_sums_ : sums_; }
+  const std::vector<std::int64_t>& weights() const { return rows_.peers ? all_weights_ : weights_; }
+
   // Puts each centroid in the middle of its rows, and those without rows beside others. Returns how
   // many have none.
   std::int64_t move_centroids() {
     parallel_for(threads_, (count_ - fixed_ + 63) / 64, [&](std::int64_t task) {
-      std::vector<double> mean(static_cast<std::size_t>(rows_.dim));
+      std::vector<double> mean(static_cast<std::size_t>(rows_.own.dim));
       const std::int64_t end = std::min(count_, fixed_ + (task + 1) * 64);
       for (std::int64_t c = fixed_ + task * 64; c < end; ++c) {
         const auto weight =
-            static_cast<double>(weights_[static_cast<std::size_t>(c)]) * units_.weight;
+            static_cast<double>(weights()[static_cast<std::size_t>(c)]) * units_.weight;
         if (!(weight > 0)) continue;
         double moved = 0;
         for (std::size_t j = 0; j < mean.size(); ++j) {
-          mean[j] = static_cast<double>(sums_.row(c)[j]) * units_.coordinate / weight;
+          mean[j] = static_cast<double>(sums().row(c)[j]) * units_.coordinate / weight;
           const double by = mean[j] - centroids_.row(c)[j];
           moved += by * by;
         }
@@ -318,9 +448,9 @@ class Lloyd {
   // that no row loses.
   std::int64_t split_for_empty() {
     const auto weight = [&](std::int64_t c) {
-      return static_cast<double>(weights_[static_cast<std::size_t>(c)]) * units_.weight;
+      return static_cast<double>(weights()[static_cast<std::size_t>(c)]) * units_.weight;
     };
-    const double dim = static_cast<double>(rows_.dim);
+    const double dim = static_cast<double>(rows_.own.dim);
     // Of each centroid what it costs, and how far its rows are from it in a coordinate.
     std::vector<double> costs = costs_, spreads(costs.size());
     const bool no_costs =
@@ -337,13 +467,13 @@ class Lloyd {
     std::int64_t empty = 0;
     for (std::int64_t c = fixed_; c < count_; ++c) {
       const auto at = static_cast<std::size_t>(c);
-      if (weights_[at] > 0) continue;
+      if (weights()[at] > 0) continue;
       ++empty;
       const std::int64_t donor = std::max_element(costs.begin(), costs.end()) - costs.begin();
       const auto from = static_cast<std::size_t>(donor);
       costs[from] /= 2, costs[at] = costs[from], spreads[at] = spreads[from];
       Random signs(static_cast<std::uint64_t>(c));
-      std::vector<double> beside(static_cast<std::size_t>(rows_.dim));
+      std::vector<double> beside(static_cast<std::size_t>(rows_.own.dim));
       for (std::size_t j = 0; j < beside.size(); ++j) {
         const double x = centroids_.row(donor)[j];
         const double step = 0x1p-6 * spreads[from] + 0x1p-22 * std::fabs(x);
@@ -354,7 +484,7 @@ class Lloyd {
     return empty;
   }
 
-  const RowBlocks& rows_;
+  const Rows& rows_;
   const KMeansOptions& options_;
   const Units units_;
   const int threads_;
@@ -366,6 +496,8 @@ class Lloyd {
   std::vector<std::uint32_t> nearest_;
   Matrix<std::int64_t> sums_;          // in units of a coordinate
   std::vector<std::int64_t> weights_;  // in units of a weight
+  Matrix<std::int64_t> all_sums_;      // those of all processes, if there are others
+  std::vector<std::int64_t> all_weights_;
   // What the rows of a centroid add to the objective; once it has moved, what they will add.
   std::vector<double> costs_;
   Matrix<float> centroids_;
@@ -430,39 +562,61 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
   }
 }
 
+// Weights that all processes have chosen, one after the other.
+std::vector<double> weights_of_all(const Rows& rows, std::span<const float> own) {
+  if (!rows.peers) return {own.begin(), own.end()};
+  std::vector<double> out;
+  for (const auto& part : rows.peers->gather(std::as_bytes(own))) {
+    std::vector<float> some(part.size() / sizeof(float));
+    if (!some.empty()) std::memcpy(some.data(), part.data(), part.size());
+    out.insert(out.end(), some.begin(), some.end());
+  }
+  return out;
+}
+
 // The first centroids: those given, then seeded ones. progress: asked whether to go on.
-Matrix<float> first_centroids(const RowBlocks& rows, std::int64_t count,
-                              const KMeansOptions& options, const Progress& progress,
-                              Random& random) {
-  Matrix<float> out(count, rows.dim);
+Matrix<float> first_centroids(const Rows& rows, std::int64_t count, const KMeansOptions& options,
+                              const Progress& progress, Random& random) {
+  const std::int64_t dim = rows.own.dim;
+  Matrix<float> out(count, dim);
   const std::int64_t given = options.initial.rows();
-  std::vector<double> vector(static_cast<std::size_t>(rows.dim));
+  std::vector<double> vector(static_cast<std::size_t>(dim));
   for (std::int64_t c = 0; c < given; ++c) {
-    std::copy_n(options.initial.row(c), rows.dim, vector.begin());
+    std::copy_n(options.initial.row(c), dim, vector.begin());
     if (!write_centroid(vector, is_spherical(options.metric), out.row(c)))
       throw InvalidArgument("initial must have no zero rows for {}, but row {} is one",
                             name_of(options.metric), c);
   }
   if (given == count) return out;
-  // Rows without weight are no centroids.
+  // Rows without weight are no centroids: numbers are those among the others.
   std::vector<std::int64_t> heavy;
   for (std::size_t i = 0; i < options.weights.size(); ++i)
     if (options.weights[i] > 0) heavy.push_back(static_cast<std::int64_t>(i));
-  const std::int64_t n = options.weights.empty() ? rows.rows : std::ssize(heavy);
+  const bool weighted = rows.sum(options.weights.empty() ? 0 : 1) > 0;
+  const std::vector<std::int64_t> counts =
+      rows.numbers_of_all(weighted ? std::ssize(heavy) : rows.own.rows);
+  const std::int64_t n = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (n < count - given)
     throw InvalidArgument("k is {}, but only {} rows have a weight above 0", count, n);
   const bool far = options.seeding == Seeding::k_means_plus_plus;
   const std::int64_t wanted = far ? std::min(n, seeding_rows * (count - given)) : count - given;
-  std::vector<std::int64_t> which = sample_of(n, wanted, random);
-  if (!options.weights.empty())
+  const std::size_t rank = rows.peers ? static_cast<std::size_t>(rows.peers->rank()) : 0;
+  const std::int64_t before = std::accumulate(
+      counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), std::int64_t{0});
+  std::vector<std::int64_t> which = part_of(sample_of(n, wanted, random), before, counts[rank]);
+  if (weighted)
     for (std::int64_t& row : which) row = heavy[static_cast<std::size_t>(row)];
-  const AnyMatrix sample = rows_at(rows, which);
+  const AnyMatrix sample = rows_of_all(rows, which);
   if (far) {
-    std::vector<double> weights(which.size(), 1.0);
-    for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
-      weights[i] = options.weights[static_cast<std::size_t>(which[i])];
-    seed_far_apart(sample, weights, options.metric, given, resolve_threads(options.threads),
-                   progress, random, out);
+    std::vector<float> own_weights;
+    for (std::size_t i = 0; i < which.size() && weighted; ++i)
+      own_weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
+    std::vector<double> weights(static_cast<std::size_t>(sample.rows()), 1.0);
+    if (weighted) weights = weights_of_all(rows, own_weights);
+    rows.work([&] {
+      seed_far_apart(sample, weights, options.metric, given, resolve_threads(options.threads),
+                     progress, random, out);
+    });
     return out;
   }
   for (std::int64_t c = given; c < count; ++c) {
@@ -478,12 +632,12 @@ void check_columns(std::string_view argument, std::int64_t columns) {
                           columns);
 }
 
-void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) {
-  check_columns("rows", rows.dim);
-  if (rows.rows < 1)
-    throw InvalidArgument("rows are {}, but k-means takes one at least", rows.rows);
-  if (k < 1 || k > rows.rows)
-    throw InvalidArgument("k must be from 1 to {}, the number of rows, but is {}", rows.rows, k);
+// rows: of all processes.
+void check(const RowBlocks& own, std::int64_t rows, std::int64_t k, const KMeansOptions& options) {
+  check_columns("rows", own.dim);
+  if (rows < 1) throw InvalidArgument("rows are {}, but k-means takes one at least", rows);
+  if (k < 1 || k > rows)
+    throw InvalidArgument("k must be from 1 to {}, the number of rows, but is {}", rows, k);
   if (k > most_centroids)
     throw InvalidArgument("k must be at most {}, but is {}", most_centroids, k);
   const auto refuse_if = [](bool bad, std::string_view name, auto value, std::string_view what) {
@@ -498,8 +652,8 @@ void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) 
   refuse_if(options.levels != 1 && options.levels != 2, "levels", options.levels, "be 1 or 2");
   resolve_threads(options.threads);
   const MatrixView<float> initial = options.initial;
-  if (initial.rows() > 0 && initial.cols() != rows.dim)
-    throw ShapeMismatch("initial has {} columns, rows have {}", initial.cols(), rows.dim);
+  if (initial.rows() > 0 && initial.cols() != own.dim)
+    throw ShapeMismatch("initial has {} columns, rows have {}", initial.cols(), own.dim);
   if (initial.rows() > k)
     throw InvalidArgument("initial has {} rows, but k is {}", initial.rows(), k);
   for (std::int64_t c = 0; c < initial.rows(); ++c)
@@ -511,16 +665,17 @@ void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) 
     throw InvalidArgument("frozen_rows must be from 0 to {}, the rows of initial, but is {}",
                           initial.rows(), options.frozen_rows);
   const std::span<const float> weights = options.weights;
-  if (!weights.empty() && std::ssize(weights) != rows.rows)
-    throw ShapeMismatch("weights are {}, rows are {}", weights.size(), rows.rows);
-  bool any = weights.empty();
+  if (!weights.empty() && std::ssize(weights) != own.rows)
+    throw ShapeMismatch("weights are {}, rows are {}", weights.size(), own.rows);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] >= 0 && std::isfinite(weights[i])))
       throw InvalidArgument("weights must be finite and not negative, but weight {} is {}", i,
                             weights[i]);
-    any |= weights[i] > 0;
   }
-  if (!any) throw InvalidArgument("weights must not all be 0");
+  // Of other processes the weights are not known here.
+  if (own.rows == rows && !weights.empty() &&
+      std::none_of(weights.begin(), weights.end(), [](float weight) { return weight > 0; }))
+    throw InvalidArgument("weights must not all be 0");
   if (options.levels == 2 && options.metric != Metric::l2)
     throw InvalidArgument("levels is 2, which is for metric l2, but metric is {}",
                           name_of(options.metric));
@@ -531,8 +686,8 @@ void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) 
 
 // measures: whether objectives are wanted; without them there are no restarts and no tolerance.
 // keeps_codes: whether codes of rows may stay in memory from one iteration to the next.
-KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options,
-               bool measures, bool keeps_codes) {
+KMeans cluster(const Rows& rows, std::int64_t count, const KMeansOptions& options, bool measures,
+               bool keeps_codes) {
   const Units units(rows, options);
   const bool more_is_better = options.metric == Metric::ip;
   KMeans best;
@@ -567,7 +722,8 @@ KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& o
 }
 
 KMeans cluster_in_memory(AnyMatrixView rows, std::int64_t count, KMeansOptions options) {
-  return cluster(blocks_of(rows), count, options, /*measures=*/true, /*keeps_codes=*/true);
+  const RowBlocks blocks = blocks_of(rows);
+  return cluster(Rows(blocks), count, options, /*measures=*/true, /*keeps_codes=*/true);
 }
 
 // Rows of a matrix, with their weights, gathered.
@@ -577,7 +733,7 @@ struct Subset {
 
   Subset(const RowBlocks& from, const KMeansOptions& options,
          const std::vector<std::int64_t>& which)
-      : rows(rows_at(from, which)) {
+      : rows(own_rows_at(from, which)) {
     for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
       weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
   }
@@ -686,7 +842,8 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
 }  // namespace
 
 Matrix<float> detail::codebook(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
-  return cluster(blocks_of(rows), k, options, /*measures=*/false, /*keeps_codes=*/true).centroids;
+  const RowBlocks blocks = blocks_of(rows);
+  return cluster(Rows(blocks), k, options, /*measures=*/false, /*keeps_codes=*/true).centroids;
 }
 
 std::string_view name_of(Seeding seeding) {
@@ -701,21 +858,54 @@ Seeding parse_seeding(std::string_view name) {
 
 KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) {
   return detail::public_call([&] {
-    check(rows, k, options);
+    check(rows, rows.rows, k, options);
     if (options.levels == 2)
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
     const std::int64_t most = rows_used(rows.rows, k, options);
     if (most == rows.rows)
-      return cluster(rows, k, options, /*measures=*/true, /*keeps_codes=*/false);
+      return cluster(Rows(rows), k, options, /*measures=*/true, /*keeps_codes=*/false);
     const Subset used = drawn(rows, most, options);
     return cluster_in_memory(used.rows, k, used.with_weights(options));
+  });
+}
+
+KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
+               const KMeansOptions& options) {
+  return detail::public_call([&] {
+    const Rows rows(own_rows, peers);
+    rows.work([&] {
+      check(own_rows, rows.total, k, options);
+      if (options.levels == 2)
+        throw InvalidArgument("levels = 2 is for rows in memory, not for those of many processes");
+    });
+    std::int64_t weighted = !options.weights.empty(), some = own_rows.rows > 0;
+    std::int64_t positive = std::any_of(options.weights.begin(), options.weights.end(),
+                                        [](float weight) { return weight > 0; });
+    weighted = rows.sum(weighted), positive = rows.sum(positive), some = rows.sum(some);
+    if (weighted > 0 && weighted < some)
+      throw InvalidArgument("weights are given in {} of the {} processes that have rows", weighted,
+                            some);
+    if (weighted > 0 && positive == 0) throw InvalidArgument("weights must not all be 0");
+    const std::int64_t most = rows_used(rows.total, k, options);
+    if (most == rows.total)
+      return cluster(rows, k, options, /*measures=*/true, /*keeps_codes=*/false);
+    // Those drawn are few and stay in memory.
+    Random random(options.seed);
+    const std::vector<std::int64_t> which =
+        part_of(sample_of(rows.total, most, random), rows.first, own_rows.rows);
+    std::optional<Subset> used;
+    rows.work([&] { used.emplace(own_rows, options, which); });
+    RowBlocks blocks = blocks_of(used->rows);
+    blocks.dim = own_rows.dim;  // which no rows do not say
+    return cluster(Rows(blocks, peers), k, used->with_weights(options), /*measures=*/true,
+                   /*keeps_codes=*/true);
   });
 }
 
 KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
   return detail::public_call([&] {
     const RowBlocks blocks = blocks_of(rows);
-    check(blocks, k, options);
+    check(blocks, rows.rows(), k, options);
     const auto by_levels = options.levels == 2 ? cluster_in_two_levels : cluster_in_memory;
     const std::int64_t most = rows_used(rows.rows(), k, options);
     if (most == rows.rows()) return by_levels(rows, k, options);

@@ -22,6 +22,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/metric.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/core/peers.hpp"
 #include "knear/core/progress.hpp"
 
 namespace knear {
@@ -103,6 +104,14 @@ struct RowBlocks {
 // numbers of weights; Cancelled. The same result for the same arguments on every machine.
 KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options = {});
 KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options = {});
+
+// The same of rows that are divided between processes: those of the first come first, and so on.
+// Each calls it with its own rows, which may be none, and their weights; all other options are the
+// same in all. Each gets the centroids that one process with all rows would, to the bit, and throws
+// what any of them throws. Every process keeps 8 bytes a row more, sums twice, and the rows that
+// are drawn, of all processes.
+KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
+               const KMeansOptions& options = {});
 
 // The nearest centroid of each row and the distance to it, as knn(rows, centroids, 1) has them.
 struct Assignment {

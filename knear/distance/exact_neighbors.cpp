@@ -44,12 +44,12 @@ void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int 
 }
 
 Neighbors rounded(const ExactNeighbors& all, Metric metric, std::int64_t queries,
-                  std::int64_t columns, int threads, bool self) {
+                  std::int64_t columns, int threads, std::optional<Id> self) {
   Neighbors out{Matrix<Id>(queries, columns), Matrix<float>(queries, columns)};
   each_query(queries, columns, threads, [&](std::int64_t q) {
     std::int64_t from = 0;
     for (std::int64_t j = 0; j < columns; ++j, ++from) {
-      if (self && from < all.columns() && all.ids.row(q)[from] == q) ++from;
+      if (self && from < all.columns() && all.ids.row(q)[from] == *self + q) ++from;
       const bool has = from < all.columns() && all.ids.row(q)[from] != no_id;
       out.ids.row(q)[j] = has ? all.ids.row(q)[from] : no_id;
       out.distances.row(q)[j] =

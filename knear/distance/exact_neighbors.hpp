@@ -7,6 +7,7 @@
 //   Neighbors out = rounded(all, metric, queries, k, threads);
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
@@ -31,10 +32,10 @@ struct ExactNeighbors {
 void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads);
 
 // Distances rounded to float32 [queries x columns], padded with no_id and no_distance(). With
-// `self`, query i is row i of the base and its answer leaves that row out. `all` may have no rows
-// yet, when nothing was searched.
+// `self`, query i is row *self + i of the base and its answer leaves that row out. `all` may have
+// no rows yet, when nothing was searched.
 Neighbors rounded(const ExactNeighbors& all, Metric metric, std::int64_t queries,
-                  std::int64_t columns, int threads, bool self = false);
+                  std::int64_t columns, int threads, std::optional<Id> self = {});
 
 // The float64 distances of the first `columns`, padded with no_distance().
 Matrix<double> distances_of(const ExactNeighbors& all, Metric metric, std::int64_t queries,

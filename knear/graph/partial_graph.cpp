@@ -75,6 +75,7 @@ struct PartialGraph::File {
   File(std::string name, const GraphPlan& graph_plan) : path(std::move(name)), plan(graph_plan) {
     const auto rows = plan.base.rows;
     blocks = (rows + plan.block_rows - 1) / plan.block_rows;
+    static_assert(PartialGraph::sums_at == page);
     sums_at = page;
     ids_at = sums_at + whole_pages(checked_size(blocks, 1, sizeof(std::uint64_t)));
     distances_at = ids_at + whole_pages(checked_size(rows, plan.k, sizeof(Id)));

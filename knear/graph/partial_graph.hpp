@@ -31,6 +31,10 @@ struct GraphPlan {
 
 class PartialGraph {
  public:
+  // Where the sums are in the file, 8 bytes each; and 8 bytes before them that nothing here reads,
+  // for whoever shares the file between processes.
+  static constexpr std::int64_t sums_at = 4096, shared_at = 2048;
+
   // Whether there is a file of this name.
   static bool exists(const std::string& path);
   // Makes the file, or opens that of the same plan; of block_rows 0: whatever blocks it has. Throws

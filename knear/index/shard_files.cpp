@@ -25,15 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The sections of docs/knear-files.md.
-struct ManifestFields {
-  std::int64_t shards, next_id, rows, version, replicas;
-};
-struct ShardFields {
-  std::int64_t rows, file_bytes;
-  std::uint64_t checksum;
-};
-
 constexpr std::size_t digits = 16;  // of the number of a save
 
 // Of the system. (std::random_device would want a glibc newer than that of the wheels.)
@@ -45,7 +36,7 @@ std::uint64_t random_number() {
 }
 
 // "base.knear.0123456789abcdef.2.shard", in the folder of base.knear.
-std::string name_of_shard(const std::string& manifest, std::uint64_t save, std::size_t number) {
+std::string name_of_shard(const std::string& manifest, std::uint64_t save, std::int64_t number) {
   return fmt::format("{}.{:016x}.{}.shard", fs::path(manifest).filename().string(), save, number);
 }
 
@@ -92,10 +83,10 @@ Progress part_of(const Progress& progress, std::size_t part, std::size_t parts) 
 // What a manifest says of a shard.
 struct NamedShard {
   std::string file;  // its name
-  ShardFields fields;
+  SavedShard fields;
 };
 struct Manifest {
-  ManifestFields fields;
+  SavedShards fields;
   std::vector<NamedShard> shards;
   std::uint64_t checksum;
 };
@@ -106,8 +97,8 @@ Manifest read_manifest(const std::string& path) {
     throw InvalidArgument("{} holds an index of kind {}, not a manifest of shards", path,
                           archive->kind());
   Sections in(archive);
-  Manifest out{in.fields<ManifestFields>("shards"), {}, archive->checksum()};
-  const ManifestFields& of = out.fields;
+  Manifest out{in.fields<SavedShards>("shards"), {}, archive->checksum()};
+  const SavedShards& of = out.fields;
   if (of.shards < 1 || of.shards > most_shards) in.refuse("shards", "their number is none");
   if (of.next_id < 0 || of.rows < 0 || of.rows > of.next_id || of.version < 0)
     in.refuse("shards", "its ids, rows or version are none");
@@ -127,7 +118,7 @@ Manifest read_manifest(const std::string& path) {
       in.refuse(prefix + "name", "it is no name of a file");
     if (!names.insert(name).second)
       in.refuse(prefix + "name", fmt::format("two shards have the file {}", name));
-    const auto fields = in.fields<ShardFields>(prefix + "fields");
+    const auto fields = in.fields<SavedShard>(prefix + "fields");
     if (fields.rows < 0 || fields.rows > of.rows - rows || fields.file_bytes < 0)
       in.refuse(prefix + "fields", "its rows or bytes are none");
     rows += fields.rows;
@@ -200,8 +191,8 @@ class FolderLock {
   int folder_ = -1;
 };
 
-std::shared_ptr<Index> load_shard(const std::string& path, const ShardFields& fields,
-                                  const ManifestFields& whole) {
+std::shared_ptr<Index> load_shard(const std::string& path, const SavedShard& fields,
+                                  const SavedShards& whole) {
   const auto archive = io::Archive::open(path);
   if (archive->file_bytes() != fields.file_bytes || archive->checksum() != fields.checksum)
     throw CorruptFile("{} is not the file that was saved with the manifest", path);
@@ -234,48 +225,84 @@ bool goes_with(const Shard& first, Shard& other) {
 
 }  // namespace
 
-void save_shards(const Shards& shards, const std::string& given, const Progress& progress) {
+struct ShardSave::State {
+  State(const std::string& given, std::int64_t shards)
+      : path(resolved(given)), lock(path), before(names_in(path)), number(random_number()) {
+    for (std::int64_t s = 0; s < shards; ++s) names.push_back(name_of_shard(path, number, s));
+  }
+
+  bool is_manifest_of_this() const {
+    return names_in(path) == std::set<std::string>(names.begin(), names.end());
+  }
+
+  const std::string path;
+  const FolderLock lock;
+  const std::set<std::string> before;
+  const std::uint64_t number;
+  std::vector<std::string> names;
+};
+
+ShardSave::ShardSave(const std::string& path, std::int64_t shards)
+    : state_(std::make_unique<State>(path, shards)) {}
+
+ShardSave::~ShardSave() {
+  // The manifest may be in place without commit() having come to its end.
+  if (state_->names.empty() || state_->is_manifest_of_this()) return;
+  std::error_code none;
+  for (const std::string& name : state_->names) fs::remove(beside(state_->path, name), none);
+  fs::remove(file_of_shard(state_->path, state_->number, std::ssize(state_->names)), none);
+}
+
+std::uint64_t ShardSave::number() const { return state_->number; }
+
+void ShardSave::commit(const SavedShards& all, std::span<const SavedShard> each,
+                       const Progress& progress) {
+  io::ArchiveWriter manifest(kind_of_shards);
+  manifest.add_copy("shards", &all, sizeof all);
+  for (std::size_t s = 0; s < each.size(); ++s) {
+    manifest.set_prefix(fmt::format("{}/", s));
+    manifest.add_copy("name", state_->names[s].data(), state_->names[s].size());
+    manifest.add_copy("fields", &each[s], sizeof each[s]);
+  }
+  manifest.write(state_->path, progress);
+  remove_others(state_->path, state_->before,
+                std::set<std::string>(state_->names.begin(), state_->names.end()));
+}
+
+std::string file_of_shard(const std::string& given, std::uint64_t save, std::int64_t shard) {
+  const std::string path = resolved(given);
+  return beside(path, name_of_shard(path, save, shard));
+}
+
+SavedShard save_shard(const Index& shard, const std::string& given, std::uint64_t save,
+                      std::int64_t number, const Progress& progress) {
+  const std::string path = resolved(given), file = file_of_shard(path, save, number);
+  shard.save(file, progress);
+  // Who may read the manifest may read them.
+  std::error_code none;
+  if (fs::exists(path, none)) fs::permissions(file, fs::status(path, none).permissions(), none);
+  const auto archive = io::Archive::open(file);
+  return {shard.size(), archive->file_bytes(), archive->checksum()};
+}
+
+void save_shards(const Shards& shards, const std::string& path, const Progress& progress) {
   for (const Shard& shard : shards.all)
     if (!shard.index)
       throw InvalidArgument("shard {} is missing, and what is left cannot be saved: {}", shard.name,
                             shard.why_missing);
-  const std::string path = resolved(given);
-  const FolderLock lock(path);
-  std::error_code none;
-  const bool replaces = fs::exists(path, none);
-  const fs::perms mode = fs::status(path, none).permissions();
-  const std::set<std::string> before = names_in(path);
-  const std::uint64_t save = random_number();
   const std::size_t count = shards.all.size();
-  std::set<std::string> names;
-  try {
-    io::ArchiveWriter manifest(kind_of_shards);
-    const ManifestFields fields{std::ssize(shards.all), shards.next_id, shards.size, shards.version,
-                                shards.replicas};
-    manifest.add_copy("shards", &fields, sizeof fields);
-    for (std::size_t s = 0; s < count; ++s) {
-      const std::string name = name_of_shard(path, save, s), file = beside(path, name);
-      names.insert(name);
-      shards.all[s].index->save(file, part_of(progress, s, count + 1));
-      // Who may read the manifest may read them.
-      if (replaces) fs::permissions(file, mode, none);
-      const auto archive = io::Archive::open(file);
-      const ShardFields of{shards.all[s].rows, archive->file_bytes(), archive->checksum()};
-      manifest.set_prefix(fmt::format("{}/", s));
-      manifest.add_copy("name", name.data(), name.size());
-      manifest.add_copy("fields", &of, sizeof of);
-    }
-    manifest.write(path, part_of(progress, count, count + 1));
-  } catch (...) {
-    // The manifest may be in place: of what comes after that, too, something may fail.
-    if (names_in(path) != names)
-      for (const std::string& name : names) fs::remove(beside(path, name), none);
-    throw;
-  }
-  remove_others(path, before, names);
+  ShardSave save(path, std::ssize(shards.all));
+  std::vector<SavedShard> saved;
+  for (std::size_t s = 0; s < count; ++s)
+    saved.push_back(save_shard(*shards.all[s].index, path, save.number(),
+                               static_cast<std::int64_t>(s), part_of(progress, s, count + 1)));
+  save.commit(
+      {std::ssize(shards.all), shards.next_id, shards.size, shards.version, shards.replicas}, saved,
+      part_of(progress, count, count + 1));
 }
 
-Shards load_shards(const std::string& given, bool allow_partial, const Progress& progress) {
+Shards load_shards(const std::string& given, bool allow_partial, const Progress& progress,
+                   const std::function<bool(std::size_t)>& wanted, std::int64_t* all) {
   const std::string path = resolved(given);
   // Somebody may save to the same path meanwhile, and remove what the manifest named: then there is
   // another one.
@@ -294,10 +321,13 @@ Shards load_shards(const std::string& given, bool allow_partial, const Progress&
                .next_id = manifest.fields.next_id,
                .version = manifest.fields.version};
     std::exception_ptr failure;
+    Shard like;  // of one that is not wanted
     Shard* first = nullptr;
-    out.all.resize(manifest.shards.size());
-    for (std::size_t s = 0; s < out.all.size(); ++s) {
-      Shard& shard = out.all[s];
+    out.all.reserve(manifest.shards.size());
+    for (std::size_t s = 0; s < manifest.shards.size(); ++s) {
+      const bool is_wanted = !wanted || wanted(s);
+      if (!is_wanted && first) continue;
+      Shard& shard = is_wanted ? out.all.emplace_back() : like;
       shard.name = manifest.shards[s].file, shard.rows = manifest.shards[s].fields.rows;
       const auto miss = [&](auto error) {
         shard.index = nullptr, shard.why_missing = error.what();
@@ -310,7 +340,7 @@ Shards load_shards(const std::string& given, bool allow_partial, const Progress&
           throw CorruptFile("{} is an index {} that does not go together with shard {}",
                             beside(path, shard.name), shard.index->description(), first->name);
         if (!first) first = &shard;
-        out.size += shard.rows;
+        if (is_wanted) out.size += shard.rows;
       } catch (const CorruptFile& error) {
         miss(CorruptFile("shard {}: {}", shard.name, error.what()));
       } catch (const InvalidArgument& error) {  // a manifest in the place of an index
@@ -322,6 +352,7 @@ Shards load_shards(const std::string& given, bool allow_partial, const Progress&
     }
     if (failure && attempt < 10 && is_another(manifest.checksum)) continue;
     if (failure && !(allow_partial && first)) std::rethrow_exception(failure);
+    if (all) *all = manifest.fields.shards;
     return out;
   }
 }

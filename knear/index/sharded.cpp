@@ -245,6 +245,27 @@ Shards shards_like(const Index& like, const ShardingOptions& options) {
 
 }  // namespace
 
+std::shared_ptr<Index> detail::shard_of(const Index& like, AnyMatrixView rows, Id first, Id next_id,
+                                        std::optional<ElementType> type,
+                                        const ChangeOptions& options) {
+  State state = *impl_of(like).state();
+  if (type) state.type = type;
+  state.next_id = first;
+  const std::shared_ptr<Index> shard = independent_copy(impl_of(like).shape, std::move(state));
+  impl_of(*shard).check_columns("vectors", rows);
+  find_value_range(rows, like.metric(), "vectors", options.threads, first);
+  if (rows.rows() > 0) impl_of(*shard).append(rows, {}, options, first);
+  State all = *impl_of(*shard).state();
+  all.next_id = next_id;
+  return with_state(*shard, std::move(all));
+}
+
+std::vector<std::int64_t> detail::even_parts(std::int64_t n, std::int64_t shards) {
+  Shards empty;
+  empty.all.resize(static_cast<std::size_t>(shards));
+  return spread(empty, n);
+}
+
 ShardedIndex::ShardedIndex(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ShardedIndex::ShardedIndex(const Index& like, const ShardingOptions& options)
     : impl_(std::make_unique<Impl>(shards_like(like, options))) {}

@@ -9,8 +9,11 @@
 // filters and types mean the same in each of them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,8 +85,57 @@ RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
 
 // Throws IoError, Cancelled.
 void save_shards(const Shards& shards, const std::string& path, const Progress& progress);
-// Throws IoError; CorruptFile, naming the shard.
-Shards load_shards(const std::string& path, bool allow_partial, const Progress& progress);
+
+// The same where shards are in different processes: one of them makes a ShardSave and tells the
+// others its number, each saves its own shards, and the first commits.
+//
+// What a manifest says of a shard beside its name.
+struct SavedShard {
+  std::int64_t rows = 0, file_bytes = 0;
+  std::uint64_t checksum = 0;
+};
+// What a manifest says of all.
+struct SavedShards {
+  std::int64_t shards = 0, next_id = 0, rows = 0, version = 0, replicas = 1;
+};
+class ShardSave {
+ public:
+  // Of so many shards. Keeps other saves to the folder waiting as long as it lives.
+  ShardSave(const std::string& path, std::int64_t shards);
+  // Without commit(), removes the files that were made.
+  ~ShardSave();
+  ShardSave(const ShardSave&) = delete;
+  ShardSave& operator=(const ShardSave&) = delete;
+
+  std::uint64_t number() const;
+  // Writes the manifest, when all shards are saved, and removes those of the one before. Throws
+  // IoError, Cancelled.
+  void commit(const SavedShards& all, std::span<const SavedShard> each, const Progress& progress);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+// The file of a shard of the save of that number. The one that follows the last shard is nobody's,
+// and removed with the save.
+std::string file_of_shard(const std::string& path, std::uint64_t save, std::int64_t shard);
+// Throws IoError, Cancelled.
+SavedShard save_shard(const Index& shard, const std::string& path, std::uint64_t save,
+                      std::int64_t number, const Progress& progress);
+
+// A shard like this index, which has no rows, with the rows under the ids first, first + 1, ... of
+// an index whose next id is next_id: what ShardedIndex::add() makes of the shard. type: of what it
+// keeps, if others know it. Throws as Index::add().
+std::shared_ptr<Index> shard_of(const Index& like, AnyMatrixView rows, Id first, Id next_id,
+                                std::optional<ElementType> type, const ChangeOptions& options);
+// How many of n rows each of so many shards has that were empty [shards].
+std::vector<std::int64_t> even_parts(std::int64_t n, std::int64_t shards);
+// Throws IoError; CorruptFile, naming the shard. Of those that are wanted, all if nothing is said,
+// that of lowest number at least is opened to see that the others go with it. all: how many there
+// are, wanted or not; nullptr: not asked.
+Shards load_shards(const std::string& path, bool allow_partial, const Progress& progress,
+                   const std::function<bool(std::size_t)>& wanted = {},
+                   std::int64_t* all = nullptr);
 
 // An index with the rows of another one, which both can be changed and tuned by themselves. Memory
 // of rows and of what was learned is shared.

@@ -11,6 +11,7 @@
 
 #include "knear/cluster/codebook.hpp"
 #include "knear/core/error.hpp"
+#include "tests/core/peer_threads.hpp"
 #include "tests/knn/knn_cases.hpp"
 
 namespace knear {
@@ -441,6 +442,108 @@ TEST(KMeans, BadArgumentsAreNamed) {
   EXPECT_THROW(parse_seeding("best"), InvalidArgument);
   for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus})
     EXPECT_EQ(parse_seeding(name_of(seeding)), seeding);
+}
+
+// Rows [begin, end) in blocks.
+RowBlocks some_blocks(AnyMatrixView rows, std::int64_t begin, std::int64_t end) {
+  return {end - begin, rows.cols(), [=](const std::function<void(AnyMatrixView)>& take) {
+            for (std::int64_t i = begin; i < end; i += 100)
+              take(rows.rows(i, std::min(end, i + 100)));
+          }};
+}
+
+// Where the rows of each of so many processes begin: uneven, and one has none.
+std::vector<std::int64_t> uneven(std::int64_t rows, int size) {
+  std::vector<std::int64_t> out{0};
+  for (int rank = 1; rank < size; ++rank)
+    out.push_back(rank == 2 ? out.back() : rows * rank * rank / (size * size));
+  out.push_back(rows);
+  return out;
+}
+
+TEST(KMeansOfManyProcesses, HasTheBitsOfOne) {
+  const AnyMatrix rows = blobs(1500, 9, 6, 3), few = blobs(40, 9, 3, 5, ElementType::u8);
+  std::vector<float> weights(1500);
+  Random random(9);
+  for (float& weight : weights)
+    weight = random.below(4) == 0 ? 0 : static_cast<float>(random.uniform() / 8);
+  struct Case {
+    AnyMatrixView rows;
+    std::int64_t k;
+    KMeansOptions options;
+  };
+  std::vector<Case> cases;
+  for (const Metric metric : metrics)
+    for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus})
+      for (const bool weighted : {false, true}) {
+        KMeansOptions options{.metric = metric, .iterations = 6, .seed = 4, .seeding = seeding};
+        if (weighted) options.weights = weights;
+        cases.push_back({rows, 12, options});
+        options.restarts = 3, options.iterations = 3, options.tolerance = 1e-3;
+        cases.push_back({rows, 5, options});
+        options.restarts = 1, options.rows_per_centroid = 30;
+        cases.push_back({rows, 20, options});
+      }
+  // More centroids than there are different rows: many are empty, and split.
+  const AnyMatrix copies =
+      make(ElementType::u8, 300, 4, [](std::int64_t i, std::int64_t) { return i % 5; });
+  cases.push_back({copies, 40, {.iterations = 4, .seed = 2}});
+  cases.push_back({few, 30, {.iterations = 5, .seeding = Seeding::k_means_plus_plus}});
+  const Matrix<float> initial = k_means(rows, 4, {.iterations = 1}).centroids;
+  cases.push_back({rows, 9, {.iterations = 5, .initial = initial.view(), .frozen_rows = 2}});
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    const Case& one = cases[c];
+    const KMeans wanted = k_means(one.rows, one.k, one.options);
+    for (const int size : {1, 2, 3, 5}) {
+      const std::vector<std::int64_t> begin = uneven(one.rows.rows(), size);
+      test::as_peers(size, [&](Peers& peers) {
+        const std::int64_t first = begin[static_cast<std::size_t>(peers.rank())],
+                           last = begin[static_cast<std::size_t>(peers.rank()) + 1];
+        KMeansOptions options = one.options;
+        options.threads = 1 + peers.rank() % 2;
+        if (!options.weights.empty())
+          options.weights = options.weights.subspan(static_cast<std::size_t>(first),
+                                                    static_cast<std::size_t>(last - first));
+        const KMeans got = k_means(some_blocks(one.rows, first, last), peers, one.k, options);
+        EXPECT_TRUE(same_bits(got.centroids, wanted.centroids)) << "case " << c << " of " << size;
+        ASSERT_EQ(got.steps.size(), wanted.steps.size()) << "case " << c << " of " << size;
+        for (std::size_t i = 0; i < got.steps.size(); ++i) {
+          EXPECT_EQ(got.steps[i].objective, wanted.steps[i].objective);
+          EXPECT_EQ(got.steps[i].moved, wanted.steps[i].moved);
+          EXPECT_EQ(got.steps[i].empty, wanted.steps[i].empty);
+        }
+      });
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(KMeansOfManyProcesses, WhatOneRefusesAllRefuse) {
+  AnyMatrix rows = blobs(300, 4, 3, 1);
+  static_cast<float*>(rows.row(250))[1] = std::numeric_limits<float>::infinity();
+  test::as_peers(3, [&](Peers& peers) {
+    const std::int64_t first = 100 * peers.rank();
+    const RowBlocks own = some_blocks(rows, first, first + 100);
+    const auto expect = [&](std::int64_t k, const KMeansOptions& options, const std::string& what) {
+      try {
+        k_means(own, peers, k, options);
+        ADD_FAILURE() << "nothing was thrown for " << what;
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+      }
+    };
+    expect(4, {}, "row 250");
+    expect(301, {}, "from 1 to 300");
+    expect(4, {.levels = 2}, "levels = 2");
+    const std::vector<float> ones(100, 1.0f), zeros(100, 0.0f);
+    expect(4, {.weights = zeros}, "not all be 0");
+    KMeansOptions mixed;
+    if (peers.rank() == 1) mixed.weights = ones;
+    expect(4, mixed, "weights are given in 1 of the 3 processes");
+    const Progress stops = [&](std::string_view, double) { return peers.rank() != 2; };
+    const RowBlocks good = some_blocks(rows, peers.rank() * 50, peers.rank() * 50 + 50);
+    EXPECT_THROW(k_means(good, peers, 4, {.progress = stops}), Cancelled);
+  });
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnRepor
   const std::int64_t columns =
       request.options.method.aggregate ? request.k_asked - self : all.columns();
   return rounded(all, request.options.metric, request.queries.rows(), columns, request.threads,
-                 self);
+                 self ? std::optional<Id>(0) : std::nullopt);
 }
 
 }  // namespace knear::detail

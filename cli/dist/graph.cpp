@@ -1,0 +1,125 @@
+// cli/dist/graph.cpp -- `knear dist graph`: the exact graph of `knear graph`, to the bit, by many
+// processes that have a part of the rows each.
+#include <sys/random.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/arguments.hpp"
+#include "cli/dist/job.hpp"
+#include "cli/dist/stop_line.hpp"
+#include "cli/files.hpp"
+#include "cli/graph_job.hpp"
+#include "cli/graph_text.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "knear/core/error.hpp"
+#include "knear/mpi/part_graph.hpp"
+
+namespace knear::cli {
+namespace {
+
+constexpr auto left_out = {"--from", "--recall", "--distinct", "--accuracy", "--memory"};
+
+// Another one for each run; the same in all processes.
+std::uint64_t number_of_run(const Job& job) {
+  std::uint64_t number = 0;
+  if (job.is_first() && getrandom(&number, sizeof number, 0) != sizeof number) number = 1;
+  number |= 1;
+  job.peers().broadcast(0, std::as_writable_bytes(std::span(&number, 1)));
+  return number;
+}
+
+void print_graph(const GraphArguments& arguments, const Job& job, const PartGraphReport& report,
+                 int threads) {
+  const NeighborGraph graph = NeighborGraph::load(arguments.out);
+  const GraphStatistics statistics = statistics_of(graph);
+  const double rate = static_cast<double>(report.searched_rows) / report.seconds;
+  if (arguments.json) {
+    nlohmann::ordered_json out = describe_graph(graph);
+    out["method"] = "search";
+    out["ranks"] = job.ranks();
+    out["threads"] = threads;
+    out["seconds"] = report.seconds;
+    out["searched_rows"] = report.searched_rows;
+    out["rows_per_second"] = rate;
+    out["blocks"] = report.blocks;
+    out["blocks_before"] = report.blocks_before;
+    out["passed_bytes"] = report.passed_bytes;
+    out["predicted_passed_bytes"] = report.predicted_passed_bytes;
+    out["gathered_bytes"] = report.gathered_bytes;
+    out.update(json_of(statistics));
+    print("{}\n", out.dump(2));
+    return;
+  }
+  print("{}: the {} nearest others of {} x {} {}, {}, in {}\n", arguments.out, graph.k(),
+        graph.rows(), graph.properties().base.dim, name_of(graph.properties().base.type),
+        name_of(graph.metric()), readable_seconds(report.seconds));
+  print("  search by {} ranks of {} threads, {} rows a second, exact\n", job.ranks(), threads,
+        readable_count(rate));
+  print("  {} of {} blocks were there; {} of the base passed round\n", report.blocks_before,
+        report.blocks, readable_bytes(double(report.passed_bytes)));
+  print_statistics(statistics);
+}
+
+void run_graph(const CLI::App& command, const GraphArguments& arguments, const Job& job) {
+  check_positive("-k", arguments.k);
+  check_left_out(command, left_out);
+  PartGraphOptions options{.threads = job.threads(arguments.threads),
+                           .resume = arguments.resume ? Resume::yes : Resume::no};
+  const CatchInterrupts guard;
+  job.together([&] {
+    options.metric =
+        arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);
+  });
+  job.at_first([&] { check_output("--out", arguments.out, {".knear"}, {arguments.base}); });
+  const FileShape file(job, arguments.base, arguments.type);
+  ProgressBar bar;
+  options.progress = job.progress(bar);
+  bar.count("rows", file.rows);
+  // The checksum of all rows in their order, which the first process reads for it.
+  BaseMark mark{.rows = file.rows, .dim = file.dim, .type = file.type};
+  job.at_first([&] {
+    mark = mark_of(open_vectors(arguments.base, arguments.type, base_dataset).view(),
+                   options.progress);
+  });
+  std::optional<io::VectorFile> part;
+  const auto open_rows = [&](std::int64_t begin, std::int64_t end) -> AnyMatrixView {
+    if (begin == end) return {file.type, nullptr, 0, file.dim, file.dim};
+    io::OpenOptions opening = file.options;
+    opening.rows = io::RowRange{begin, end};
+    part = io::VectorFile::open(file.path, opening);
+    return part->view();
+  };
+  std::optional<StopLine> line;
+  const std::uint64_t run = number_of_run(job);
+  options.begun = [&](std::int64_t blocks) {
+    line.emplace(job, arguments.out + ".partial", blocks, run);
+  };
+  options.searched = [&] { line.reset(); };
+  PartGraphReport report;
+  build_graph_of_parts(job.peers(), mark, open_rows, arguments.k, arguments.out, options, &report);
+  bar.clear();
+  job.at_first([&] { print_graph(arguments, job, report, options.threads); });
+}
+
+}  // namespace
+
+void add_dist_graph(CLI::App& app, const Job& job) {
+  CLI::App* command = app.add_subcommand(
+      "graph", "Connect every vector to its k nearest others, exactly, as knear graph does");
+  auto arguments = std::make_shared<GraphArguments>();
+  add_graph_arguments(*command, *arguments);
+  leave_out(*command, left_out);
+  command->footer(
+      "Each process searches for the rows of its part, block by block, among all, which are passed "
+      "round. Blocks that are finished lie in FILE.partial until the graph is whole; a run that is "
+      "stopped, or of which a process is killed, names them and the command that goes on, which "
+      "may have another number of processes, or be knear graph --resume.\n\nExample:\n"
+      "  mpirun -n 8 knear dist graph --base base.fvecs -k 10 --out graph.knear");
+  command->callback([=, &job] { run_graph(*command, *arguments, job); });
+}
+
+}  // namespace knear::cli

@@ -1,0 +1,74 @@
+// cli/dist/kmeans.cpp -- `knear dist kmeans`: the centroids of `knear kmeans`, to the bit, by many
+// processes that have a part of the rows each.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "cli/dist/job.hpp"
+#include "cli/files.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/kmeans_job.hpp"
+#include "knear/core/error.hpp"
+
+namespace knear::cli {
+namespace {
+
+constexpr std::int64_t rows_in_block = 1 << 17;
+
+// Rows are not read anew: each process has its part mapped or in memory.
+constexpr auto left_out = {"--memory"};
+
+void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const Job& job) {
+  check_left_out(command, left_out);
+  KMeansOptions options = kmeans_options(arguments);
+  options.threads = job.threads(arguments.threads);
+  const CatchInterrupts guard;
+  const FilePart base(job, arguments.base, arguments.type);
+  std::optional<KMeansFiles> files;
+  job.together([&] {
+    files.emplace(arguments, options, RowsOfFile{base.begin(), base.end(), base.all().rows});
+  });
+  job.at_first([&] {
+    check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
+                 {arguments.base, arguments.initial, arguments.weights});
+  });
+  ProgressBar bar;
+  const Progress shown = job.progress(bar);
+  std::string stage = "k-means";
+  options.progress = [&](std::string_view, double fraction) { return shown(stage, fraction); };
+  options.report = [&](const KMeansStep& step) {
+    stage = fmt::format("k-means, objective {:.6g}", step.objective);
+  };
+  const AnyMatrixView view = base.view();
+  const RowBlocks rows{view.rows(), base.all().dim,
+                       [view](const std::function<void(AnyMatrixView)>& take) {
+                         for (std::int64_t i = 0; i < view.rows(); i += rows_in_block)
+                           take(view.rows(i, std::min(view.rows(), i + rows_in_block)));
+                       }};
+  const auto start = std::chrono::steady_clock::now();
+  const KMeans found = k_means(rows, job.peers(), arguments.k, options);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  bar.clear();
+  job.at_first([&] {
+    io::write_vectors(arguments.out, found.centroids.view());
+    print_kmeans(arguments, options, found, base.all().rows, seconds, job.ranks());
+  });
+}
+
+}  // namespace
+
+void add_dist_kmeans(CLI::App& app, const Job& job) {
+  CLI::App* command =
+      app.add_subcommand("kmeans", "Cluster vectors around k centroids, as knear kmeans does");
+  auto arguments = std::make_shared<KMeansArguments>();
+  add_kmeans_arguments(*command, *arguments);
+  leave_out(*command, left_out);
+  command->footer(
+      "Each process has a part of the rows; the centroids have the same bits as those of one. Only "
+      "--levels 1 can be divided.\n\nExample:\n"
+      "  mpirun -n 8 knear dist kmeans --base base.fvecs -k 1024 --out centroids.fvecs");
+  command->callback([=, &job] { run_kmeans(*command, *arguments, job); });
+}
+
+}  // namespace knear::cli

@@ -1,0 +1,80 @@
+#include "cli/program.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+
+#include "cli/arguments.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "knear/core/error.hpp"
+
+namespace knear::cli {
+namespace {
+
+enum Status { failure = 1, unparsed = 2 };
+
+// A closed standard stream would be the number of the next file opened, and results or messages
+// would be written to it. The replacement cannot be written to, so that printing fails as it
+// should.
+void occupy_closed_streams() {
+  for (int stream : {0, 1, 2})
+    if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", O_RDONLY) == -1) _exit(failure);
+}
+
+// CLI11 reports "A subcommand is required" for any misspelt word here; this names the word.
+void check_first_word(CLI::App& app, const std::string& program, int argc, char** argv) {
+  if (argc < 2) unparsable(fmt::format("no command given; '{} --help' lists them", program));
+  const std::string word = argv[1];
+  const auto is_it = [&](const CLI::App* command) { return command->get_name() == word; };
+  const bool known = word.starts_with("-") ? app.get_option_no_throw(word) != nullptr
+                                           : !app.get_subcommands(is_it).empty();
+  if (!known)
+    unparsable(fmt::format("unknown command '{}'; '{} --help' lists them", word, program));
+}
+
+}  // namespace
+
+void prepare_process() {
+  occupy_closed_streams();
+  signal(SIGPIPE, SIG_IGN);
+}
+
+Ending ending_of(const std::function<void()>& run) {
+  try {
+    run();
+    return {};
+  } catch (const CLI::ParseError& error) {
+    return {unparsed, error.what()};
+  } catch (const Cancelled&) {
+    return {interrupted() ? 128 + interrupting_signal() : failure, "interrupted"};
+  } catch (const std::bad_alloc&) {
+    return {failure, "out of memory"};
+  } catch (const std::exception& error) {
+    return {failure, error.what()};
+  }
+}
+
+void complain(std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  message.erase(message.find_last_not_of(' ') + 1);
+  std::fprintf(stderr, "knear: %s\n", message.c_str());
+}
+
+void parse(CLI::App& app, const std::string& program, int argc, char** argv, bool prints) {
+  try {
+    check_first_word(app, program, argc, argv);
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    if (prints) print_text(app.help());
+  } catch (const CLI::CallForVersion& version) {
+    if (prints) print("{}\n", version.what());
+  }
+  finish_output();
+}
+
+}  // namespace knear::cli
