@@ -124,7 +124,9 @@ void print_json(const std::vector<ScalePlan>& plans, const NamedMachine& machine
                                 {"queries_per_second", needs.queries_per_second},
                                 {"batch", needs.batch},
                                 {"machine", machine.description.name},
-                                {"peaks", machine.measured ? "measured" : "estimated"}};
+                                {"peaks", arguments.machine != "this" ? "described"
+                                          : machine.measured          ? "measured"
+                                                                      : "estimated"}};
   const nlohmann::ordered_json best = json_of(plans[0]);
   for (const auto& [key, value] : best.items()) out[key] = value;
   out["assumptions"] = plans[0].assumptions;
@@ -235,12 +237,16 @@ void run_plan(PlanArguments arguments) {
         "the rates of this machine are estimates, until knear roofline measures them");
   std::optional<Simulated> simulated;
   if (arguments.simulate > 0) {
+    if (arguments.hedge < 1 && plans[0].replicas < 2)
+      throw InvalidArgument(
+          "--hedge is {}, but the plan has one replica, and no other to ask: --replicas 2",
+          arguments.hedge);
     const MergeTree tree = tree_of(plans[0], machine.description, arguments);
     simulated = Simulated{tree, simulate(tree)};
     plans[0].assumptions.push_back(fmt::format(
         "simulated: the time of a call on a machine is log-normal with a spread of {}, each "
-        "machine fails {} times an hour for {}, and merging and sending keep none from its next "
-        "call",
+        "machine fails {} times an hour for {}, each shard's part goes to the replica with the "
+        "fewest, and merging and sending keep none from its next call",
         tree.service_spread, tree.failures_per_hour, readable_time(tree.recovery_seconds)));
   }
   if (arguments.json) return print_json(plans, machine, simulated, arguments);
@@ -296,14 +302,15 @@ void add_plan(CLI::App& app) {
       add_whole(*command, "--simulate", arguments->simulate,
                 "simulate so many calls, with stragglers and failures (default 0)");
   const auto of_simulation = [&](const char* name, double& target, const char* help) {
-    add_number(*command, name, target, help)->needs(simulating);
+    return add_number(*command, name, target, help)->needs(simulating);
   };
   of_simulation("--spread", arguments->spread,
                 "of a machine's time for a call: the deviation of its logarithm (default 0.2)");
   of_simulation("--hedge", arguments->hedge,
                 "ask a second replica after this quantile of that time (default 1: never)");
   of_simulation("--failures", arguments->failures, "of a machine in an hour (default 0)");
-  of_simulation("--recovery", arguments->recovery, "seconds until it is back (default 600)");
+  of_simulation("--recovery", arguments->recovery, "seconds until it is back (default 600)")
+      ->needs("--failures");
   of_simulation("--deadline", arguments->deadline,
                 "seconds after which a call is answered with what there is (default 0: none)");
   add_whole(*command, "--seed", arguments->seed, "of the simulation (default 1)")

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "knear/core/error.hpp"
 
@@ -50,6 +52,18 @@ bool nests_deeper(std::string_view text, int most) {
     if (quoted) continue;
     if ((letter == '[' || letter == '{') && ++depth > most) return true;
     if (letter == ']' || letter == '}') --depth;
+  }
+  return false;
+}
+
+// Whether there are bytes that a terminal may take for more than text: control characters, of one
+// byte or, from U+0080 to U+009F, of two.
+bool has_controls(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto letter = static_cast<unsigned char>(text[i]);
+    if (letter < ' ' || letter == 127) return true;
+    if (letter == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
+      return true;
   }
   return false;
 }
@@ -136,7 +150,15 @@ MachineDescription parse_machine(std::string_view text, std::string_view where) 
   if (nests_deeper(text, most_levels))
     throw CorruptFile("{}: lists and objects are more than {} deep in each other", where,
                       most_levels);
-  const Json object = Json::parse(text, nullptr, false);
+  // A field that is there twice would be the last of them.
+  std::set<std::string> seen;
+  const auto once = [&](int depth, Json::parse_event_t event, const Json& value) {
+    if (event == Json::parse_event_t::key && depth == 1 &&
+        !seen.insert(value.get<std::string>()).second)
+      throw CorruptFile("{}: {} is there twice", where, shown(value));
+    return true;
+  };
+  const Json object = Json::parse(text, once, false);
   if (object.is_discarded()) throw CorruptFile("{}: this is not JSON", where);
   if (!object.is_object())
     throw CorruptFile("{}: a machine is a JSON object, but this is {}", where, shown(object));
@@ -155,9 +177,9 @@ MachineDescription parse_machine(std::string_view text, std::string_view where) 
     throw CorruptFile("{}: name must be a text of at most 200 bytes, but is {}", where,
                       shown(name));
   out.name = name.get<std::string>();
-  if (std::any_of(out.name.begin(), out.name.end(),
-                  [](unsigned char letter) { return letter < ' ' || letter == 127; }))
-    throw CorruptFile("{}: name must be one line of text, but is {}", where, shown(name));
+  if (out.name.empty() || has_controls(out.name))
+    throw CorruptFile("{}: name must be one line of text, and not empty, but is {}", where,
+                      shown(name));
   out.peaks.isa = isa_named(fields, where);
   const Json& threads = fields.at("threads", "that the rates are sums of");
   if (!threads.is_number_integer())

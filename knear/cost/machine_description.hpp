@@ -19,7 +19,8 @@
 //   network_latency_seconds    from one machine to another, one way    assumed, and 50e-6
 //   price_per_hour             of one machine, in any currency; null or left out: not known
 //
-// Other fields are errors, so that a misspelt one is not one left out.
+// Other fields are errors, so that a misspelt one is not one left out, and so is one that is there
+// twice.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -27,6 +27,10 @@ void check(const MergeTree& tree) {
   if (double(tree.shards) * double(tree.replicas) > 1e6)
     throw InvalidArgument("{} shards x {} replicas are more machines than 1,000,000", tree.shards,
                           tree.replicas);
+  // Each part looks at all replicas of its shard.
+  if (double(tree.requests) * double(tree.shards) * double(tree.replicas) > 1e9)
+    throw InvalidArgument("{} requests to {} shards x {} replicas are more looks than 10^9",
+                          tree.requests, tree.shards, tree.replicas);
   for (const auto& [name, value] : {std::pair("service_seconds", tree.service_seconds),
                                     std::pair("service_spread", tree.service_spread),
                                     std::pair("request_hop_seconds", tree.request_hop_seconds),

@@ -22,7 +22,8 @@
 //               to another one of its shard at once. A shard without any is left out of the answer,
 //               which is then partial; so is one that is not complete at the deadline
 //
-// Cost: some two microseconds for each request and shard.
+// Cost: some two microseconds for each request and shard, of few replicas; of a hundred or more the
+// look at each of them, some 10 nanoseconds, is the most.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -58,7 +59,8 @@ struct MergeTreeTimes {
 // Throws InvalidArgument for a number that is negative, NaN or infinite (but the deadline), shards,
 // replicas or requests below 1, fan_in below 2, a quantile outside (0, 1], a spread above 5,
 // quantiles that do not ascend; where requests come faster than the machines answer them; and where
-// requests x shards are more than 10^7, machines more than 10^6, or failures more than 10^7.
+// requests x shards are more than 10^7, machines more than 10^6, requests x machines more than
+// 10^9, or failures more than 10^7.
 MergeTreeTimes simulate(const MergeTree& tree);
 
 // The share of requests for which some shard has no machine that is up, on average over all time:

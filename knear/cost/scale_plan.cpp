@@ -305,6 +305,10 @@ class Planner {
     if (out.lists > 0)
       all.push_back(fmt::format("lists that are probed have {} times the mean of rows, as there",
                                 probed_list_length));
+    if (form.coded && out.refine_factor != form.coded->refine_factor)
+      all.push_back(fmt::format(
+          "{:.4g} codes refined for each neighbour find what {:.4g} found: measure yours",
+          out.refine_factor, form.coded->refine_factor));
     if (form.coded)
       all.push_back(fmt::format(
           "these codes find {:.3f} of the nearest among {:.3g} rows if all lists are searched: as "
@@ -334,6 +338,14 @@ std::vector<ScalePlan> plan_at_scale(const ScaleNeeds& needs, const MachineDescr
     throw InvalidArgument("lists is {}, but there are {} rows", needs.lists, needs.rows);
   if (needs.lists > 0 && needs.probes > double(needs.lists))
     throw InvalidArgument("probes is {}, but there are {} lists", needs.probes, needs.lists);
+  if (needs.recall == 1 && needs.lists > 0)
+    throw InvalidArgument("lists is {}, but recall is 1, for which every vector is compared",
+                          needs.lists);
+  if (needs.probes != 0 && needs.lists == 0)
+    throw InvalidArgument("probes is {}, but lists is 0: it is not said of how many", needs.probes);
+  if (needs.recall == 1 && needs.refine_factor != 0)
+    throw InvalidArgument("refine_factor is {}, but recall is 1, for which no codes are refined",
+                          needs.refine_factor);
   const Planner planner(needs, machine);
   std::vector<Form> forms = {{}};
   if (needs.recall < 1) {
@@ -350,6 +362,17 @@ std::vector<ScalePlan> plan_at_scale(const ScaleNeeds& needs, const MachineDescr
     throw InvalidArgument(
         "memory_bytes of {} is {:.0f}, which has no room for a row of {} columns{}", machine.name,
         machine.memory_bytes, needs.dim, needs.lists > 0 ? " beside the centroids" : "");
+  const auto none = [&](auto has) { return std::none_of(out.begin(), out.end(), has); };
+  if (needs.lists > 0 && none([](const ScalePlan& plan) { return plan.lists > 0; }))
+    throw InvalidArgument(
+        "lists is {}, whose centroids do not fit memory_bytes of {}, which is {:.0f}, or leave "
+        "each machine too few rows",
+        needs.lists, machine.name, machine.memory_bytes);
+  if (needs.refine_factor > 0 && none([](const ScalePlan& plan) { return plan.refine_factor > 0; }))
+    throw InvalidArgument(
+        "refine_factor is {}, but no codes that are refined suit {} rows of {} columns and a "
+        "recall of {}",
+        needs.refine_factor, needs.rows, needs.dim, needs.recall);
   std::stable_sort(out.begin(), out.end(), [](const ScalePlan& a, const ScalePlan& b) {
     return std::pair(a.machines, a.latency_seconds) < std::pair(b.machines, b.latency_seconds);
   });

@@ -20,7 +20,8 @@
 //   latency    the tree's hops and transfers, service, merging, and the mean wait of a queue with
 //              Poisson arrivals and constant service, M/D/1: busy / (2 (1 - busy)) of a service
 //   building   centroids and quantiser learned on one machine and sent to all; each shard's rows
-//              received and added, then copied to the other replicas
+//              received and added, then copied to the other replicas, of which each passes on what
+//              it receives
 //
 // What a recall takes in probes, and which codes reach it, is assumed (cost/recall_assumptions.hpp)
 // unless `probes` and `refine_factor` say it. Each plan lists what it rests on.
@@ -90,8 +91,9 @@ struct ScalePlan {
 // then by latency; not empty. Exact search of vectors always reaches it. Throws InvalidArgument for
 // what no plan can have: rows outside [1, 10^15], dim outside [1, 65536], k outside [1, 10^6] or
 // beyond rows, recall outside (0, 1], queries_per_second outside (0, 10^12], batch outside [1,
-// 10^6], fan_in 1 or outside [0, 4096], lists outside [0, 2^24], shares outside (0, 1), busy_share
-// above 0.99; and where every form would need more than 10^9 machines.
+// 10^6], fan_in 1 or outside [0, 4096], lists outside [0, 2^24], shares outside (0, 1], busy_share
+// above 0.99; probes without lists; lists, or a refine_factor, that no form has that reaches the
+// recall; and where every form would need more than 10^9 machines.
 std::vector<ScalePlan> plan_at_scale(const ScaleNeeds& needs, const MachineDescription& machine);
 
 }  // namespace knear

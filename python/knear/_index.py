@@ -695,6 +695,8 @@ class Index:
         k: int,
         *,
         probes: int | None = None,
+        refine_factor: int | None = None,
+        ef: int | None = None,
         threads: int = 0,
         memory: int | str | None = None,
         progress: Progress = None,
@@ -711,7 +713,8 @@ class Index:
         >>> keys.tolist(), ids.tolist()
         ([[1.0]], [[11]])
 
-        Its arguments and errors are those of search(); an index of several shards is
+        Its arguments and errors are those of search(), which has more: a recall, which each part
+        would reach by itself, and filters are not for parts. An index of several shards is
         InvalidArgument, as these merge by themselves.
         """
         if isinstance(self._index, _core.ShardedIndex):
@@ -720,7 +723,9 @@ class Index:
                 "search() merges"
             )
         report = _arrays.report(report)
-        settings = _options.settings({}, threads, memory, "cpu", None, probes)
+        settings = _options.settings(
+            {}, threads, memory, "cpu", probes=probes, refine_factor=refine_factor, ef=ef
+        )
         found, about = reporting(
             progress,
             _core.search_part,

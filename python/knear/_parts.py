@@ -75,6 +75,8 @@ def merge_parts(parts: Iterable[PartResult], k: int, *, threads: int = 0) -> Par
 
     Raises ShapeMismatch where they are of different numbers of queries.
     """
+    if not isinstance(parts, Iterable):
+        raise InvalidArgument(f"parts must be several PartResult, but is a {type(parts).__name__}")
     pairs = [_contiguous(number, part) for number, part in enumerate(parts)]
     if not pairs:
         raise InvalidArgument("parts must be at least one, but there is none")

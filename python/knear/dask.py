@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 try:
     import dask.array
+    import dask.sizeof
     import distributed
 except ImportError as error:
     raise ImportError('knear.dask needs dask and distributed: pip install "knear[dask]"') from error
@@ -47,6 +48,13 @@ __all__ = ["DistributedIndex", "build"]
 
 # Parts that one worker merges at a time.
 _FAN_IN = 8
+
+
+# Dask sends tasks to the worker from which the least has to be moved, and watches the memory of
+# workers: without this an index is an object of 56 bytes, which is copied to whoever is idle.
+@dask.sizeof.sizeof.register(Index)
+def _bytes_of(index: Index) -> int:
+    return index.memory_bytes
 
 
 class DistributedIndex:
@@ -107,12 +115,22 @@ class DistributedIndex:
         return self._like.factory
 
     def search(
-        self, q: ArrayLike, k: int, *, probes: int | None = None, threads: int = 0
+        self,
+        q: ArrayLike,
+        k: int,
+        *,
+        probes: int | None = None,
+        refine_factor: int | None = None,
+        ef: int | None = None,
+        threads: int = 0,
     ) -> SearchResult:
         """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
 
         probes: how many of the lists nearest to a query are searched, of inverted lists: those of
             the whole, of which every partition has a part.
+        refine_factor: of refined codes: how many each partition measures for each neighbour.
+        ef: of a graph ("Graph32"), which needs it: how many of the nearest vectors that it has seen
+            a search keeps, in each partition, whose graph is its own.
         threads: of each worker; 0: all that its process may use.
 
         Ids are the numbers of the rows in the whole array, or in the files one after another.
@@ -121,10 +139,27 @@ class DistributedIndex:
         """
         rows = _as_they_are("q", q)
         k = _arrays.integer("k", k)
-        threads = _arrays.integer("threads", threads)
+        how = {
+            "probes": probes,
+            "refine_factor": refine_factor,
+            "ef": ef,
+            "threads": _arrays.integer("threads", threads),
+        }
         queries = self._client.scatter(rows, broadcast=True, hash=False)
+        # Where it lies, since the queries, which all workers have, would draw it anywhere.
+        lie = self._client.who_has(self._parts)
         level = [
-            self._client.submit(_searched, part, name, queries, k, probes, threads, pure=False)
+            self._client.submit(
+                _searched,
+                part,
+                name,
+                queries,
+                k,
+                how,
+                pure=False,
+                workers=lie.get(part.key) or None,
+                allow_other_workers=bool(lie.get(part.key)),
+            )
             for part, name in zip(self._parts, self._names, strict=True)
         ]
         while len(level) > 1:
@@ -179,6 +214,8 @@ def build(
         blocks, names, rows, dim = _of_files(x, client)
     like = Index(factory, dim=dim, metric=metric)
     if not like.is_trained:
+        if sum(rows) == 0:
+            raise InvalidArgument(f"x has no rows, and index {factory} learns from some")
         sample = client.submit(
             _sample, _drawn(client, blocks, names, rows, train_rows, seed), pure=False
         )
@@ -312,9 +349,9 @@ def _part(like: Index, block: Any, name: str, first: int, threads: int) -> Index
 
 
 def _searched(
-    part: Index, name: str, queries: NDArray[Any], k: int, probes: Any, threads: int
+    part: Index, name: str, queries: NDArray[Any], k: int, how: dict[str, Any]
 ) -> PartResult:
-    return _named(name, part.search_part, queries, k, probes=probes, threads=threads)
+    return _named(name, part.search_part, queries, k, **how)
 
 
 def _merged(parts: list[PartResult], k: int) -> PartResult:

@@ -77,6 +77,35 @@ def test_lists_and_codes_have_those_of_one_process(client, factory):
         same(index.search(q, 10, probes=probes), one.search(q, 10, probes=probes))
 
 
+def test_a_graph_is_searched_as_far_as_is_asked(client):
+    x = vectors(rows=300)
+    index = knear.dask.build(dask_array.from_array(x, chunks=(100, DIM)), "Graph8", client=client)
+    same(index.search(x[:5], 3, ef=100), knear.knn(x[:5], x, 3))
+
+
+def test_dask_knows_how_large_a_partition_is(client):
+    from dask.sizeof import sizeof
+
+    x = np.random.default_rng(1).standard_normal((ROWS, DIM))
+    index = knear.Index("Flat", dim=DIM)
+    index.add(x)
+    assert sizeof(index) == index.memory_bytes > ROWS * DIM * 4
+    made = knear.dask.build(dask_array.from_array(x, chunks=(700, DIM)), client=client)
+    keys = [part.key for part in made._parts]
+    sizes = client.run_on_scheduler(
+        lambda dask_scheduler: [dask_scheduler.tasks[key].nbytes for key in keys]
+    )
+    assert min(sizes) > 700 * DIM * 4
+
+
+def test_partitions_stay_where_they_are(client):
+    x = dask_array.random.default_rng(1).standard_normal((400_000, 32), chunks=(50_000, 32))
+    index = knear.dask.build(x.astype(np.float32), client=client)
+    for _ in range(8):
+        index.search(np.ones((200, 32)), 10)
+    assert {len(places) for places in client.who_has(index._parts).values()} == {1}
+
+
 def test_what_is_learned_is_learned_from_a_sample(client):
     x = dask_array.from_array(vectors(), chunks=(300, DIM))
     made = [
@@ -136,6 +165,7 @@ def test_what_build_refuses(client):
         (x, {"metric": "l3"}, "l3"),
         (x, {"client": 3}, "client must be"),
         (x, {"factory": "IVF4,Flat", "train_rows": 0}, "train_rows"),
+        (x[:0], {"factory": "IVF4,Flat"}, "no rows"),
         (vectors(), {}, "x must be a Dask array"),
         ("a.npy", {}, "x must be a Dask array"),
         ([], {}, "x must be a Dask array"),

@@ -60,6 +60,8 @@ def test_what_is_refused(x):
     found = [part.search_part(x[:5], 3) for part in parts]
     with pytest.raises(knear.InvalidArgument, match="at least one"):
         knear.merge_parts([], 3)
+    with pytest.raises(knear.InvalidArgument, match="parts must be several PartResult"):
+        knear.merge_parts(None, 3)
     for k in (0, -1):
         with pytest.raises(knear.InvalidArgument, match="k must be at least 1"):
             knear.merge_parts(found, k)
@@ -81,6 +83,17 @@ def test_what_is_refused(x):
         knear.Index("Flat", dim=6, shards=2).search_part(x[:5], 3)
     with pytest.raises(knear.ShapeMismatch, match="columns"):
         one.search_part(x[:5, :3], 3)
+
+
+def test_graphs_and_refined_codes_are_searched_as_far_as_is_asked(x):
+    for factory, words in (("Graph8", {"ef": 40}), ("PQ3,Refine(SQ8)", {"refine_factor": 1})):
+        one, _ = parts_of(x, [300], factory)
+        whole = one.search(x[:20], 5, **words)
+        rounded = one.search_part(x[:20], 5, **words).rounded(5)
+        assert rounded.ids.tolist() == whole.ids.tolist()
+        assert rounded.distances.tobytes() == whole.distances.tobytes()
+    fewer, more = (one.search_part(x[:20], 5, refine_factor=n).ids.tolist() for n in (1, 100))
+    assert fewer != more
 
 
 def test_the_report_is_that_of_the_part(x):

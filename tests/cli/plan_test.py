@@ -35,7 +35,7 @@ class Plan(ProgramTest):
     def test_the_example_of_the_design(self):
         out = self.plan("--recall", 0.95, "--qps", 10000, rows="1e10")
         self.assertEqual((out["rows"], out["dim"], out["k"], out["recall"]), (10**10, 96, 10, 0.95))
-        self.assertEqual(out["machine"], "a machine")
+        self.assertEqual((out["machine"], out["peaks"]), ("a machine", "described"))
         self.assertEqual(out["machines"], out["shards"] * out["replicas"])
         self.assertLessEqual(out["memory_bytes"], 0.8e12)
         self.assertGreaterEqual(out["shards"] * out["rows_of_shard"], 10**10)
@@ -145,6 +145,9 @@ class Plan(ProgramTest):
             (["1e9", "--fan-in", "1"], "fan_in"),
             (["1e9", "--probes", "8"], "--lists"),
             (["1e9", "--lists", "8", "--probes", "9"], "probes is 9"),
+            (["1e9", "--recall", "1", "--lists", "64"], "lists is 64, but recall is 1"),
+            (["1e9", "--recall", "1", "--refine-factor", "8"], "refine_factor is 8"),
+            (["1e9", "--simulate", "10", "--hedge", "0.9"], "--replicas 2"),
             (["1e9", "--busy-share", "1"], "busy_share"),
             (["1e9", "--simulate", "-1"], "--simulate"),
             (["1e9", "--simulate", "10", "--spread", "-1"], "service_spread"),
@@ -153,6 +156,7 @@ class Plan(ProgramTest):
         ):
             with self.subTest(more=more):
                 self.fails(1, *plan, *more, says=says)
+        self.fails(2, *plan, "1e9", "--simulate", 10, "--recovery", 60, says="--failures")
         self.fails(2, "plan", "--rows", "1e9", says="--dim")
         self.fails(2, *plan, "many", says="--rows needs a number")
 

@@ -72,12 +72,16 @@ TEST(MachineDescription, NamesTheFieldThatIsWrong) {
         std::tuple("\"avx512_vnni\"", "\"neon\"", "isa must be one of scalar"),
         std::tuple("\"avx512_vnni\"", "7", "isa must be one of scalar"),
         std::tuple("\"memory_bytes\": 1000000000000.0", "\"memory_bytes\": 5", "memory_bytes must"),
-        std::tuple("\"memory_bytes\": 1000000000000.0", "\"price_per_hour\": 5", "is missing"),
+        std::tuple("\"memory_bytes\": 1000000000000.0", "\"memory_bytes\": null", "is missing"),
         std::tuple("\"price_per_hour\": 3.5", "\"price_per_hour\": -3.5", "price_per_hour must be"),
-        std::tuple("\"price_per_hour\": 3.5", "\"network_latency_seconds\": 61", "from 0 to 60"),
+        std::tuple("\"network_latency_seconds\": null", "\"network_latency_seconds\": 61",
+                   "from 0 to 60"),
         std::tuple("\"bytes\": 3145728", "\"bytes\": []", "caches[0].bytes must"),
         std::tuple("\"bytes\": 3145728", "\"byte\": 3", "caches[0] has no field"),
         std::tuple("\"two \\\"sockets\\\"\"", "\"a\\nb\"", "name must be one line"),
+        std::tuple("\"two \\\"sockets\\\"\"", "\"\xc2\x9b[31m\"", "name must be one line"),
+        std::tuple("\"two \\\"sockets\\\"\"", "\"\"", "name must be one line"),
+        std::tuple("\"price_per_hour\": 3.5", "\"threads\": 4", "\"threads\" is there twice"),
         std::tuple("\"two \\\"sockets\\\"\"", "{}", "name must be a text")}) {
     const std::string message = refusal(with(before, after));
     EXPECT_NE(message.find(says), std::string::npos) << after << ": " << message;

@@ -201,6 +201,7 @@ TEST(MergeTree, RefusesWhatCannotBeSimulated) {
                                  MergeTree{.deadline_seconds = 0},
                                  MergeTree{.shards = 1000000, .requests = 1000},
                                  MergeTree{.shards = 10000, .replicas = 10000, .requests = 1},
+                                 MergeTree{.replicas = 1000000, .requests = 100000},
                                  MergeTree{.requests_per_second = 1, .service_seconds = 1},
                                  MergeTree{.requests_per_second = 1e-6, .failures_per_hour = 3600}})
     EXPECT_THROW(simulate(wrong), InvalidArgument);

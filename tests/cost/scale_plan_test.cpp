@@ -164,6 +164,11 @@ TEST(PlanAtScale, SaysWhatItAssumes) {
   };
   EXPECT_TRUE(says(plan_at_scale(needs(), machine())[0], "unit96"));
   EXPECT_FALSE(says(plan_at_scale(needs(), machine())[0], "network_bytes_per_second"));
+  ScaleNeeds other = needs();
+  other.refine_factor = 4;
+  EXPECT_TRUE(says(plan_of(plan_at_scale(other, machine()), "PQ48x4,Refine(SQ8)"),
+                   "4 codes refined for each neighbour find what 16 found"));
+  EXPECT_FALSE(says(plan_of(plan_at_scale(needs(), machine()), "PQ48x4,Refine(SQ8)"), "what 16"));
   MachineDescription bare = machine();
   bare.network_bytes_per_second.reset(), bare.network_latency_seconds.reset();
   bare.price_per_hour.reset();
@@ -216,6 +221,12 @@ TEST(PlanAtScale, RefusesWhatNoPlanCanHave) {
   refuses([](ScaleNeeds& some) { some.fan_in = 1; });
   refuses([](ScaleNeeds& some) { some.lists = -1; });
   refuses([](ScaleNeeds& some) { some.lists = 64, some.probes = 65; });
+  refuses([](ScaleNeeds& some) { some.probes = 8; });
+  // What no plan would go by.
+  refuses([](ScaleNeeds& some) { some.recall = 1, some.lists = 64; });
+  refuses([](ScaleNeeds& some) { some.recall = 1, some.refine_factor = 8; });
+  refuses([](ScaleNeeds& some) { some.dim = 97, some.refine_factor = 8; });
+  refuses([](ScaleNeeds& some) { some.dim = 4096, some.lists = 1 << 24; });
   refuses([](ScaleNeeds& some) { some.busy_share = 1; });
   refuses([](ScaleNeeds& some) { some.memory_share = 0; });
   refuses([](ScaleNeeds& some) { some.queries_per_second = 1e12, some.rows = 1000000000000000; });
