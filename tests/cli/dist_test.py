@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -201,6 +202,13 @@ class Search(Searching):
         self.assertGreater(told["predicted_merge_seconds"], 0)
         alone = json.loads(self.dist(1, *words, "--json"))
         self.assertEqual((alone["ranks"], alone["merge_bytes"]), (1, 0))
+
+    def test_no_queries(self):
+        self.file("none.fbin").write_bytes(struct.pack("<ii", 0, 12))
+        words = ["search", "--base", "base.bvecs", "--queries", "none.fbin", "-k", "7", "--json"]
+        alone, told = json.loads(self.ok(*words)), json.loads(self.dist(3, *words))
+        for key in ("queries", "promised_recall", "expected_recall", "recall_argument"):
+            self.assertEqual(told[key], alone[key], key)
 
     def test_refusals(self):
         base = ["search", "--base", "base.bvecs"]
