@@ -336,6 +336,10 @@ void add_dist_search(CLI::App& app, const Job& job) {
   add_search_arguments(*command, *arguments);
   add_search_only_arguments(*command, *arguments);
   leave_out(*command, left_out);
+  command->get_option("--method")->description("auto (default) or exact");
+  command->get_option("--recall")
+      ->description(
+          "of an index: 1, for the true neighbours; of a base these are found in any case");
   command->footer(
       "Each process searches its part of the base, or some of the shards of an index; what they "
       "find is merged in a tree. Files are those of knear search. A base is searched exactly, "
