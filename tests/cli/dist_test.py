@@ -300,6 +300,7 @@ class Indexes(Searching):
         self.build(self.ok, "a.knear", "--index", "IVF5,Flat", "--shards", "3")
         queries = ["--queries", "queries.bvecs", "-k", "7"]
         self.refused(1, 2, "search", "--index", "one.knear", *queries, says="is one file")
+        self.same_refusal(2, "search", "--index", "none.knear", *queries)
         search = ["search", "--index", "a.knear", *queries]
         self.same_refusal(2, *search)  # neither --probes nor --recall
         self.same_refusal(2, *search, "--probes", "2", "--metric", "ip")
