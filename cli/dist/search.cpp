@@ -20,6 +20,7 @@
 #include "knear/cost/peak_cache.hpp"
 #include "knear/cost/shard_plan.hpp"
 #include "knear/index/shards.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/mpi/part_search.hpp"
 
 namespace knear::cli {
@@ -36,6 +37,8 @@ class Part {
  public:
   virtual ~Part() = default;
   virtual ExactNeighbors search(AnyMatrixView queries, KnnReport& report) = 0;
+  // Whether this process has something to search in. The first one always does.
+  virtual bool has_part() const = 0;
 
   std::int64_t rows = 0, dim = 0, shards = 0;  // of all processes; no shards of a base
   Metric metric = Metric::l2;
@@ -60,6 +63,7 @@ class PartOfBase : public Part {
     if (!part_) part_.emplace(base_.view(), base_.begin(), rows, options_);
     return part_->search(queries, k_, options_, &report);
   }
+  bool has_part() const override { return true; }
 
  private:
   const FilePart base_;
@@ -75,11 +79,13 @@ class SomeShards : public Part {
       : k_(arguments.k) {
     std::int64_t what[] = {0, 0};  // rows, and whether this is an index of a metric that was asked
     job.together([&] {
-      if (!is_sharded_file(arguments.index))
+      if (!is_sharded_file(arguments.index)) {
+        io::Archive::open(arguments.index);  // says of what is no index what knear search says
         throw InvalidArgument(
             "--index {} is one file: dist search is for an index in shards, as dist build and "
             "build --shards make it",
             arguments.index);
+      }
       const auto is_own = [&](std::size_t shard) {
         return static_cast<int>(shard % static_cast<std::size_t>(job.ranks())) == job.rank();
       };
@@ -112,6 +118,7 @@ class SomeShards : public Part {
     if (shards_.all.empty()) return {};
     return detail::nearest(shards_, queries, k_, options_, speeds_, &report);
   }
+  bool has_part() const override { return !shards_.all.empty(); }
 
  private:
   // The ids of a list that are in the shards of this process.
@@ -153,13 +160,13 @@ struct Outcome {
 // How much an argument for a recall is worth, least first.
 constexpr const char* arguments_for_recall[] = {"none", "calibrated", "analytic", "exact"};
 
-// What processes did, as that of one: `of` was summed over blocks of queries.
-void put_together(const Job& job, KnnReport& of) {
+// What processes did, as that of one: `of` was summed over blocks of queries, if this process has
+// searched.
+void put_together(const Job& job, bool searched, KnnReport& of) {
   const auto worth = std::find(std::begin(arguments_for_recall), std::end(arguments_for_recall),
                                of.recall_argument);
   // Of processes that have searched; the least of a number is the largest of its negative.
   const double never = -2;
-  const bool searched = of.queries > 0;
   double most[] = {double(of.lists),
                    of.probes,
                    double(of.ef),
@@ -222,7 +229,7 @@ Outcome search(const Job& job, Part& part, AnyMatrixView queries, std::int64_t k
     std::copy_n(some.distances.data(), (end - begin) * k, out.near.distances.row(begin));
   }
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  put_together(job, out.report);
+  put_together(job, part.has_part(), out.report);
   job.peers().sum({&out.merged.sent_bytes, 1});
   return out;
 }
@@ -329,6 +336,10 @@ void add_dist_search(CLI::App& app, const Job& job) {
   add_search_arguments(*command, *arguments);
   add_search_only_arguments(*command, *arguments);
   leave_out(*command, left_out);
+  command->get_option("--method")->description("auto (default) or exact");
+  command->get_option("--recall")
+      ->description(
+          "of an index: 1, for the true neighbours; of a base these are found in any case");
   command->footer(
       "Each process searches its part of the base, or some of the shards of an index; what they "
       "find is merged in a tree. Files are those of knear search. A base is searched exactly, "

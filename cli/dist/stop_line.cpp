@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -22,6 +23,9 @@ std::int64_t blocks_of_graph = 0;
 std::uint64_t run_number = 0;
 int delay_ms = 0;
 struct sigaction former_int, former_term;
+// Whether a thread is in the handler: what a second signal finds in another thread, which must not
+// end the process before the line is written.
+std::atomic_flag telling = ATOMIC_FLAG_INIT;
 
 // A line that is put together without allocating; what does not fit is left out.
 class Line {
@@ -104,6 +108,7 @@ void tell(int file) {
 }
 
 void tell_and_end(int signal) {
+  if (telling.test_and_set()) return;
   if (delay_ms > 0) poll(nullptr, 0, delay_ms);
   const int file = open(partial_path, O_RDWR | O_CLOEXEC);
   if (file >= 0) tell(file);
@@ -126,6 +131,7 @@ StopLine::StopLine(const Job& job, const std::string& partial, std::int64_t bloc
   delay_ms = std::min(most_ms, job.rank() * step_ms);
   struct sigaction action = {};
   action.sa_handler = tell_and_end;
+  action.sa_flags = SA_RESTART;
   sigfillset(&action.sa_mask);
   sigaction(SIGINT, nullptr, &former_int);
   // What a shell's background jobs ignore stays ignored.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -224,31 +225,39 @@ class Builder {
       peers_.send(0, bytes_of(near.ids.data(), near.ids.rows()));
       peers_.send(0, bytes_of(near.distances.data(), near.ids.rows()));
     }
-    if (is_first() && own) write_later(*own, std::move(near));
-    for (int from = 1; is_first() && from < peers_.size(); ++from) {
+    // One after another, as they take much memory; of all that are sent each is received, whatever
+    // is wrong with one.
+    std::exception_ptr failure;
+    for (int from = 0; is_first() && from < peers_.size(); ++from) {
       const auto block = block_of(from, round);
       if (!block) continue;
-      const std::vector<std::byte> ids = peers_.receive(from), distances = peers_.receive(from);
-      report_.gathered_bytes += std::ssize(ids) + std::ssize(distances);
-      const std::int64_t rows = end_of_block(*block) - begin_of_block(*block);
-      Neighbors theirs{Matrix<Id>(rows, k_), Matrix<float>(rows, k_)};
-      std::memcpy(theirs.ids.data(), ids.data(), ids.size());
-      std::memcpy(theirs.distances.data(), distances.data(), distances.size());
-      write_later(*block, std::move(theirs));
+      if (from > 0) near = received(from, end_of_block(*block) - begin_of_block(*block));
+      try {
+        if (!failure) partial_->write(*block, near.ids, near.distances);
+      } catch (...) {
+        failure = std::current_exception();
+      }
     }
     together(peers_, [&] {
-      for (const auto& [block, neighbors] : to_write_)
-        partial_->write(block, neighbors.ids, neighbors.distances);
-      to_write_.clear();
+      if (failure) std::rethrow_exception(failure);
     });
+  }
+
+  // What another process sends of so many rows.
+  Neighbors received(int from, std::int64_t rows) {
+    Neighbors theirs{Matrix<Id>(rows, k_), Matrix<float>(rows, k_)};
+    const auto take = [&](auto* to) {
+      const std::vector<std::byte> bytes = peers_.receive(from);
+      std::memcpy(to, bytes.data(), bytes.size());
+      report_.gathered_bytes += std::ssize(bytes);
+    };
+    take(theirs.ids.data()), take(theirs.distances.data());
+    return theirs;
   }
 
   template <class T>
   std::span<const std::byte> bytes_of(const T* data, std::int64_t rows) const {
     return std::as_bytes(std::span(data, static_cast<std::size_t>(rows * k_)));
-  }
-  void write_later(std::int64_t block, Neighbors neighbors) {
-    to_write_.emplace_back(block, std::move(neighbors));
   }
 
   const detail::Stopwatch time_;
@@ -264,7 +273,6 @@ class Builder {
   AnyMatrixView rows_;                           // of this process
   AnyMatrix passed_;                             // a chunk of somebody's
   std::optional<detail::PartialGraph> partial_;  // of the first process
-  std::vector<std::pair<std::int64_t, Neighbors>> to_write_;
   PartGraphReport report_;
 };
 

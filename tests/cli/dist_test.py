@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -202,6 +203,13 @@ class Search(Searching):
         alone = json.loads(self.dist(1, *words, "--json"))
         self.assertEqual((alone["ranks"], alone["merge_bytes"]), (1, 0))
 
+    def test_no_queries(self):
+        self.file("none.fbin").write_bytes(struct.pack("<ii", 0, 12))
+        words = ["search", "--base", "base.bvecs", "--queries", "none.fbin", "-k", "7", "--json"]
+        alone, told = json.loads(self.ok(*words)), json.loads(self.dist(3, *words))
+        for key in ("queries", "promised_recall", "expected_recall", "recall_argument"):
+            self.assertEqual(told[key], alone[key], key)
+
     def test_refusals(self):
         base = ["search", "--base", "base.bvecs"]
         queries = ["--queries", "queries.bvecs"]
@@ -292,6 +300,7 @@ class Indexes(Searching):
         self.build(self.ok, "a.knear", "--index", "IVF5,Flat", "--shards", "3")
         queries = ["--queries", "queries.bvecs", "-k", "7"]
         self.refused(1, 2, "search", "--index", "one.knear", *queries, says="is one file")
+        self.same_refusal(2, "search", "--index", "none.knear", *queries)
         search = ["search", "--index", "a.knear", *queries]
         self.same_refusal(2, *search)  # neither --probes nor --recall
         self.same_refusal(2, *search, "--probes", "2", "--metric", "ip")
