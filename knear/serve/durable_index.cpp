@@ -267,7 +267,9 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   }
   if (apart && !from_kept) kept_sum_ = 0;
   state_ = std::move(index);
-  // What a kill left: logs before the first that counts, and a file that a reload gave up.
+  // What a kill left: logs before the first that counts, and a file that a reload gave up. The name
+  // of the file that they were folded into may not be on disk yet.
+  sync_folder(folder_of(kept_));
   remove_logs_before(start ? numbers_[*start] : numbers_.back());
   if (apart && !from_kept && has_kept) fs::remove(kept_);
   due_bytes_ = options_.checkpoint_bytes;
