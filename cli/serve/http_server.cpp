@@ -55,6 +55,8 @@ namespace {
 
 constexpr std::uint32_t most_head_bytes = 16 << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
+// For heads of requests that have begun to arrive when the server stops.
+constexpr auto stop_time = std::chrono::seconds(2);
 constexpr auto stop_interval = std::chrono::milliseconds(50);
 // Connections beyond the limit that are told so at the same time.
 constexpr std::int64_t most_turned_away = 256;
@@ -134,6 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
   ~Session() {
     server_.sessions.erase(this);
+    if (server_.stopping && server_.sessions.empty()) server_.timer.cancel();
     if (turned_away_) --server_.turned_away;
     server_.count = server_.open();
   }
@@ -144,10 +147,14 @@ class Session : public std::enable_shared_from_this<Session> {
     else
       read_head();
   }
-  // Of a server that stops: a connection that waits for a request is closed.
-  void stop() {
+  // Of a server that stops: a connection that waits for a request is closed; unless it is the end,
+  // one where a request begins is not.
+  void stop(bool at_the_end) {
     if (!reading_head_) return;
     error_code ignored;
+    if (!at_the_end &&
+        (parser_->got_some() || buffer_.size() > 0 || stream_.socket().available(ignored) > 0))
+      return;
     stream_.socket().close(ignored);
   }
 
@@ -400,7 +407,13 @@ void State::stop() {
   error_code ignored;
   acceptor.close(ignored);
   retry.cancel();
-  for (Session* const session : sessions) session->stop();
+  for (Session* const session : sessions) session->stop(false);
+  if (sessions.empty()) return;
+  timer.expires_after(stop_time);
+  timer.async_wait([this](error_code stopped) {
+    if (stopped) return;
+    for (Session* const session : sessions) session->stop(true);
+  });
 }
 
 HttpServer::HttpServer(const HttpOptions& options, HttpHandler& handler)
@@ -418,7 +431,10 @@ HttpServer::HttpServer(const HttpOptions& options, HttpHandler& handler)
                   error.message());
 }
 
-HttpServer::~HttpServer() = default;
+HttpServer::~HttpServer() {
+  state_->stopping =
+      false;  // a connection that is left goes after the timer, and must not cancel it
+}
 
 std::string HttpServer::url() const {
   const auto at = state_->acceptor.local_endpoint();

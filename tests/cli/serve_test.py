@@ -571,8 +571,19 @@ class Ends(Served):
                 link.sendall(head % len(body) + body[:-10])
             while server.figure("knear_reserved_bytes") < 2 * len(body) * len(links):
                 time.sleep(0.01)
+            begun = socket.create_connection(("127.0.0.1", server.port))
+            begun.sendall(b"GET /health HTTP/1.1\r\nHost: ")
+            stalled = socket.create_connection(("127.0.0.1", server.port))
+            stalled.sendall(b"GET /health")
+            self.assertEqual(server.ask("/health")[0], 200)
             server.process.send_signal(how)
             time.sleep(0.3)
+            begun.sendall(b"localhost\r\n\r\n")
+            out = b""
+            while block := begun.recv(65536):
+                out += block
+            self.assertRegex(out, rb"\AHTTP/1\.1 200 (?s:.*)Connection: close")
+            begun.close()
             for link in links:  # the rest of what was taken
                 link.sendall(body[-10:])
             for link in links:
@@ -585,6 +596,9 @@ class Ends(Served):
                 link.close()
             self.assertEqual(idle.recv(10), b"")
             idle.close()
+            with contextlib.suppress(ConnectionResetError):
+                self.assertEqual(stalled.recv(10), b"")  # not for as long as --timeout
+            stalled.close()
             # No second signal, which would end it at once.
             out = server.process.communicate(timeout=60)
             self.assertEqual((server.process.returncode, *out), (0, "", ""))
