@@ -62,14 +62,18 @@ class Server:
         return answer.status, json.loads(content)
 
     def figures(self):
-        """The sum of each figure of /metrics over its labels."""
+        """The sum of each figure of /metrics over its labels, and "status N": answers with it."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         link.request("GET", "/metrics")
         out = {}
         for line in link.getresponse().read().decode().splitlines():
             if not line.startswith("#"):
                 name = re.match(r"\w+", line)[0]
-                out[name] = out.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
+                value = float(line.rsplit(" ", 1)[1])
+                out[name] = out.get(name, 0.0) + value
+                if status := re.search(r'status="(\d+)"', line):
+                    key = f"status {status[1]}"
+                    out[key] = out.get(key, 0.0) + value
         link.close()
         return out
 

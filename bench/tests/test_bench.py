@@ -375,7 +375,7 @@ def test_a_server_for_a_moment(tmp_path):
     found = json.loads(out.read_text())["load"]
     assert [each["form"] for each in found] == ["binary", "json"]
     for each in found:
-        assert each["requests"] > 0 and each["dropped"] == each["refused"] == 0
+        assert each["requests"] > 0 and each["dropped"] == each["refused"] == each["wrong"] == 0
         assert each["batch"] >= 1
 
 

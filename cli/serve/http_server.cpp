@@ -55,9 +55,13 @@ namespace {
 
 constexpr std::uint32_t most_head_bytes = 16 << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
+// For heads of requests that have begun to arrive when the server stops.
+constexpr auto stop_time = std::chrono::seconds(2);
 constexpr auto stop_interval = std::chrono::milliseconds(50);
 // Connections beyond the limit that are told so at the same time.
 constexpr std::int64_t most_turned_away = 256;
+// What a body that comes in chunks is taken to be at first; more is reserved as it comes.
+constexpr std::int64_t first_chunks = std::int64_t{64} << 10;
 
 asio::ip::address parse_address(const std::string& text) {
   error_code error;
@@ -111,6 +115,7 @@ struct HttpServer::State {
   std::atomic<std::int64_t> count = 0;
   std::int64_t turned_away = 0;
   bool stopping = false;
+  bool accepting = false, watching = false;  // whether a call of theirs is to come
   asio::io_context io{1};
   tcp::acceptor acceptor;
   asio::steady_timer timer, retry;
@@ -131,6 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
   ~Session() {
     server_.sessions.erase(this);
+    if (server_.stopping && server_.sessions.empty()) server_.timer.cancel();
     if (turned_away_) --server_.turned_away;
     server_.count = server_.open();
   }
@@ -141,10 +147,14 @@ class Session : public std::enable_shared_from_this<Session> {
     else
       read_head();
   }
-  // Of a server that stops: a connection that waits for a request is closed.
-  void stop() {
+  // Of a server that stops: a connection that waits for a request is closed; unless it is the end,
+  // one where a request begins is not.
+  void stop(bool at_the_end) {
     if (!reading_head_) return;
     error_code ignored;
+    if (!at_the_end &&
+        (parser_->got_some() || buffer_.size() > 0 || stream_.socket().available(ignored) > 0))
+      return;
     stream_.socket().close(ignored);
   }
 
@@ -167,7 +177,9 @@ class Session : public std::enable_shared_from_this<Session> {
     came_ = std::chrono::steady_clock::now();
     const auto& message = parser_->get();
     // An answer to HEAD would have no body; it is refused with one, which must be the last.
-    keep_alive_ = message.keep_alive() && message.method() != http::verb::head;
+    // Programs of HTTP/1.0 would wait for a field that says it.
+    keep_alive_ =
+        message.keep_alive() && message.method() != http::verb::head && message.version() >= 11;
     HttpHead head{.method = text_of(message.method_string()),
                   .target = text_of(message.target()),
                   .host = text_of(message[http::field::host]),
@@ -185,19 +197,11 @@ class Session : public std::enable_shared_from_this<Session> {
       return send(std::move(*answer), head.length != 0);
     if (head.length > server_.options.body) return send(too_large(), true);
     memory_ = std::make_shared<MemoryShare>(server_.memory);
-    // One that comes in chunks may be as long as any.
-    const std::int64_t bytes =
-        server_.handler.memory_for(head, head.length < 0 ? server_.options.body : head.length);
-    if (head.length > 0 && bytes > server_.memory.limit())
-      return send(server_.handler.refusal(
-                      413, fmt::format("a body of {} bytes is too large for --memory {}",
-                                       head.length, server_.memory.limit())),
-                  true);
-    if (!memory_->grow(std::min(bytes, server_.memory.limit())))
-      return send(server_.handler.refusal(503, "there is no memory for another request now"),
-                  head.length != 0);
-    const bool waits = beast::iequals(message[http::field::expect], "100-continue");
     head_ = std::move(head);
+    reserved_ = 0;
+    if (!reserve(head_.length < 0 ? std::min(first_chunks, server_.options.body) : head_.length))
+      return;
+    const bool waits = beast::iequals(message[http::field::expect], "100-continue");
     stream_.expires_after(server_.options.timeout);
     if (!waits) return read_body();
     continue_.emplace(http::status::continue_, message.version());
@@ -207,9 +211,39 @@ class Session : public std::enable_shared_from_this<Session> {
                       });
   }
 
+  // Takes memory for a body of so many bytes; where there is none it answers, and returns false.
+  bool reserve(std::int64_t length) {
+    const std::int64_t limit = server_.memory.limit();
+    if (length > 0 && server_.handler.memory_for(head_, length) > limit)
+      send(server_.handler.refusal(
+               413, fmt::format("a body of {} bytes is too large for --memory {}", length, limit)),
+           true);
+    else if (!memory_->grow(server_.handler.memory_for(head_, length) -
+                            server_.handler.memory_for(head_, reserved_)))
+      send(server_.handler.refusal(503, "there is no memory for another request now"),
+           head_.length != 0);
+    else
+      return reserved_ = length, true;
+    return false;
+  }
+
   void read_body() {
+    if (head_.length < 0)
+      return http::async_read_some(
+          stream_, buffer_, *parser_,
+          beast::bind_front_handler(&Session::on_chunk, shared_from_this()));
     http::async_read(stream_, buffer_, *parser_,
                      beast::bind_front_handler(&Session::on_body, shared_from_this()));
+  }
+
+  void on_chunk(error_code error, std::size_t) {
+    if (error) return on_read_error(error);
+    if (parser_->is_done()) return on_body({}, 0);
+    const std::int64_t so_far = std::ssize(parser_->get().body());
+    if (so_far > reserved_ - first_chunks / 2 && reserved_ < server_.options.body &&
+        !reserve(std::min(so_far + first_chunks, server_.options.body)))
+      return;
+    read_body();
   }
 
   void on_body(error_code error, std::size_t) {
@@ -219,16 +253,38 @@ class Session : public std::enable_shared_from_this<Session> {
                         .body = std::move(parser_->get().body()),
                         .came = came_,
                         .memory = memory_};
-    // Held by what answers, which may be in no thread of the loop: it must not end before.
-    auto work = std::make_shared<asio::executor_work_guard<asio::io_context::executor_type> >(
-        server_.io.get_executor());
-    server_.handler.handle(std::move(request), [self = shared_from_this(),
-                                                work](std::function<HttpAnswer()> answer) mutable {
-      State& server = self->server_;
-      asio::post(server.io, [self = std::move(self), answer = std::move(answer),
-                             work = std::move(work)] { self->send(answer(), false); });
+    auto promise = std::make_shared<Promise>(shared_from_this());
+    server_.handler.handle(std::move(request), [promise](std::function<HttpAnswer()> answer) {
+      promise->keep(std::move(answer));
     });
   }
+
+  // An answer that is to come, from any thread; while there is one the loop does not end. A request
+  // that is let go of without one, since memory is short, is answered too.
+  class Promise {
+   public:
+    explicit Promise(std::shared_ptr<Session> session)
+        : work_(session->server_.io.get_executor()), session_(std::move(session)) {}
+    ~Promise() {
+      if (session_) try {
+          keep([&handler = session_->server_.handler] {
+            return handler.refusal(503, "memory is too short for this request");
+          });
+        } catch (const std::bad_alloc&) {  // not even for that: the connection is closed
+        }
+    }
+    Promise(const Promise&) = delete;
+    Promise& operator=(const Promise&) = delete;
+    void keep(std::function<HttpAnswer()> answer) {
+      asio::io_context& io = session_->server_.io;
+      asio::post(io, [session = std::move(session_), answer = std::move(answer),
+                      work = std::move(work_)] { session->send(answer(), false); });
+    }
+
+   private:
+    asio::executor_work_guard<asio::io_context::executor_type> work_;
+    std::shared_ptr<Session> session_;
+  };
 
   HttpAnswer too_large() {
     return server_.handler.refusal(
@@ -303,6 +359,7 @@ class Session : public std::enable_shared_from_this<Session> {
   HttpHead head_;
   std::chrono::steady_clock::time_point came_;
   std::shared_ptr<MemoryShare> memory_;
+  std::int64_t reserved_ = 0;  // the length of a body that it is for
   std::string dropped_;
   const bool turned_away_;
   bool keep_alive_ = false, reading_head_ = false;
@@ -311,15 +368,20 @@ class Session : public std::enable_shared_from_this<Session> {
 void State::accept() {
   // As many as may be told that there are too many are being told: others wait to be accepted.
   if (turned_away >= most_turned_away) return accept_later();
-  acceptor.async_accept(
-      [this](error_code error, tcp::socket socket) { accepted(error, std::move(socket)); });
+  acceptor.async_accept([this](error_code error, tcp::socket socket) {
+    accepting = false;
+    accepted(error, std::move(socket));
+  });
+  accepting = true;
 }
 
 void State::accept_later() {
   retry.expires_after(stop_interval);
   retry.async_wait([this](error_code) {
+    accepting = false;
     if (!stopping) accept();
   });
+  accepting = true;
 }
 
 void State::accepted(error_code error, tcp::socket socket) {
@@ -333,9 +395,11 @@ void State::accepted(error_code error, tcp::socket socket) {
 void State::watch(const std::function<bool()>& should_stop) {
   timer.expires_after(stop_interval);
   timer.async_wait([this, &should_stop](error_code) {
+    watching = false;
     if (should_stop()) return stop();
     watch(should_stop);
   });
+  watching = true;
 }
 
 void State::stop() {
@@ -343,7 +407,13 @@ void State::stop() {
   error_code ignored;
   acceptor.close(ignored);
   retry.cancel();
-  for (Session* const session : sessions) session->stop();
+  for (Session* const session : sessions) session->stop(false);
+  if (sessions.empty()) return;
+  timer.expires_after(stop_time);
+  timer.async_wait([this](error_code stopped) {
+    if (stopped) return;
+    for (Session* const session : sessions) session->stop(true);
+  });
 }
 
 HttpServer::HttpServer(const HttpOptions& options, HttpHandler& handler)
@@ -361,7 +431,10 @@ HttpServer::HttpServer(const HttpOptions& options, HttpHandler& handler)
                   error.message());
 }
 
-HttpServer::~HttpServer() = default;
+HttpServer::~HttpServer() {
+  state_->stopping =
+      false;  // a connection that is left goes after the timer, and must not cancel it
+}
 
 std::string HttpServer::url() const {
   const auto at = state_->acceptor.local_endpoint();
@@ -375,9 +448,9 @@ MemoryBudget& HttpServer::memory() { return state_->memory; }
 std::int64_t HttpServer::connections() const { return state_->count; }
 
 void HttpServer::run(const std::function<bool()>& should_stop) {
-  state_->accept();
-  state_->watch(should_stop);
   for (;;) try {
+      if (!state_->stopping && !state_->accepting) state_->accept();
+      if (!state_->stopping && !state_->watching) state_->watch(should_stop);
       state_->io.run();
       return;
     } catch (const std::bad_alloc&) {  // the connection that it was for is gone; others go on

@@ -116,7 +116,7 @@ class HttpServer {
   std::int64_t connections() const;
 
   // Answers requests until should_stop() is true, which is asked 20 times a second; then takes no
-  // more, finishes those whose head has arrived, and returns.
+  // more, finishes those that have begun to arrive, whose heads get two seconds, and returns.
   void run(const std::function<bool()>& should_stop);
 
  private:

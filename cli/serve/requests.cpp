@@ -463,7 +463,8 @@ std::string write_answer(const Neighbors& near, const std::vector<bool>& certifi
   out += "{\"distances\":[";
   rows([&](std::int64_t q, std::int64_t j) {
     // As a double, which reads back as this very float32 in either precision.
-    if (near.ids.row(q)[j] == no_id)
+    // JSON has no infinity, which a distance beyond float32 is.
+    if (near.ids.row(q)[j] == no_id || !std::isfinite(near.distances.row(q)[j]))
       out += "null";
     else
       fmt::format_to(to, FMT_STRING("{}"), static_cast<double>(near.distances.row(q)[j]));

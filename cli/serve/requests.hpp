@@ -62,7 +62,8 @@ bool parse_reload(std::string_view body);
 void parse_nothing(std::string_view body);
 
 // Rows begin, ..., end - 1 of what was found. JSON: {"distances", "ids", "certified"}, a place
-// without a neighbour has the distance null and the id -1.
+// without a neighbour has the distance null and the id -1; one that is no finite number is null
+// too.
 std::string write_answer(const Neighbors& near, const std::vector<bool>& certified,
                          std::int64_t begin, std::int64_t end, BodyForm form);
 // {"ids": [...]}.

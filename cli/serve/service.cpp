@@ -518,7 +518,7 @@ void Service::search_batches() {
       const auto start = Clock::now();
       const serve::BatchReport report = serve::answer(std::move(*batch), options_.threads);
       if (report.jobs == 0) continue;
-      queue_.finished(Clock::now() - start);
+      queue_.finished(Clock::now() - start, report.answered);
       metrics_.count_batch(report.jobs, report.rows, report.seconds);
       if (!report.found) continue;
       // Not the answers, which may be large.

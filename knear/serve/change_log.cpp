@@ -84,12 +84,23 @@ class LogReader {
     return true;
   }
 
+  bool read_frame_head(std::int64_t at, std::uint64_t log, FrameHead& head) const {
+    return read(at, &head, sizeof head) && head.magic == frame_magic && head.log == log &&
+           head.sum == head.right_sum();
+  }
+  // Where the next frame would begin if the head of one is whole here; else here.
+  std::int64_t after_frame(std::int64_t at, std::uint64_t log) const {
+    FrameHead head;
+    if (!read_frame_head(at, log, head)) return at;
+    const std::int64_t from = at + std::int64_t{sizeof head};
+    return head.bytes > static_cast<std::uint64_t>(size_ - from)
+               ? size_
+               : from + static_cast<std::int64_t>(head.bytes);
+  }
   // Whether a whole frame of this log begins here; its content, if that is asked for.
   bool read_frame(std::int64_t at, std::uint64_t log, FrameHead& head,
                   std::vector<std::byte>& content) const {
-    if (!read(at, &head, sizeof head) || head.magic != frame_magic || head.log != log ||
-        head.sum != head.right_sum())
-      return false;
+    if (!read_frame_head(at, log, head)) return false;
     const std::int64_t from = at + std::int64_t{sizeof head};
     if (head.bytes > static_cast<std::uint64_t>(size_ - from)) return false;
     content.resize(head.bytes);
@@ -205,8 +216,9 @@ LogContent read_log(const std::string& path, const std::function<void(Change)>& 
     out.end += static_cast<std::int64_t>(sizeof frame + content.size());
   }
   out.cut = in.size() - out.end;
-  if (out.cut > 0 &&
-      in.has_frame_after(out.end, head.number, static_cast<std::uint64_t>(out.frames)))
+  // Behind the frame that is not whole: what it holds came from callers, and may look like a frame.
+  if (out.cut > 0 && in.has_frame_after(in.after_frame(out.end, head.number), head.number,
+                                        static_cast<std::uint64_t>(out.frames)))
     throw CorruptFile("'{}' is altered at byte {}, before changes that are whole", path, out.end);
   return out;
 }

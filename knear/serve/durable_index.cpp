@@ -232,6 +232,8 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
 
   const std::string& opened = from_kept ? kept_ : path_;
   auto index = std::make_shared<Index>(Index::load(opened));
+  if (checksum_of(opened) != (from_kept ? kept_sum_ : file_sum_))
+    throw IoError("another file took the place of '{}' while it was read: start again", opened);
   const auto dim = static_cast<std::uint64_t>(index->dim());
   if (!start) {
     const std::uint64_t next = numbers_.empty() ? 1 : numbers_.back() + 1;
@@ -265,7 +267,9 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   }
   if (apart && !from_kept) kept_sum_ = 0;
   state_ = std::move(index);
-  // What a kill left: logs before the first that counts, and a file that a reload gave up.
+  // What a kill left: logs before the first that counts, and a file that a reload gave up. The name
+  // of the file that they were folded into may not be on disk yet.
+  sync_folder(folder_of(kept_));
   remove_logs_before(start ? numbers_[*start] : numbers_.back());
   if (apart && !from_kept && has_kept) fs::remove(kept_);
   due_bytes_ = options_.checkpoint_bytes;
@@ -406,6 +410,9 @@ bool DurableIndex::reload(bool discard_changes) {
   const std::uint64_t sum = checksum_of(path_);
   if (sum == file_sum_) return false;
   auto next = std::make_shared<const Index>(Index::load(path_));
+  // Changes to come are logged as those of the file with this checksum.
+  if (checksum_of(path_) != sum)
+    throw Refusal(409, "another file took the place of '{}' while it was read: try again", path_);
   const auto before = state();
   if (next->dim() != before->dim() || next->metric() != before->metric())
     throw Refusal(409, "'{}' has {} columns and is for {}, but what is served has {} and is for {}",

@@ -63,6 +63,7 @@ BatchReport answer(Batch batch, int threads) {
       out.found = search(batch.jobs.front(), queries, threads);
     } catch (...) {  // whose fault it is shows below
     }
+  out.answered = Clock::now();
   std::int64_t row = 0;
   const auto all = out.found;
   for (SearchJob& job : batch.jobs) {
@@ -76,6 +77,7 @@ BatchReport answer(Batch batch, int threads) {
         one.error = std::current_exception();
       }
       out.found = one.found;
+      if (batch.jobs.size() == 1) out.answered = Clock::now();
     }
     deliver(job, std::move(one));
   }

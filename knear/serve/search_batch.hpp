@@ -8,6 +8,7 @@ namespace knear::serve {
 struct BatchReport {
   std::int64_t jobs = 0, rows = 0;
   double seconds = 0;
+  Clock::time_point answered = {};          // when the first was told
   std::shared_ptr<const Found> found = {};  // of the last search; none where it failed
 };
 

@@ -16,7 +16,11 @@ bool SearchQueue::push(SearchJob& job) {
   {
     std::lock_guard lock(mutex_);
     if (closed_ || std::ssize(jobs_) >= limits_.waiting) return false;
+    const bool counts = lingering_ && go_together(job, last_);
+    if (counts) ++ready_, ready_rows_ += job.queries.rows();
     jobs_.push_back(std::move(job));
+    // Who waits for many is not woken by each: that costs as much as a small search.
+    if (lingering_ && !is_enough()) return true;
   }
   changed_.notify_one();
   return true;
@@ -35,30 +39,47 @@ std::int64_t SearchQueue::waiting() const {
   return std::ssize(jobs_);
 }
 
-void SearchQueue::finished(Clock::duration took) {
+void SearchQueue::finished(Clock::duration took, Clock::time_point answered) {
   std::lock_guard lock(mutex_);
   last_took_ = took;
+  // Later ones may be of callers that were in the batch.
+  left_ = std::count_if(jobs_.begin(), jobs_.end(), [&](const SearchJob& job) {
+    return job.came < answered && go_together(job, last_);
+  });
 }
 
-std::int64_t SearchQueue::rows_ready() const {
-  std::int64_t rows = 0;
+bool SearchQueue::is_enough() const {
+  return closed_ || ready_ >= wanted_ || ready_rows_ >= most_rows_;
+}
+
+void SearchQueue::linger(std::unique_lock<std::mutex>& lock) {
+  const auto most = std::min<Clock::duration>(limits_.most_linger, last_took_ / 8);
+  wanted_ = last_jobs_ + left_;
+  if (most.count() <= 0 || wanted_ < 2 || !go_together(jobs_.front(), last_)) return;
+  most_rows_ =
+      last_.most_together > 0 ? std::min(limits_.batch, last_.most_together) : limits_.batch;
+  ready_ = ready_rows_ = 0;
   for (const SearchJob& job : jobs_)
-    if (&job == &jobs_.front() || go_together(jobs_.front(), job)) rows += job.queries.rows();
-  return rows;
+    if (go_together(job, last_)) ++ready_, ready_rows_ += job.queries.rows();
+  if (is_enough()) return;
+  if (skip_ > 0) {
+    --skip_;
+    return;
+  }
+  const std::int64_t before = ready_;
+  lingering_ = true;
+  const bool enough = changed_.wait_for(lock, most, [&] { return is_enough(); });
+  lingering_ = false;
+  // It costs an eighth of a batch.
+  const bool paid = enough || (ready_ - before) * 8 >= ready_;
+  skip_ = skipped_ = paid ? 0 : std::min<std::int64_t>(64, 2 * skipped_ + 1);
 }
 
 std::optional<Batch> SearchQueue::take() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return closed_ || !jobs_.empty(); });
   if (jobs_.empty()) return {};
-  const std::int64_t usual = std::max(last_jobs_, before_last_jobs_);
-  const auto linger = std::min<Clock::duration>(limits_.most_linger, last_took_ / 8);
-  if (usual > 1 && linger.count() > 0) {
-    const auto until = Clock::now() + linger;
-    changed_.wait_until(lock, until, [&] {
-      return closed_ || std::ssize(jobs_) >= usual || rows_ready() >= limits_.batch;
-    });
-  }
+  linger(lock);
   return next(Clock::now());
 }
 
@@ -84,7 +105,17 @@ Batch SearchQueue::next(Clock::time_point now) {
     }
   }
   jobs_ = std::move(left);
-  if (!out.jobs.empty()) before_last_jobs_ = std::exchange(last_jobs_, std::ssize(out.jobs));
+  if (out.jobs.empty()) return out;
+  const SearchJob& first = out.jobs.front();
+  last_ = {.index = first.index,
+           .k = first.k,
+           .probes = first.probes,
+           .recall = first.recall,
+           .certify = first.certify,
+           .queries = AnyMatrix(first.queries.type(), 0, first.queries.cols()),
+           .may_go_together = first.may_go_together && first.filter.everything(),
+           .most_together = first.most_together};
+  last_jobs_ = std::ssize(out.jobs), left_ = 0;
   return out;
 }
 

@@ -5,9 +5,10 @@
 //
 // Many queries in one search are answered several times as fast as one by one, so what has come in
 // while a batch ran is the next one: all searches of the index that waits longest with the same k,
-// recall, probes and number type, up to a number of queries. Where the last batches had several
-// searches the next one is waited for a moment, at most an eighth of what a batch took and 2 ms:
-// their callers have been answered just now and ask again.
+// recall, probes and number type, up to a number of queries. Those whose callers were answered just
+// now are waited for a moment, at most an eighth of what their batch took and 20 ms: callers that
+// ask again at once would else fall into two halves that take turns, each of which waits while the
+// other is searched for. Where waiting did not pay it is left out for a number of batches.
 //
 // A search whose deadline passed while it waited comes back as expired, however long the batches
 // before it took.
@@ -73,7 +74,7 @@ class SearchQueue {
   struct Limits {
     std::int64_t waiting = 4096;  // jobs
     std::int64_t batch = 1024;    // queries that go together; one job may have more
-    Clock::duration most_linger = std::chrono::milliseconds(2);
+    Clock::duration most_linger = std::chrono::milliseconds(20);
   };
   explicit SearchQueue(const Limits& limits) : limits_(limits) {}
 
@@ -81,15 +82,16 @@ class SearchQueue {
   bool push(SearchJob& job);
   // Waits for the next batch. Nothing once the queue is closed and empty.
   std::optional<Batch> take();
-  // How long the batch that was taken last took.
-  void finished(Clock::duration took);
+  // How long the batch that was taken last took, up to `answered`, when the first caller was told.
+  void finished(Clock::duration took, Clock::time_point answered);
   // Takes no more; those that wait are still given out.
   void close();
   std::int64_t waiting() const;
 
  private:
   static bool go_together(const SearchJob& a, const SearchJob& b);
-  std::int64_t rows_ready() const;  // of the batch that would be next
+  void linger(std::unique_lock<std::mutex>& lock);
+  bool is_enough() const;
   Batch next(Clock::time_point now);
 
   const Limits limits_;
@@ -97,8 +99,16 @@ class SearchQueue {
   std::condition_variable changed_;
   std::deque<SearchJob> jobs_;
   bool closed_ = false;
-  std::int64_t last_jobs_ = 0, before_last_jobs_ = 0;
+  // Of the last batch: what went together in it, without queries; how many searches; how many of
+  // its kind waited when it was answered; how long it took.
+  SearchJob last_ = {};
+  std::int64_t last_jobs_ = 0, left_ = 0;
   Clock::duration last_took_ = {};
+  // While callers are waited for: how many have come of how many, and their queries.
+  bool lingering_ = false;
+  std::int64_t ready_ = 0, wanted_ = 0, ready_rows_ = 0, most_rows_ = 0;
+  // Batches to go without waiting, and how many that was the last time.
+  std::int64_t skip_ = 0, skipped_ = 0;
 };
 
 }  // namespace knear::serve

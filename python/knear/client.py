@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import struct
 import threading
 import urllib.parse
@@ -68,8 +69,8 @@ class Client:
     timeout: seconds to wait for an answer.
 
     Vectors are sent as float32, of any layout and type. One connection stays open for each thread
-    that calls; a request that the server did not take because it had closed an old connection is
-    sent again, if it changes nothing.
+    that calls, and is opened again where the server has closed it; a request that the server did
+    not take because it closed the connection at that moment is sent again, if it changes nothing.
 
     Errors are knear.Error: InvalidArgument for what the server refuses (400, 404, 409, 413),
     MemoryBudgetError where it has too much to do now (503), IoError for all else; those of an
@@ -144,7 +145,7 @@ class Client:
             len(few),
         )
         body = self._changed("search", head + few.tobytes() + rows.tobytes(), again=True)
-        magic, _, count, width = struct.unpack_from("<4sIQQ", body)
+        magic, _, count, width = struct.unpack_from("<4sIQQ", body.ljust(24))
         places = count * width
         if magic != b"KNSA" or len(body) != 24 + 12 * places + count:
             raise _Failed("the answer is not one of knear serve", 200)
@@ -261,6 +262,9 @@ class Client:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         link = getattr(self._links, "link", None)
+        if link is not None and _was_closed(link):
+            self.close()
+            link = None
         fresh = link is None
         if link is None:
             secure = self._scheme == "https"
@@ -284,6 +288,15 @@ class Client:
             message = f"{self.url} answered {answer.status}"
         kinds = {400: _Refused, 404: _Refused, 409: _Refused, 413: _Refused, 503: _Busy}
         raise kinds.get(answer.status, _Failed)(message, answer.status)
+
+
+def _was_closed(link: Any) -> bool:
+    """Whether the server has closed a connection that lay idle: there is something to read."""
+    if link.sock is None:
+        return True
+    poll = select.poll()
+    poll.register(link.sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _matrix(name: str, value: ArrayLike) -> NDArray[np.float32]:

@@ -165,6 +165,10 @@ class Answers(Served):
         self.assertEqual(len(default["ids"][0]), 10)
         none = server.json("/indexes/base/search", {"queries": []})
         self.assertEqual(none, {"distances": [], "ids": [], "certified": []})
+        # Beyond float32: JSON has no infinity.
+        far = server.ask("/indexes/base/search", {"queries": [[3e38] * 12], "k": 2})[2]
+        found = json.loads(far, parse_constant=self.fail)
+        self.assertEqual((found["distances"], found["ids"]), ([[None, None]], [[0, 1]]))
         self.assertEqual(server.end(), (0, "", ""))
 
     def test_searches_in_the_binary_form(self):
@@ -474,6 +478,21 @@ class Refused(Served):
                 break
             time.sleep(0.05)
         self.assertEqual(server.figure("knear_reserved_bytes"), 0)
+        # A body in chunks takes what has come of it, and not what it might become.
+        chunked = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        chunked += b"Transfer-Encoding: chunked\r\n\r\n"
+        small = {"queries": self.queries[:1], "k": 3}
+        with socket.create_connection(("127.0.0.1", server.port)) as held:
+            held.sendall(chunked + b'2\r\n{"\r\n')
+            while server.figure("knear_reserved_bytes") == 0:
+                time.sleep(0.01)
+            self.assertEqual(server.ask("/indexes/base/search", small)[0], 200)
+        text = json.dumps(small).encode()
+        text += b" " * (60000 - len(text))
+        pieces = b"".join(b"3e8\r\n%b\r\n" % text[i : i + 1000] for i in range(0, 60000, 1000))
+        self.assertRegex(server.raw(chunked + pieces + b"0\r\n\r\n"), rb"\AHTTP/1\.1 200 ")
+        answer = server.raw(chunked + 4 * pieces)
+        self.assertRegex(answer, rb"\AHTTP/1\.1 413 ")
         # Searches that wait behind others, and have no time for that.
         source = random.Random(1)
         rows = [[source.random() for _ in range(64)] for _ in range(10000)]
@@ -552,8 +571,19 @@ class Ends(Served):
                 link.sendall(head % len(body) + body[:-10])
             while server.figure("knear_reserved_bytes") < 2 * len(body) * len(links):
                 time.sleep(0.01)
+            begun = socket.create_connection(("127.0.0.1", server.port))
+            begun.sendall(b"GET /health HTTP/1.1\r\nHost: ")
+            stalled = socket.create_connection(("127.0.0.1", server.port))
+            stalled.sendall(b"GET /health")
+            self.assertEqual(server.ask("/health")[0], 200)
             server.process.send_signal(how)
             time.sleep(0.3)
+            begun.sendall(b"localhost\r\n\r\n")
+            out = b""
+            while block := begun.recv(65536):
+                out += block
+            self.assertRegex(out, rb"\AHTTP/1\.1 200 (?s:.*)Connection: close")
+            begun.close()
             for link in links:  # the rest of what was taken
                 link.sendall(body[-10:])
             for link in links:
@@ -566,6 +596,9 @@ class Ends(Served):
                 link.close()
             self.assertEqual(idle.recv(10), b"")
             idle.close()
+            with contextlib.suppress(ConnectionResetError):
+                self.assertEqual(stalled.recv(10), b"")  # not for as long as --timeout
+            stalled.close()
             # No second signal, which would end it at once.
             out = server.process.communicate(timeout=60)
             self.assertEqual((server.process.returncode, *out), (0, "", ""))

@@ -83,6 +83,32 @@ TEST_F(ChangeLogTest, ABaseCanBeNamedLater) {
   EXPECT_EQ(read_log(path()).changes, 1);
 }
 
+// Vectors are what callers say, and may be the bytes of a frame.
+TEST_F(ChangeLogTest, AFrameInVectorsOfAnEndThatIsNotWholeIsNoDamage) {
+  Change change = add({1, 2, 3, 4, 5, 6, 7, 8}, 0);
+  {
+    ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
+    const Change one = remove({1});
+    for (int i = 0; i < 2; ++i) log.append({&one, 1});
+    const auto before = static_cast<std::size_t>(log.bytes());
+    log.append({&one, 1});
+    const std::vector<char> all = bytes();
+    ASSERT_LE(all.size() - before, 8 * 3 * sizeof(float));
+    std::memcpy(change.vectors.row(0), all.data() + before, all.size() - before);
+  }
+  ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
+  const Change first = add({9}, 0);
+  log.append({&first, 1});
+  const std::int64_t whole = log.bytes();
+  log.append({&change, 1});
+  std::vector<char> cut = bytes();
+  cut.pop_back();
+  write(cut);
+  const LogContent content = read_log(path());
+  EXPECT_EQ(content.changes, 1);
+  EXPECT_EQ(content.end, whole);
+}
+
 // A kill in the middle of writing leaves a beginning of the last frame, whole up to any byte.
 TEST_F(ChangeLogTest, AnEndThatIsNotWholeIsCutOff) {
   std::int64_t whole = 0;

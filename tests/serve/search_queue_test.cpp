@@ -106,14 +106,64 @@ TEST_F(SearchQueueTest, DeadlinesAndLimits) {
 TEST_F(SearchQueueTest, SeveralCallersAreWaitedForAMoment) {
   for (int i = 0; i < 4; ++i) push(job(1));
   EXPECT_EQ(queue_.take()->rows, 4);
-  queue_.finished(1s);  // so it waits for 2 ms at most
+  queue_.finished(1s, Clock::now());  // so it waits for 20 ms at most
   push(job(1));
   const auto start = Clock::now();
   EXPECT_EQ(queue_.take()->rows, 1);
-  EXPECT_GE(Clock::now() - start, 1ms);
+  EXPECT_GE(Clock::now() - start, 10ms);
   // Four are as many as there were.
   for (int i = 0; i < 4; ++i) push(job(1));
   EXPECT_EQ(queue_.take()->rows, 4);
+}
+
+TEST_F(SearchQueueTest, CallersInTwoHalvesComeTogether) {
+  SearchQueue queue({.waiting = 100, .batch = 100, .most_linger = 10s});
+  const auto push_to = [&](int count, std::int64_t k = 10) {
+    for (int i = 0; i < count; ++i) {
+      SearchJob each = job(1, k);
+      ASSERT_TRUE(queue.push(each));
+    }
+  };
+  push_to(4);
+  EXPECT_EQ(queue.take()->rows, 4);
+  push_to(4);  // the other half, while the first is searched for
+  queue.finished(80s, Clock::now());
+  std::thread answered([&] {
+    std::this_thread::sleep_for(20ms);
+    push_to(4);
+  });
+  EXPECT_EQ(queue.take()->rows, 8) << "it waits for those that were answered, and no longer";
+  answered.join();
+  // What could not go with those that were answered does not wait for them.
+  push_to(3, 5);
+  queue.finished(80s, Clock::now());
+  EXPECT_EQ(queue.take()->rows, 3);
+  // One caller that asks again and again waits for nobody.
+  push_to(1);
+  EXPECT_EQ(queue.take()->rows, 1);
+  queue.finished(80s, Clock::now());
+  push_to(1);
+  EXPECT_EQ(queue.take()->rows, 1);
+}
+
+TEST_F(SearchQueueTest, NobodyIsWaitedForWhereThatDidNotPay) {
+  SearchQueue queue({.most_linger = 400ms});
+  const auto take = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      SearchJob each = job(1);
+      ASSERT_TRUE(queue.push(each));
+    }
+    EXPECT_EQ(queue.take()->rows, count);
+    queue.finished(80s, Clock::now());
+  };
+  const auto start = Clock::now();
+  take(4);
+  take(1);
+  EXPECT_GE(Clock::now() - start, 400ms);
+  take(2);
+  const auto later = Clock::now();
+  take(1);
+  EXPECT_LT(Clock::now() - later, 300ms);
 }
 
 TEST_F(SearchQueueTest, ASearchThatWaitsIsWokenByTheFirst) {
