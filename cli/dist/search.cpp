@@ -41,6 +41,7 @@ class Part {
   virtual bool has_part() const = 0;
 
   std::int64_t rows = 0, dim = 0, shards = 0;  // of all processes; no shards of a base
+  std::int64_t own_rows = 0;
   Metric metric = Metric::l2;
 };
 
@@ -48,7 +49,7 @@ class PartOfBase : public Part {
  public:
   PartOfBase(const Job& job, const SearchArguments& arguments, KnnOptions options)
       : base_(job, arguments.base, arguments.type), options_(std::move(options)), k_(arguments.k) {
-    rows = base_.all().rows, dim = base_.all().dim;
+    rows = base_.all().rows, dim = base_.all().dim, own_rows = base_.end() - base_.begin();
     job.together([&] {
       if (arguments.metric.empty()) options_.metric = metric_of_file(arguments.base);
       if (!arguments.filter.empty()) {
@@ -91,7 +92,7 @@ class SomeShards : public Part {
       };
       shards_ = detail::load_shards(arguments.index, false, {}, is_own, &shards);
       if (!shards_.all.empty()) detail::put_together(shards_);
-      what[0] = shards_.size;
+      what[0] = own_rows = shards_.size;
     });
     job.peers().sum(what);
     rows = what[0];
@@ -154,6 +155,7 @@ struct Outcome {
   KnnReport report;  // of all
   Merged merged;
   std::int64_t merges = 0;
+  std::vector<std::int64_t> rows;  // of each rank
   double seconds = 0;
 };
 
@@ -231,6 +233,9 @@ Outcome search(const Job& job, Part& part, AnyMatrixView queries, std::int64_t k
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   put_together(job, part.has_part(), out.report);
   job.peers().sum({&out.merged.sent_bytes, 1});
+  out.rows.resize(static_cast<std::size_t>(job.ranks()));
+  out.rows[static_cast<std::size_t>(job.rank())] = part.own_rows;
+  job.peers().sum(out.rows);
   return out;
 }
 
@@ -241,8 +246,8 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
   const MergeShape shape{job.ranks(), queries, arguments.k, threads};
   const double predicted =
       job.ranks() > 1 ? predict_merge(shape, known_peaks(active_isa(), threads).peaks) : 0;
-  const std::int64_t predicted_bytes = merge_bytes(
-      job.ranks(), queries, std::min(arguments.k, part.rows / job.ranks()), outcome.merges);
+  const std::int64_t predicted_bytes =
+      merge_bytes(outcome.rows, queries, arguments.k, outcome.merges);
   if (!arguments.json) {
     print("{} rows x {}, {} queries, k = {}, {}\n", part.rows, part.dim, queries, arguments.k,
           name_of(part.metric));

@@ -1,5 +1,6 @@
 #include "knear/mpi/part_search.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -86,10 +87,19 @@ void merge_at_first(Peers& peers, ExactNeighbors& found, std::int64_t queries, s
   merged.seconds += time.seconds();
 }
 
-std::int64_t merge_bytes(std::int64_t processes, std::int64_t queries, std::int64_t k,
+std::int64_t merge_bytes(std::span<const std::int64_t> rows, std::int64_t queries, std::int64_t k,
                          std::int64_t calls) {
   constexpr std::int64_t neighbor = sizeof(double) + sizeof(Id), call = sizeof(std::int64_t);
-  return (processes - 1) * (queries * k * neighbor + calls * call);
+  std::vector<std::int64_t> columns;
+  for (const std::int64_t some : rows) columns.push_back(std::min(k, some));
+  std::int64_t sum = 0;
+  // As merge_at_first() goes.
+  for (std::size_t step = 1; step < columns.size(); step *= 2)
+    for (std::size_t rank = 0; rank + step < columns.size(); rank += 2 * step) {
+      sum += queries * columns[rank + step] * neighbor + calls * call;
+      columns[rank] = std::min(k, columns[rank] + columns[rank + step]);
+    }
+  return sum;
 }
 
 }  // namespace knear

@@ -9,6 +9,7 @@
 // the bit.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "knear/core/peers.hpp"
 #include "knear/distance/exact_neighbors.hpp"
@@ -45,9 +46,9 @@ struct Merged {
 void merge_at_first(Peers& peers, ExactNeighbors& found, std::int64_t queries, std::int64_t k,
                     int threads, Merged& merged);
 
-// Bytes that all processes together send for that, each finding k: 16 for each neighbour, and 8 a
-// process for each of so many calls.
-std::int64_t merge_bytes(std::int64_t processes, std::int64_t queries, std::int64_t k,
+// Bytes that all processes together send for that, by the rows [processes] that each can find: 16
+// for each neighbour, and 8 a process for each of so many calls.
+std::int64_t merge_bytes(std::span<const std::int64_t> rows, std::int64_t queries, std::int64_t k,
                          std::int64_t calls);
 
 }  // namespace knear

@@ -202,6 +202,11 @@ class Search(Searching):
         self.assertGreater(told["predicted_merge_seconds"], 0)
         alone = json.loads(self.dist(1, *words, "--json"))
         self.assertEqual((alone["ranks"], alone["merge_bytes"]), (1, 0))
+        # Fewer rows than ranks, and than neighbours.
+        write_vecs(self.path("three.bvecs"), [[1] * 12, [2] * 12, [3] * 12], "B")
+        words[2] = "three.bvecs"
+        few = json.loads(self.dist(4, *words, "--json"))
+        self.assertEqual(few["predicted_merge_bytes"], few["merge_bytes"])
 
     def test_no_queries(self):
         self.file("none.fbin").write_bytes(struct.pack("<ii", 0, 12))

@@ -59,9 +59,15 @@ TEST(PartSearch, HasTheAnswerOfOneProcess) {
 
 TEST(PartSearch, BytesAreThosePredicted) {
   const AnyMatrix base = small_numbers(400, 5, 1), queries = small_numbers(20, 5, 2);
-  for (const int size : {1, 4, 7})
+  for (const int size : {1, 4, 7, 30})
     as_peers(size, [&](Peers& peers) {
-      const std::int64_t begin = 400 * peers.rank() / size, end = 400 * (peers.rank() + 1) / size;
+      // Of 30 the first ones have no rows, and others fewer than there are neighbours.
+      const auto begin_of = [&](int rank) {
+        return size < 30 ? std::int64_t{400} * rank / size : std::max(0, rank * rank - 30) / 3;
+      };
+      std::vector<std::int64_t> rows;
+      for (int rank = 0; rank < size; ++rank) rows.push_back(begin_of(rank + 1) - begin_of(rank));
+      const std::int64_t begin = begin_of(peers.rank()), end = begin_of(peers.rank() + 1);
       PartSearch part(base.view().rows(begin, end), begin, 400, {});
       Merged merged;
       for (int call = 0; call < 2; ++call) {
@@ -70,7 +76,10 @@ TEST(PartSearch, BytesAreThosePredicted) {
       }
       std::int64_t sum[] = {merged.sent_bytes};
       peers.sum(sum);
-      EXPECT_EQ(sum[0], merge_bytes(size, 20, 6, 2));
+      EXPECT_EQ(sum[0], merge_bytes(rows, 20, 6, 2));
+      if (size < 10) {
+        EXPECT_EQ(sum[0], (size - 1) * (20 * 6 * 16 + 2 * 8));
+      }
     });
 }
 
