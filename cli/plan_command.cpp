@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/arguments.hpp"
@@ -214,6 +216,26 @@ void print_simulation(const Simulated& simulated) {
        {"asked again", percent(times.hedged_share)}}));
 }
 
+// f(), whose errors name what a user said by the flag, where the library has another name for it.
+template <class F>
+auto by_flags(F f) {
+  constexpr std::pair<std::string_view, std::string_view> flags[] = {
+      {"queries_per_second", "--qps"},     {"requests_per_second", "--qps"},
+      {"least_shards", "--shards"},        {"least_replicas", "--replicas"},
+      {"service_spread", "--spread"},      {"hedge_quantile", "--hedge"},
+      {"failures_per_hour", "--failures"}, {"recovery_seconds", "--recovery"},
+      {"deadline_seconds", "--deadline"}};
+  try {
+    return f();
+  } catch (const InvalidArgument& error) {
+    const std::string_view message = error.what();
+    for (const auto& [name, flag] : flags)
+      if (message.starts_with(name))
+        throw InvalidArgument("{}{}", flag, message.substr(name.size()));
+    throw;
+  }
+}
+
 void run_plan(PlanArguments arguments) {
   ScaleNeeds& needs = arguments.needs;
   if (arguments.rows != std::floor(arguments.rows) || !(std::fabs(arguments.rows) <= 1e15))
@@ -230,7 +252,8 @@ void run_plan(PlanArguments arguments) {
   if (!(arguments.deadline >= 0))
     throw InvalidArgument("--deadline must not be negative, but is {}", arguments.deadline);
   const NamedMachine machine = machine_of(arguments.machine);
-  std::vector<ScalePlan> plans = plan_at_scale(needs, machine.description);
+  std::vector<ScalePlan> plans =
+      by_flags([&] { return plan_at_scale(needs, machine.description); });
   if (!machine.measured)
     plans[0].assumptions.insert(
         plans[0].assumptions.begin(),
@@ -242,7 +265,7 @@ void run_plan(PlanArguments arguments) {
           "--hedge is {}, but the plan has one replica, and no other to ask: --replicas 2",
           arguments.hedge);
     const MergeTree tree = tree_of(plans[0], machine.description, arguments);
-    simulated = Simulated{tree, simulate(tree)};
+    simulated = Simulated{tree, by_flags([&] { return simulate(tree); })};
     plans[0].assumptions.push_back(fmt::format(
         "simulated: the time of a call on a machine is log-normal with a spread of {}, each "
         "machine fails {} times an hour for {}, each shard's part goes to the replica with the "

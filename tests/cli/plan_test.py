@@ -139,7 +139,8 @@ class Plan(ProgramTest):
             (["1e16"], "--rows"),
             (["1e9", "--recall", "0"], "recall"),
             (["1e9", "--recall", "1.5"], "recall"),
-            (["1e9", "--qps", "-1"], "queries_per_second"),
+            (["1e9", "--qps", "-1"], "--qps must be above 0"),
+            (["1e9", "--shards", "-1"], "--shards must be"),
             (["1e9", "--batch", "0"], "batch"),
             (["1e9", "-k", "0"], "k must be"),
             (["1e9", "--fan-in", "1"], "fan_in"),
@@ -150,7 +151,7 @@ class Plan(ProgramTest):
             (["1e9", "--simulate", "10", "--hedge", "0.9"], "--replicas 2"),
             (["1e9", "--busy-share", "1"], "busy_share"),
             (["1e9", "--simulate", "-1"], "--simulate"),
-            (["1e9", "--simulate", "10", "--spread", "-1"], "service_spread"),
+            (["1e9", "--simulate", "10", "--spread", "-1"], "--spread must be"),
             (["1e9", "--simulate", "10", "--deadline", "-1"], "--deadline"),
             (["1e9", "--simulate", "1000000000"], "parts"),
         ):
