@@ -30,8 +30,16 @@ constexpr std::int64_t calibrated_batch = 1000;
 constexpr std::int64_t spare_memory = std::int64_t{128} << 20;
 constexpr const char* binary_type = "application/octet-stream";
 
+// Names of types and schemes are compared without regard to case (RFC 9110, 8.3.1 and 11.1).
+bool begins_with(std::string_view text, std::string_view lower) {
+  return text.size() >= lower.size() &&
+         std::equal(lower.begin(), lower.end(), text.begin(), [](char wanted, char c) {
+           return wanted == (c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+         });
+}
+
 BodyForm form_of(const HttpHead& head) {
-  return head.content_type.starts_with(binary_type) ? BodyForm::binary : BodyForm::json;
+  return begins_with(head.content_type, binary_type) ? BodyForm::binary : BodyForm::json;
 }
 
 HttpAnswer in_form(std::string body, BodyForm form) {
@@ -187,8 +195,8 @@ void Service::check_caller(const HttpHead& head) const {
     // What holds no data is shown to everybody.
     for (const std::string_view open : {"/", "/health", "/openapi.json"})
       if (head.target == open) return;
-    constexpr std::string_view scheme = "Bearer ";
-    if (!head.authorization.starts_with(scheme) ||
+    constexpr std::string_view scheme = "bearer ";
+    if (!begins_with(head.authorization, scheme) ||
         !same_text(std::string_view(head.authorization).substr(scheme.size()), options_.token))
       throw Refusal(401, "the token of --token-file is needed: Authorization: Bearer TOKEN");
     return;

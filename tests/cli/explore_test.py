@@ -11,13 +11,12 @@ import json
 import os
 import pathlib
 import re
-import signal
 import socket
 import struct
-import subprocess
 import threading
 import zlib
 
+import server_cases
 from program_cases import ProgramTest, brute_force, main, write_idx, write_vecs
 
 
@@ -45,62 +44,11 @@ JPEG = base64.b64decode(
 )
 
 
-class Server:
+class Server(server_cases.Server):
     """A running `knear explore --port 0`."""
 
-    def __init__(self, test, *words):
-        self.process = subprocess.Popen(
-            [test.program, "explore", *words, "--port", "0"],
-            cwd=test.folder,
-            env=test.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        test.addCleanup(self.end)
-        line = self.process.stdout.readline()
-        found = re.match(r"http://127\.0\.0\.1:(\d+)/ shows ", line)
-        if not found:
-            raise AssertionError(line + self.process.stderr.read())
-        self.port = int(found[1])
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        out = self.process.communicate(timeout=60)
-        return self.process.returncode, *out
-
-    def ask(self, path, body=None, headers=None, method=None):
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        link.request(method or ("GET" if body is None else "POST"), path, body, headers or {})
-        answer = link.getresponse()
-        content = answer.read()
-        link.close()
-        return answer.status, answer.headers, content
-
-    def json(self, path, body=None):
-        status, headers, content = self.ask(path, body)
-        assert status == 200, content
-        assert headers["Content-Type"].startswith("application/json")
-        return json.loads(content)
-
-    def refused(self, path, body=None, headers=None, method=None):
-        status, _, content = self.ask(path, body, headers, method)
-        said = json.loads(content)
-        assert list(said) == ["error"] and "\n" not in said["error"]
-        return status, said["error"]
-
-    def raw(self, data, end=True):
-        """What comes back for these bytes, as they are."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as link:
-            link.sendall(data)
-            if end:
-                link.shutdown(socket.SHUT_WR)
-            out = b""
-            while block := link.recv(65536):
-                out += block
-            return out
+    command = "explore"
+    says = r"http://127\.0\.0\.1:(\d+)/ shows .*"
 
 
 class Served(ProgramTest):

@@ -15,11 +15,11 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
 
+import server_cases
 from program_cases import ProgramTest, brute_force, main, write_vecs
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "support"))
@@ -27,72 +27,17 @@ import bad_requests
 import running_server
 
 
-class Server:
+class Server(server_cases.Server):
     """A running `knear serve --port 0`."""
 
-    def __init__(self, test, *words, says=""):
-        self.test = test
-        self.process = subprocess.Popen(
-            [test.program, "serve", *map(str, words), "--port", "0"],
-            cwd=test.folder,
-            env=test.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        test.addCleanup(self.end)
-        line = self.process.stdout.readline()
-        found = re.fullmatch(
-            r"http://127\.0\.0\.1:(\d+) serves \d+ index(es)?; Ctrl-C ends it\n", line
-        )
-        if not found:
-            raise AssertionError(line + self.process.stderr.read())
-        self.port = int(found[1])
-
-    def end(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        out = self.process.communicate(timeout=60)
-        return self.process.returncode, *out
+    command, ends = "serve", signal.SIGTERM
+    says = r"http://127\.0\.0\.1:(\d+) serves \d+ index(?:es)?; Ctrl-C ends it"
+    type_of_json = "application/json"
+    resets = (ConnectionResetError,)
 
     def kill(self):
         self.process.kill()
         self.process.communicate()
-
-    def ask(self, path, body=None, headers=None, method=None):
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        if isinstance(body, dict):
-            body = json.dumps(body)
-        link.request(method or ("GET" if body is None else "POST"), path, body, headers or {})
-        answer = link.getresponse()
-        content = answer.read()
-        link.close()
-        return answer.status, answer.headers, content
-
-    def json(self, path, body=None, **more):
-        status, headers, content = self.ask(path, body, **more)
-        assert status == 200, content
-        assert headers["Content-Type"] == "application/json"
-        return json.loads(content)
-
-    def refused(self, path, body=None, headers=None, method=None):
-        status, _, content = self.ask(path, body, headers, method)
-        said = json.loads(content)
-        assert list(said) == ["error"] and "\n" not in said["error"], content
-        return status, said["error"]
-
-    def raw(self, data, end=True):
-        """What comes back for these bytes, as they are."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as link:
-            link.sendall(data)
-            if end:
-                link.shutdown(socket.SHUT_WR)
-            out = b""
-            with contextlib.suppress(ConnectionResetError):
-                while block := link.recv(65536):
-                    out += block
-            return out
 
     def figure(self, name):
         """The sum of a figure over its labels."""
@@ -555,6 +500,15 @@ class Refused(Served):
         self.assertEqual((status, headers["WWW-Authenticate"]), (401, "Bearer"))
         right = {"Authorization": f"Bearer {token}", "Host": "example.org"}
         self.assertEqual(server.ask("/indexes", headers=right)[0], 200)
+        # Schemes, and types, mean the same in any case.
+        self.assertEqual(
+            server.ask("/indexes", headers={"Authorization": f"bEARER {token}"})[0], 200
+        )
+        any_case = {**right, "Content-Type": "Application/Octet-Stream"}
+        status, headers, _ = server.ask(
+            "/indexes/base/search", binary_search(self.queries, 3), any_case
+        )
+        self.assertEqual((status, headers["Content-Type"]), (200, "application/octet-stream"))
         self.assertEqual(server.ask("/indexes/base/search", {"queries": []}, right)[0], 200)
 
 
