@@ -11,20 +11,15 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::serve {
 namespace {
 
 namespace fs = std::filesystem;
 
-class ChangeLogTest : public testing::Test {
+class ChangeLogTest : public io::FileTest {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/knear_log_XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string path() const { return folder_ + "/a.log-1"; }
 
   static Change add(std::vector<Id> ids, float value) {
@@ -45,7 +40,7 @@ class ChangeLogTest : public testing::Test {
     std::ofstream(path(), std::ios::binary).write(content.data(), std::ssize(content));
   }
 
-  std::string folder_;
+  const std::string folder_ = FileTest::folder_.string();
 };
 
 TEST_F(ChangeLogTest, ChangesComeBackInOrder) {

@@ -22,6 +22,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/serve/refusal.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::serve {
 namespace {
@@ -63,16 +64,12 @@ int status_of(const Outcome& outcome) {
   }
 }
 
-class DurableIndexTest : public testing::Test {
+class DurableIndexTest : public io::FileTest {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/knear_durable_XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
     fs::create_directory(folder_ + "/data");
     write_base(path(), 10);
   }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string path() const { return folder_ + "/base.knear"; }
 
   // Rows 0, ..., rows - 1, each with its id as its first number.
@@ -99,7 +96,7 @@ class DurableIndexTest : public testing::Test {
     return out;
   }
 
-  std::string folder_;
+  const std::string folder_ = FileTest::folder_.string();
 };
 
 // These two first, with one thread: a process that has others cannot be forked.
@@ -148,7 +145,7 @@ TEST_F(DurableIndexTest, KilledAtAnyMomentNothingAnsweredIsLost) {
       for (float value = static_cast<float>(round * 1000);; ++value) {
         const Id id = apply(index, add({}, value))[0].ids[0];
         const std::pair<Id, float> told{id, value};
-        if (write(answers[1], &told, sizeof told) != sizeof told) _exit(1);
+        if (::write(answers[1], &told, sizeof told) != sizeof told) _exit(1);
         if (index.checkpoint_is_due()) index.checkpoint();
       }
     }
@@ -157,7 +154,7 @@ TEST_F(DurableIndexTest, KilledAtAnyMomentNothingAnsweredIsLost) {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     std::pair<Id, float> told;
-    while (read(answers[0], &told, sizeof told) == sizeof told) known[told.first] = told.second;
+    while (::read(answers[0], &told, sizeof told) == sizeof told) known[told.first] = told.second;
     close(answers[0]);
     DurableIndex index(path(), {.threads = 1});
     const auto found = content(index);
