@@ -181,7 +181,8 @@ TEST(PlanAtScale, SaysWhatItAssumes) {
 TEST(PlanAtScale, TakesWhatWasMeasured) {
   ScaleNeeds some = needs();
   some.lists = 4096, some.probes = 33;
-  const ScalePlan& plan = plan_of(plan_at_scale(some, machine()), "Flat");
+  const std::vector<ScalePlan> plans = plan_at_scale(some, machine());
+  const ScalePlan& plan = plan_of(plans, "Flat");
   EXPECT_EQ(plan.lists, 4096);
   EXPECT_EQ(plan.probes, 33);
 }
