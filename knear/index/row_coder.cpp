@@ -220,7 +220,10 @@ void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, 
 
 void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list,
                       float* out) const {
-  book().decode(code, stride, out);
+  if (scalar_ && stride == 1)
+    scalar_->decode_one(code, out);  // levels are quicker computed than looked up
+  else
+    book().decode(code, stride, out);
   if (!residual()) return;
   const float* centroid = coarse_->centroids().row(list);
   for (std::int64_t j = 0; j < quantizer_.dim(); ++j) out[j] += centroid[j];

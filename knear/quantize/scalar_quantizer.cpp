@@ -127,25 +127,28 @@ struct ScalarQuantizer::State {
       out[2 * j + 1] = static_cast<std::uint8_t>(bits >> 8);
     }
   }
+  // A loop for each kind, so that compilers make vectors of it.
   void decode(const std::uint8_t* in, float* out) const {
-    for (std::int64_t j = 0; j < dim; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      const auto bits = [&] { return static_cast<std::uint16_t>(in[2 * j] | in[2 * j + 1] << 8); };
-      const auto level = [&](int c) { return static_cast<float>(low[at] + c * double{step[at]}); };
-      switch (code) {
-        case ScalarCode::bits8:
-          out[j] = level(in[j]);
-          break;
-        case ScalarCode::bits4:
-          out[j] = level(in[j / 2] >> (j % 2 * 4) & 15);
-          break;
-        case ScalarCode::f16:
-          out[j] = to_float(f16{bits()});
-          break;
-        case ScalarCode::bf16:
-          out[j] = to_float(bf16{bits()});
-          break;
-      }
+    const auto bits = [in](std::int64_t j) {
+      return static_cast<std::uint16_t>(in[2 * j] | in[2 * j + 1] << 8);
+    };
+    const float *lows = low.data(), *steps = step.data();
+    const auto level = [=](std::int64_t j, int c) {
+      return static_cast<float>(lows[j] + c * double{steps[j]});
+    };
+    switch (code) {
+      case ScalarCode::bits8:
+        for (std::int64_t j = 0; j < dim; ++j) out[j] = level(j, in[j]);
+        break;
+      case ScalarCode::bits4:
+        for (std::int64_t j = 0; j < dim; ++j) out[j] = level(j, in[j / 2] >> (j % 2 * 4) & 15);
+        break;
+      case ScalarCode::f16:
+        for (std::int64_t j = 0; j < dim; ++j) out[j] = to_float(f16{bits(j)});
+        break;
+      case ScalarCode::bf16:
+        for (std::int64_t j = 0; j < dim; ++j) out[j] = to_float(bf16{bits(j)});
+        break;
     }
   }
 };
@@ -269,6 +272,10 @@ Matrix<float> ScalarQuantizer::decode(MatrixView<std::uint8_t> codes, int thread
                  });
     return out;
   });
+}
+
+void ScalarQuantizer::decode_one(const std::uint8_t* code, float* out) const {
+  state_->decode(code, out);
 }
 
 Matrix<float> ScalarQuantizer::distances(AnyMatrixView queries, MatrixView<std::uint8_t> codes,

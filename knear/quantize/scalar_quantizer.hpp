@@ -50,6 +50,8 @@ class ScalarQuantizer {
                               const Progress& progress = {}) const;
   // The vectors [n x dim] that codes stand for: levels rounded to floats, halves as they are.
   Matrix<float> decode(MatrixView<std::uint8_t> codes, int threads = 0) const;
+  // The vector out [dim] that one code [code_size] stands for; neither is checked.
+  void decode_one(const std::uint8_t* code, float* out) const;
   // Distances [q x n] of queries [q x dim] to what codes stand for: reference_distance() as a
   // float.
   Matrix<float> distances(AnyMatrixView queries, MatrixView<std::uint8_t> codes, Metric metric,

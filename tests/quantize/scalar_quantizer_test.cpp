@@ -52,6 +52,9 @@ TEST(ScalarQuantizer, CodesAreTheNearestLevels) {
               ASSERT_LE(std::fabs(x - (low + got * step)),
                         std::fabs(x - (low + c * step)) + 1e-9 * (1 + std::fabs(x)));
             ASSERT_EQ(rough.row(i)[j], static_cast<float>(low + got * step));
+            std::vector<float> one(static_cast<std::size_t>(dim));
+            sq.decode_one(codes.row(i), one.data());
+            ASSERT_EQ(one[static_cast<std::size_t>(j)], rough.row(i)[j]);
             if (kind == ScalarCode::bits8) {
               ASSERT_LE(std::fabs(rough.row(i)[j] - x), 0.5001 * step + 1e-5);
             }

@@ -65,9 +65,33 @@ float CodeBook::sum_of(const std::uint8_t* code, std::int64_t stride, const doub
 template float CodeBook::sum_of<true>(const std::uint8_t*, std::int64_t, const double*) const;
 template float CodeBook::sum_of<false>(const std::uint8_t*, std::int64_t, const double*) const;
 
+// `fixed`: the columns of a part, where copying so few is quicker than a call that copies any
+// number; 0: any number.
+template <int fixed>
+void CodeBook::copy_parts(const std::uint8_t* code, std::int64_t stride, float* out) const {
+  const std::int64_t columns = fixed > 0 ? fixed : width(), part_size = count() * columns;
+  const float* part = centroids_.data();
+  for (std::int64_t m = 0; m < parts_; ++m, part += part_size, out += columns) {
+    const float* centroid = part + get(code, stride, m) * columns;
+    for (std::int64_t j = 0; j < columns; ++j) out[j] = centroid[j];
+  }
+}
+
 void CodeBook::decode(const std::uint8_t* code, std::int64_t stride, float* out) const {
-  for (std::int64_t m = 0; m < parts_; ++m)
-    std::copy_n(part(m).row(get(code, stride, m)), width(), out + m * width());
+  switch (width()) {
+    case 1:
+      return copy_parts<1>(code, stride, out);
+    case 2:
+      return copy_parts<2>(code, stride, out);
+    case 3:
+      return copy_parts<3>(code, stride, out);
+    case 4:
+      return copy_parts<4>(code, stride, out);
+    case 8:
+      return copy_parts<8>(code, stride, out);
+    default:
+      return copy_parts<0>(code, stride, out);
+  }
 }
 
 }  // namespace knear::detail

@@ -57,6 +57,8 @@ class CodeBook {
  private:
   template <bool squared>
   float sum_of(const std::uint8_t* code, std::int64_t stride, const double* query) const;
+  template <int fixed>
+  void copy_parts(const std::uint8_t* code, std::int64_t stride, float* out) const;
 
   std::int64_t parts_;
   int bits_;
