@@ -108,6 +108,10 @@ struct QueryCandidates {
   }
   bool full() const { return pending.size() >= room; }
   bool has_rows() const { return !pending.empty() || !exact.items().empty(); }
+  // Takes all rows from one that other tasks have left, whose threshold stays.
+  void take_rows(QueryCandidates& from) {
+    pending.swap(from.pending), std::swap(exact, from.exact);
+  }
   // Takes over what another task found for the same query in the same base.
   void merge(QueryCandidates&& more) {
     threshold = std::max(threshold, more.threshold);

@@ -84,6 +84,12 @@ class NearestTask {
     const int count = loop_.queries.heads[static_cast<std::size_t>(group)].count;
     for (std::int64_t q = first; q < first + count; ++q) f(q);
   }
+  // Whether the queries have no other task in this scan, so that the rows that earlier ones have
+  // left can be taken over.
+  bool set_alone() const {
+    return scan_.table.sets[static_cast<std::size_t>(loop_.task.set)].alone() &&
+           scan_.table.group == group_1;
+  }
   // Calls f(q, number) for the task's queries, whose state no other task touches meanwhile.
   template <class F>
   void each_alone(F f) {
@@ -120,24 +126,27 @@ class CertifiedNearest : NearestTask {
         worthwhile_(worthwhile_survivors(packed_.format, packed_.dim, *job_.peaks)) {}
 
   void begin() {
+    for (QueryCandidates& c : states_) c.exact = TopK(job_.k), c.room = refiner_.first_room();
     if (scan_.starts_from_state) {
       each_alone([&](std::int64_t q, std::size_t number) {
-        const QueryCandidates& known = scan_.state->candidates[number];
+        QueryCandidates& known = scan_.state->candidates[number];
         state(q).threshold = known.threshold, state(q).estimated = known.estimated;
+        if (set_alone()) state(q).take_rows(known);
       });
     }
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       QueryCandidates& c = state(q);
       const double norm = std::sqrt(loop_.queries.squares[static_cast<std::size_t>(q)]);
       c.lowers = LargestK(listed(), (norm + packed_.longest) * packed_.longest);
-      c.exact = TopK(job_.k), c.room = refiner_.first_room();
+      for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
       if (const double bound = scan_.upper_bound(query(q)); bound < infinity)
         c.threshold = std::max(c.threshold, scores_.scale(q).threshold_for(bound));
       scores_.publish_threshold(q, c.threshold);
-      knows_some_ |= c.threshold != -infinity;
+      knows_some_ |= c.threshold != -infinity || c.has_rows();
     }
     scores_.publish_groups();
   }
+  void next_range() { knows_some_ = true, padding_known_ = false, padding_.clear(); }
 
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
@@ -177,13 +186,13 @@ class CertifiedNearest : NearestTask {
   // beside k, so that a threshold which improves from row to row lets several times k of them
   // through.
   bool wants_scores() const {
-    const std::int64_t rows = (loop_.task.panel_end - loop_.task.panel_begin) * panel_rows;
+    const std::int64_t rows = (loop_.task.panels.end - loop_.task.panels.begin) * panel_rows;
     return !(scan_.state && knows_some_) && packed_.format == format_int8 && !filtered_ &&
            !job_.allowed_slots && looks_at_all_scores(rows, packed_.dim, job_.k);
   }
   void take_scores(std::int64_t g, const std::int32_t* scores, std::int64_t stride) {
     constexpr float infinity_of_floats = std::numeric_limits<float>::infinity();
-    const std::int64_t first = loop_.task.panel_begin * panel_rows, panels = stride / panel_rows;
+    const std::int64_t first = loop_.task.panels.begin * panel_rows, panels = stride / panel_rows;
     GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
     const ScanKernels& kernels = scan_kernels(job_.isa);
     units_.resize(static_cast<std::size_t>(panels));
@@ -239,7 +248,6 @@ class CertifiedNearest : NearestTask {
   }
 
   std::int64_t finish(ScanStats& stats) {
-    const auto start = std::chrono::steady_clock::now();
     std::int64_t bytes = 0;
     for (const QueryCandidates& c : states_)
       bytes += static_cast<std::int64_t>(c.pending.capacity() * sizeof(ScoreInterval));
@@ -248,6 +256,7 @@ class CertifiedNearest : NearestTask {
              (loop_.group_size() * static_cast<std::int64_t>(sizeof(std::int32_t)) +
               static_cast<std::int64_t>(sizeof(float) + sizeof(std::uint32_t)));
     if (!scan_.state) {
+      const auto start = std::chrono::steady_clock::now();
       bytes += measure(stats), stats.rescore_seconds = seconds_since(start);
       return bytes;
     }
@@ -309,7 +318,7 @@ class CertifiedNearest : NearestTask {
     const double per_unit = std::ldexp(1.0, -std::ilogb(size));
     const double squares = loop_.queries.squares[static_cast<std::size_t>(q)];
     const double slack = packed_.space.metric == Metric::l2 ? 2 * packed_.space.slack * squares : 0;
-    const PanelHead* panel = packed_.heads.data() + loop_.task.panel_begin;
+    const PanelHead* panel = packed_.heads.data() + loop_.task.panels.begin;
     for (ScoreUnits& units : std::span(units_).first(static_cast<std::size_t>(panels))) {
       const double coding = norm * panel->error + error * panel->norm;
       const double most = panel->bias_max + coding + slack;
@@ -330,8 +339,8 @@ class CertifiedNearest : NearestTask {
   // Slots of the task that have no row.
   const std::vector<std::uint32_t>& padding() {
     if (!padding_known_) {
-      const std::int64_t begin = loop_.task.panel_begin * panel_rows,
-                         end = loop_.task.panel_end * panel_rows;
+      const std::int64_t begin = loop_.task.panels.begin * panel_rows,
+                         end = loop_.task.panels.end * panel_rows;
       for (std::int64_t slot = begin; slot < end; ++slot)
         if (packed_.ids[static_cast<std::size_t>(slot)] == PackedBase::no_row)
           padding_.push_back(static_cast<std::uint32_t>(slot - begin));
@@ -376,7 +385,7 @@ class CertifiedNearest : NearestTask {
   std::vector<float> uppers_;
   std::vector<std::uint32_t> places_, padding_;
   bool padding_known_ = false;
-  bool knows_some_ = false;  // whether a query begins with a threshold
+  bool knows_some_ = false;  // whether a query has a threshold or rows
 };
 
 // Whole numbers: scores are keys, and the k best are kept as they come.
@@ -393,7 +402,9 @@ class IntegerNearest : NearestTask {
     std::vector<double> bounds(best_.size(), infinity);
     if (scan_.starts_from_state) {
       each_alone([&](std::int64_t q, std::size_t number) {
-        bounds[static_cast<std::size_t>(q)] = scan_.state->best[number].bound();
+        TopK& known = scan_.state->best[number];
+        bounds[static_cast<std::size_t>(q)] = known.bound();
+        if (set_alone()) best_[static_cast<std::size_t>(q)] = std::exchange(known, TopK(job_.k));
       });
     }
     for (std::int64_t q = 0; q < loop_.count(); ++q)
@@ -454,8 +465,11 @@ class IntegerNearest : NearestTask {
     }
     each_alone([&](std::int64_t q, std::size_t number) {
       const auto place = static_cast<std::size_t>(q);
-      for (const TopK::Item& item : best_[place].items())
-        scan_.state->best[number].push(item.first, item.second);
+      TopK& all = scan_.state->best[number];
+      if (all.items().empty())
+        all = std::move(best_[place]);
+      else
+        for (const TopK::Item& item : best_[place].items()) all.push(item.first, item.second);
       double& estimate = scan_.state->estimates[number];
       estimate = std::min(estimate, estimates_[place]);
     });

@@ -13,6 +13,9 @@
 //   run_tasks(packed, job, table, stats, progress,
 //             [&](TileLoop& loop, ScanStats& stats) { return CountWithin(..., loop); });
 //
+// An accumulator of tasks with several ranges of panels may have next_range(), which is called
+// before each but the first.
+//
 // take() gets pairs of rows that exist; a filter is the accumulator's (AllowedRows). One that has
 // wants_scores() and take_scores() may get all products of a group at once. An accumulator of a
 // scan in two stages has take_list instead of take and publish_group, and one of a self-join
@@ -107,6 +110,11 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
     auto accumulator = make(loop, local);
     accumulator.begin();
     run_task(packed, loop, 0, loop.tiles(), accumulator, local);
+    for (const PanelRange& range : table.more_of(task)) {
+      loop.task.panels = range;
+      if constexpr (requires { accumulator.next_range(); }) accumulator.next_range();
+      run_task(packed, loop, 0, loop.tiles(), accumulator, local);
+    }
     std::int64_t bytes = accumulator.finish(local);
     bytes += static_cast<std::int64_t>(loop.queries.codes->bytes());
     if (local.rescore_seconds == 0) clock.charge(clock.selection);

@@ -59,7 +59,7 @@ class StageClock {
   std::uint64_t begin_, last_ = begin_;
 };
 
-// A task under way.
+// A task under way: one range of its panels after another.
 class TileLoop {
  public:
   // queries: those of the task's set, packed for this base; their thresholds are the task's own.
@@ -79,31 +79,31 @@ class TileLoop {
     score_ = kernels.scores[group];
   }
 
-  const ScanTask task;
+  ScanTask task;  // of which `panels` is the range at hand
   PackedQueries queries;
   StageClock& clock;
   std::int64_t count() const { return std::ssize(queries.squares); }
-  // Tiles of the task.
+  // Tiles of the range.
   std::int64_t tiles() const {
-    return (task.panel_end - task.panel_begin + packed_.panels_per_tile - 1) /
+    return (task.panels.end - task.panels.begin + packed_.panels_per_tile - 1) /
            packed_.panels_per_tile;
   }
   int group_size() const { return queries.group_size; }
 
-  // Goes over tiles [first, last) of the task, as often as wanted. `drain(group, hits, count)`
+  // Goes over tiles [first, last) of the range, as often as wanted. `drain(group, hits, count)`
   // takes the hits of each kernel call; `tile_done(group, seen)` says whether to go on with that
-  // group after `seen` tiles of the task.
+  // group after `seen` tiles of the range.
   template <class Drain, class TileDone>
   void run(std::int64_t first, std::int64_t last, Drain drain, TileDone tile_done) {
-    if (hits_.empty()) hits_.resize(hit_limit + max_group * panel_rows);
+    Hit hits[hit_limit + max_group * panel_rows];  // not set: a task may be short
     TileArgs args = arguments();
-    args.hits = hits_.data(), args.hit_limit = hit_limit;
+    args.hits = hits, args.hit_limit = hit_limit;
     each_tile(first, last, args, tile_done, [&](std::int64_t g) {
       while (args.panel < args.panel_end) {
         args.hit_count = 0;
         kernel_(&args);
         clock.charge(clock.scores);
-        if (args.hit_count) drain(g, args.hits, args.hit_count);
+        if (args.hit_count) drain(g, hits, args.hit_count);
         clock.charge(clock.selection);
       }
     });
@@ -117,19 +117,19 @@ class TileLoop {
   // the task [group size x stride], slots from the first panel on.
   template <class Take>
   void score(Take take) {
-    const std::int64_t stride = (task.panel_end - task.panel_begin) * panel_rows;
+    const std::int64_t stride = (task.panels.end - task.panels.begin) * panel_rows;
     std::vector<std::int32_t> scores(static_cast<std::size_t>(group_size() * stride));
     TileArgs args = arguments();
     args.scores = scores.data(), args.score_stride = stride;
     clock.restart();
     if (packed_.guard)
       packed_.guard->touch(
-          packed_.codes.data() + task.panel_begin * packed_.steps * panel_step_bytes,
-          static_cast<std::size_t>((task.panel_end - task.panel_begin) * packed_.steps *
+          packed_.codes.data() + task.panels.begin * packed_.steps * panel_step_bytes,
+          static_cast<std::size_t>((task.panels.end - task.panels.begin) * packed_.steps *
                                    panel_step_bytes));
     for (std::int64_t g = 0; g < queries.groups; ++g) {
       args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
-      args.panel = task.panel_begin, args.panel_end = task.panel_end;
+      args.panel = task.panels.begin, args.panel_end = task.panels.end;
       score_(&args);
       clock.charge(clock.scores);
       take(g, scores.data(), stride);
@@ -196,8 +196,8 @@ class TileLoop {
     const std::int64_t panel_bytes = packed_.steps * panel_step_bytes;
     clock.restart();
     for (std::int64_t tile = first; tile < last; ++tile) {
-      const std::int64_t begin = task.panel_begin + tile * packed_.panels_per_tile;
-      const std::int64_t end = std::min(task.panel_end, begin + packed_.panels_per_tile);
+      const std::int64_t begin = task.panels.begin + tile * packed_.panels_per_tile;
+      const std::int64_t end = std::min(task.panels.end, begin + packed_.panels_per_tile);
       if (packed_.guard)  // codes of a mapped file, in cache for the kernel then
         packed_.guard->touch(packed_.codes.data() + begin * panel_bytes,
                              static_cast<std::size_t>((end - begin) * panel_bytes));
@@ -217,7 +217,6 @@ class TileLoop {
   const std::uint32_t* const allowed_slots_;
   TileKernel kernel_, collect_, self_join_, score_;
   Reporter& reporter_;
-  std::vector<Hit> hits_;
 };
 
 }  // namespace knear::detail

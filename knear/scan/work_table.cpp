@@ -4,19 +4,31 @@
 
 namespace knear::detail {
 
-void WorkTable::add(std::int64_t count,
-                    const std::vector<std::pair<std::int64_t, std::int64_t>>& panels) {
-  const std::int64_t begin = sets.empty() ? 0 : sets.back().end;
-  const std::int64_t set = static_cast<std::int64_t>(sets.size());
-  const std::int64_t task = static_cast<std::int64_t>(tasks.size());
-  sets.push_back({begin, begin + count, task, task + static_cast<std::int64_t>(panels.size())});
-  for (const auto& [from, to] : panels) tasks.push_back({set, from, to});
+void WorkTable::add(std::int64_t count, const std::vector<PanelRange>& panels) {
+  add(count, panels, std::ssize(panels));
+}
+
+void WorkTable::add(std::int64_t count, const std::vector<PanelRange>& panels,
+                    std::int64_t number_of_tasks) {
+  const std::int64_t begin = sets.empty() ? 0 : sets.back().end, ranges = std::ssize(panels);
+  const std::int64_t set = std::ssize(sets), first = std::ssize(tasks);
+  sets.push_back({begin, begin + count, first, first + number_of_tasks});
+  for (std::int64_t t = 0; t < number_of_tasks; ++t) {
+    const std::int64_t from = ranges * t / number_of_tasks, to = ranges * (t + 1) / number_of_tasks;
+    ScanTask& task = tasks.emplace_back(ScanTask{set, panels[static_cast<std::size_t>(from)]});
+    task.more_begin = std::ssize(more);
+    more.insert(more.end(), panels.begin() + from + 1, panels.begin() + to);
+    task.more_end = std::ssize(more);
+  }
 }
 
 std::int64_t WorkTable::tiles(std::int64_t panels_per_tile) const {
   std::int64_t sum = 0;
-  for (const ScanTask& task : tasks)
-    sum += (task.panel_end - task.panel_begin + panels_per_tile - 1) / panels_per_tile;
+  const auto count = [&](const PanelRange& range) {
+    sum += (range.end - range.begin + panels_per_tile - 1) / panels_per_tile;
+  };
+  for (const ScanTask& task : tasks) count(task.panels);
+  for (const PanelRange& range : more) count(range);
   return sum;
 }
 
@@ -50,10 +62,10 @@ WorkTable divide(const PackedBase& packed, std::vector<std::int64_t> queries, co
   if (job.splits > 0) splits = std::min<std::int64_t>(packed.tiles, job.splits);
   stats.group = static_cast<int>(group_size), stats.splits = static_cast<int>(splits);
 
-  std::vector<std::pair<std::int64_t, std::int64_t>> panels;
+  std::vector<PanelRange> panels;
   for (std::int64_t s = 0; s < splits; ++s)
-    panels.emplace_back(packed.tiles * s / splits * packed.panels_per_tile,
-                        packed.tiles * (s + 1) / splits * packed.panels_per_tile);
+    panels.push_back({packed.tiles * s / splits * packed.panels_per_tile,
+                      packed.tiles * (s + 1) / splits * packed.panels_per_tile});
   const std::int64_t even = (count + blocks - 1) / std::max<std::int64_t>(1, blocks);
   const std::int64_t size = (even + group_size - 1) / group_size * group_size;
   for (std::int64_t q = 0; q < count; q += size) table.add(std::min(count - q, size), panels);

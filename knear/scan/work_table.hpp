@@ -6,7 +6,7 @@
 //
 // A flat base gives each set all of its panels, or a few splits of them where there are more
 // threads than sets. Inverted lists (methods/list_scan.hpp) have a set for the queries of each list
-// and the list's panels as its task, or a set for each query and a task for each of its lists.
+// and the list's panels as its task, or a set for each query and its lists as one task, or a few.
 // Queries of a set are packed once, whatever the number of its tasks.
 #pragma once
 #include <cstdint>
@@ -30,26 +30,41 @@ struct QuerySet {
   bool alone() const { return last_task == first_task + 1; }
 };
 
-// A set against the panels [begin, end) of a base. They are gone over tile by tile, a tile being as
-// many panels as the base says.
+// Panels [begin, end) of a base. They are gone over tile by tile, a tile being as many panels as
+// the base says.
+struct PanelRange {
+  std::int64_t begin, end;
+};
+
+// A set against a range of panels, and then those [more_begin, more_end) of the table, one after
+// another.
 struct ScanTask {
   std::int64_t set;
-  std::int64_t panel_begin, panel_end;
+  PanelRange panels;
+  std::int64_t more_begin = 0, more_end = 0;
 };
 
 struct WorkTable {
   GroupSize group = group_12;         // queries of a set that are scored side by side
   std::vector<std::int64_t> queries;  // rows of the job's queries: set after set
   std::vector<QuerySet> sets;
-  std::vector<ScanTask> tasks;  // set after set
+  std::vector<ScanTask> tasks;   // set after set
+  std::vector<PanelRange> more;  // of tasks that have several ranges
 
   std::span<const std::int64_t> queries_of(std::int64_t set) const {
     const QuerySet& of = sets[static_cast<std::size_t>(set)];
     return std::span(queries).subspan(static_cast<std::size_t>(of.begin),
                                       static_cast<std::size_t>(of.count()));
   }
-  // Adds a set of the next `count` queries, with one task for each range of panels.
-  void add(std::int64_t count, const std::vector<std::pair<std::int64_t, std::int64_t>>& panels);
+  // Adds a set of the next `count` queries, with one task for each range of panels, or with fewer
+  // tasks, each of several ranges. Requires 1 <= tasks <= panels.size().
+  void add(std::int64_t count, const std::vector<PanelRange>& panels);
+  void add(std::int64_t count, const std::vector<PanelRange>& panels, std::int64_t tasks);
+  // Those of a task but the first.
+  std::span<const PanelRange> more_of(const ScanTask& task) const {
+    return std::span(more).subspan(static_cast<std::size_t>(task.more_begin),
+                                   static_cast<std::size_t>(task.more_end - task.more_begin));
+  }
   // Tiles of all tasks.
   std::int64_t tiles(std::int64_t panels_per_tile) const;
 };

@@ -49,11 +49,11 @@ TEST(WorkTable, DivideGivesEveryQueryEveryPanelOnce) {
                 for (; task < set.last_task; ++task) {
                   const ScanTask& of = table.tasks[static_cast<std::size_t>(task)];
                   ASSERT_EQ(of.set, std::int64_t(s));
-                  ASSERT_EQ(of.panel_begin, panel);
-                  ASSERT_EQ(of.panel_begin % packed.panels_per_tile, 0);
-                  ASSERT_GT(of.panel_end, of.panel_begin);
-                  tiles += (of.panel_end - of.panel_begin) / packed.panels_per_tile;
-                  panel = of.panel_end;
+                  ASSERT_EQ(of.panels.begin, panel);
+                  ASSERT_EQ(of.panels.begin % packed.panels_per_tile, 0);
+                  ASSERT_GT(of.panels.end, of.panels.begin);
+                  tiles += (of.panels.end - of.panels.begin) / packed.panels_per_tile;
+                  panel = of.panels.end;
                 }
                 ASSERT_EQ(panel, packed.panels());
                 query = set.end;
@@ -90,6 +90,24 @@ TEST(WorkTable, CountsTilesOfShortTasksToo) {
   EXPECT_EQ(table.sets[1].begin, 3);
   EXPECT_EQ(table.sets[1].end, 5);
   EXPECT_TRUE(table.sets[1].alone());
+}
+
+TEST(WorkTable, TasksMayHaveSeveralRanges) {
+  WorkTable table;
+  table.add(1, {{0, 5}, {9, 10}, {20, 24}, {30, 31}, {40, 42}}, 2);
+  table.add(4, {{7, 15}}, 1);
+  ASSERT_EQ(table.tasks.size(), 3u);
+  EXPECT_FALSE(table.sets[0].alone());
+  EXPECT_TRUE(table.sets[1].alone());
+  EXPECT_EQ(table.tiles(4), 2 + 1 + 1 + 1 + 1 + 2);
+  std::vector<std::int64_t> seen;
+  for (const ScanTask& task : table.tasks) {
+    seen.insert(seen.end(), {-task.set, task.panels.begin, task.panels.end});
+    for (const PanelRange& range : table.more_of(task))
+      seen.insert(seen.end(), {range.begin, range.end});
+  }
+  EXPECT_EQ(seen,
+            (std::vector<std::int64_t>{0, 0, 5, 9, 10, 0, 20, 24, 30, 31, 40, 42, -1, 7, 15}));
 }
 
 // ---- inverted lists -----------------------------------------------------------------------------

@@ -22,8 +22,6 @@
 namespace knear::detail {
 namespace {
 
-using Panels = std::vector<std::pair<std::int64_t, std::int64_t>>;
-
 // Queries [begin, end) and their probes [first, last), list by list.
 WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                   std::int64_t first, std::int64_t last) {
@@ -64,19 +62,24 @@ WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> p
   return out;
 }
 
-// The same, query by query.
-WorkTable by_query(const PackedLists& lists, MatrixView<Id> probes, std::int64_t first,
-                   std::int64_t last) {
+// The same, query by query. A query's lists are one task, in which thresholds fall from list to
+// list, unless threads would be idle.
+WorkTable by_query(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                   std::int64_t first, std::int64_t last) {
   WorkTable out;
   out.group = group_1;
-  for (std::int64_t q = 0; q < probes.rows(); ++q) {
-    Panels panels;
+  // So many tasks keep all threads busy until the end.
+  const std::int64_t queries = probes.rows(), wanted = job.threads == 1 ? 1 : 4 * job.threads,
+                     tasks = (wanted + queries - 1) / queries;
+  std::vector<PanelRange> panels;
+  for (std::int64_t q = 0; q < queries; ++q) {
+    panels.clear();
     for (std::int64_t p = first; p < last && probes.row(q)[p] != no_id; ++p)
-      if (const auto run = lists.panels(probes.row(q)[p]); run.first < run.second)
-        panels.push_back(run);
+      if (const auto [from, to] = lists.panels(probes.row(q)[p]); from < to)
+        panels.push_back({from, to});
     if (panels.empty()) continue;
     out.queries.push_back(q);
-    out.add(1, panels);
+    out.add(1, panels, std::min(tasks, std::ssize(panels)));
   }
   return out;
 }
@@ -93,7 +96,7 @@ WorkTable table_of(const PackedLists& lists, const ScanJob& job, MatrixView<Id> 
                    std::int64_t first, std::int64_t last) {
   return goes_by_list(lists, probes.rows() * (last - first))
              ? by_list(lists, job, probes, first, last)
-             : by_query(lists, probes, first, last);
+             : by_query(lists, job, probes, first, last);
 }
 
 // The queries coded, where each is packed several times: for each list that it probes. Their codes

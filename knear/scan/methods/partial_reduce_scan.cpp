@@ -258,7 +258,7 @@ class Binned {
   }
   void publish_group(GroupHead& head) { bins_.scores().publish_group(head); }
   bool tile_done(std::int64_t g, std::int64_t seen) {
-    const std::int64_t tile = loop_.task.panel_begin / call_.packed.panels_per_tile + seen - 1;
+    const std::int64_t tile = loop_.task.panels.begin / call_.packed.panels_per_tile + seen - 1;
     GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
     const std::int64_t first = g * loop_.group_size();
     for (std::int64_t q = first; q < first + head.count; ++q) {

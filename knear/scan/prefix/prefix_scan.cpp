@@ -126,7 +126,7 @@ class PrefixNearest {
     // What all rows cost without a prefix, of one query; of few queries, together, at least to read
     // them.
     const double rows = static_cast<double>(base_.panels.rows);
-    const double share = static_cast<double>(loop.task.panel_end - loop.task.panel_begin) /
+    const double share = static_cast<double>(loop.task.panels.end - loop.task.panels.begin) /
                          static_cast<double>(base_.panels.panels());
     plain_cost_ = rows * share * pair_seconds(ScanOp::int8, base_.codes.dim, *job_.peaks);
     if (std::ssize(scan.which) < std::int64_t{24} * job_.threads)
@@ -260,8 +260,8 @@ class PrefixNearest {
   ScanStats& stats_;
   const QuerySet set_;
   const bool keeps_probed_ =
-      loop_.task.panel_begin ==
-      scan_.table.tasks[static_cast<std::size_t>(set_.first_task)].panel_begin;
+      loop_.task.panels.begin ==
+      scan_.table.tasks[static_cast<std::size_t>(set_.first_task)].panels.begin;
   SecondStage stage_;
   const std::int64_t code_bytes_ = SecondStage::code_bytes(base_.codes.dim);
   std::vector<QueryState> states_;

@@ -407,7 +407,7 @@ class SelfJoinTask {
   bool tile_done(std::int64_t g, std::int64_t seen) {
     if (g + 1 < loop_.queries.groups) return !all_.useless_;
     const std::int64_t first_row =
-        loop_.task.panel_begin * panel_rows + (seen - 1) * all_.tile_rows();
+        loop_.task.panels.begin * panel_rows + (seen - 1) * all_.tile_rows();
     all_.passed_ += stats_.hits - counted_, counted_ = stats_.hits;
     all_.pairs_ += loop_.count() * std::min(all_.tile_rows(), all_.panels_.rows - first_row);
     const double spent = static_cast<double>(all_.passed_) * second_cost_;
