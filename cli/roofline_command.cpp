@@ -65,6 +65,9 @@ void print_peaks(const std::vector<MachinePeaks>& all, const Source& source) {
       "int8 multiply-adds", [](const auto& p) { return p.int8_ops; }, "op/s");
   line(
       "coefficient-wise", [](const auto& p) { return p.cop_per_second; }, "op/s");
+  if (source.measured)
+    line(
+        "cycles", [](const auto& p) { return p.cycles_per_second; }, "/s");
   line(
       "memory, read", [](const auto& p) { return p.memory_bytes_per_second; }, "B/s");
   for (std::size_t level = 0; level < 3 && source.measured; ++level)
@@ -86,6 +89,7 @@ nlohmann::ordered_json json_of(const MachinePeaks& peaks) {
   out["int8_ops"] = number(peaks.int8_ops);
   out["memory_bytes_per_second"] = number(peaks.memory_bytes_per_second);
   out["cop_per_second"] = number(peaks.cop_per_second);
+  if (peaks.cycles_per_second > 0) out["cycles_per_second"] = number(peaks.cycles_per_second);
   return out;
 }
 

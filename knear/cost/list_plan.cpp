@@ -60,12 +60,13 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   // The lists of a query are one thread's.
   const int threads = one ? 1 : shape.threads == 0 ? peaks.threads : shape.threads;
   const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
+  const double cycle = operations_of_a_cycle(peaks);
   const double lists = double(std::max<std::int64_t>(1, shape.lists)),
                probes = shape.lists > 0 ? std::max(shape.probes, 1.0) : 1,
                scanned = shape.lists > 0 ? shape.probed_rows : double(shape.rows);
   if (shape.lists > 0)
     cost.coarse_seconds =
-        centroids.seconds + queries * (probes - 1) * model.near_list_operations / lanes;
+        centroids.seconds + queries * (probes - 1) * model.near_list_cycles * cycle / lanes;
 
   // Queries that come to the same list share its rows (scan/methods/list_scan.cpp).
   const double of_list = queries * probes / lists;
@@ -76,12 +77,9 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
       by_list ? std::min(1.0, of_list) * base_bytes : queries * scanned * row_bytes;
   cost.memory_seconds = bytes / reading_rate(base_bytes, share, peaks);
   if (codes) {
-    const bool short_codes = shape.code_bits == 4;
-    cost.compute_seconds = queries * scanned *
-                           (double(shape.code_parts) * (short_codes ? model.short_look_up_operations
-                                                                    : model.look_up_operations) +
-                            model.coded_row_operations) /
-                           lanes;
+    cost.compute_seconds =
+        queries * scanned * double(shape.code_parts) *
+        (shape.code_bits == 4 ? model.short_look_up_operations : model.look_up_operations) / lanes;
     const double table = double(1 << shape.code_bits);
     cost.query_seconds =
         queries * table *
@@ -98,36 +96,36 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
     cost.query_seconds =
         queries * (model.query_operations + model.query_column_operations * dim) / lanes;
   }
-  const double of_lists = codes ? model.coded_list_operations : model.list_operations;
-  cost.compute_seconds += queries * probes * of_lists / lanes;
-  cost.scoring_seconds = std::sqrt(cost.compute_seconds * cost.compute_seconds +
-                                   cost.memory_seconds * cost.memory_seconds);
+  // Groups of a list are full but the last one.
+  const double visits = codes || !by_list
+                            ? probes * (codes ? model.coded_list_cycles : model.list_cycles)
+                            : probes * (1. / 12 + 0.5 / of_list) * model.group_of_list_cycles;
+  const double visiting = shape.lists > 0 ? queries * visits * cycle / lanes : 0;
+  cost.scoring_seconds = std::hypot(cost.compute_seconds, cost.memory_seconds) + visiting;
+  cost.compute_seconds += visiting;
 
-  // By their codes as many are kept as are measured.
+  // By their codes as many are kept as are measured; where these are many, by an estimated
+  // threshold (cost/plan.hpp).
   const double kept = codes ? std::max(k, shape.measured_rows) : k;
-  const double hits = std::min(scanned, kept * (1 + std::log(std::max(1.0, scanned / kept))) *
-                                            (codes         ? 1
-                                             : shape.whole ? 1.3
-                                                           : model.interval_hits));
-  if (codes) {
-    cost.selection_seconds = queries *
-                             (model.coded_query_operations +
-                              hits * (model.coded_hit_operations +
-                                      model.coded_hit_part_operations * double(shape.code_parts))) /
-                             lanes;
-  } else {
-    const double panels = std::ceil(scanned / 32), found = panels * (1 - std::exp(-hits / panels));
-    cost.selection_seconds = queries *
-                             (model.listed_query_operations + hits * model.listed_hit_operations +
-                              (panels > 0 ? found : 0) * model.listed_found_operations) /
-                             lanes;
-  }
+  const bool many = codes && kept > 32;
+  const double passing = many ? kept + 12 * std::sqrt(kept) + 60
+                              : kept * (1 + std::log(std::max(1.0, scanned / kept))) *
+                                    (codes         ? 1
+                                     : shape.whole ? 1.3
+                                                   : model.interval_hits);
+  const double hits = std::min(scanned, passing);
+  cost.selection_seconds = queries * hits *
+                           (many    ? model.many_coded_hits_cycles
+                            : codes ? model.coded_hit_cycles
+                                    : model.listed_hit_cycles) *
+                           cycle / lanes;
   const double measured = shape.measured_rows > 0 ? shape.measured_rows
                           : codes || shape.whole  ? 0
                                                   : std::min(scanned, k + 5 * std::sqrt(k));
   // Rows of a list lie near one another.
   const double measuring = rescoring_operations(double(shape.rows), dim, peaks) * model.listed_far;
-  cost.rescore_seconds = queries * measured * measuring / lanes;
+  const double decoding = shape.decoded ? dim * model.decoded_column_cycles * cycle : 0;
+  cost.rescore_seconds = queries * measured * (measuring + decoding) / lanes;
   cost.seconds = cost.coarse_seconds + cost.query_seconds + cost.scoring_seconds +
                  cost.selection_seconds + cost.rescore_seconds +
                  (one ? model.single_list_search_seconds : model.call_seconds);
@@ -156,17 +154,20 @@ ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training
   scan_of_centroids(one, 1, peaks);  // checks the rest
   const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
   const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
+  const double cycle = operations_of_a_cycle(peaks);
   const double dim = double(shape.dim), lists = double(shape.lists);
   // Of a row to find its list, and to be coded.
   const double pair = pair_seconds(ScanOp::int8, shape.dim, peaks) / threads;
-  const double finding = shape.lists > 0 ? model.listing_operations / lanes + lists * pair : 0;
+  const double finding = shape.lists > 0 ? model.listing_cycles * cycle / lanes + lists * pair : 0;
   const double table = double(1 << shape.code_bits);
+  // Codes that are refined have finer ones beside them.
+  const double refining = shape.measured_rows > 0 ? dim * model.refining_column_cycles * cycle : 0;
   const double coding =
       shape.code_parts > 0
-          ? (model.coding_operations + table * dim * model.coding_column_operations) / lanes
-          : (model.packing_operations + model.packing_column_operations * dim) / lanes;
+          ? model.coding_cycles * cycle + table * dim * model.coding_column_operations + refining
+          : model.packing_operations + model.packing_column_operations * dim;
   ListMakingCost cost;
-  cost.add_seconds = double(shape.rows) * (finding + coding);
+  cost.add_seconds = double(shape.rows) * (finding + coding / lanes);
 
   if (shape.lists > 0) {
     // Lloyd's iterations on 16 rows a list, a quarter of the rows and all of them, 5, 10 and 5; or
@@ -176,14 +177,18 @@ ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training
     const bool two_levels = shape.lists > most_lists_of_one_level;
     const double looks = two_levels ? 20 * rows : 5 * std::min(rows, 16 * lists) + 7.5 * rows;
     const double compared = two_levels ? 2 * std::sqrt(lists) : lists;
-    cost.train_seconds = looks * (model.listing_operations / lanes + compared * pair);
+    cost.train_seconds = looks * (model.relisting_cycles * cycle / lanes + compared * pair);
     if (two_levels)
-      cost.train_seconds += 2 * rows * (model.listing_operations / lanes + lists * pair);
+      cost.train_seconds += 2 * rows * (model.listing_cycles * cycle / lanes + lists * pair);
   }
   // 25 iterations on 256 rows a centroid; a row that knows its centroid of the last one takes half.
-  if (shape.code_parts > 0)
-    cost.train_seconds += 12.5 * std::min(double(training_rows), 256 * table) * table * dim *
-                          model.coding_column_operations / lanes;
+  if (shape.code_parts > 0) {
+    const double rows = std::min(double(training_rows), 65536.);
+    cost.train_seconds +=
+        (rows * model.code_training_cycles * cycle +
+         12.5 * std::min(rows, 256 * table) * table * dim * model.coding_column_operations) /
+        lanes;
+  }
   return cost;
 }
 

@@ -13,7 +13,7 @@
 //   scoring     the rows of the lists that are probed: multiply-adds and coefficient-wise
 //               operations of vectors, in groups of 12 queries where many probe the same list, or
 //               look-ups of codes; or reading them, if that takes longer. And for each list of a
-//               query, whatever its length: threshold, places, terms
+//               query or a group, whatever its length: threshold, places, terms
 //   selection   rows that pass the threshold
 //   rescoring   rows that are measured by their vectors
 #pragma once
@@ -34,6 +34,7 @@ struct ListShape {
   int code_bits = 8;
   bool whole = false;        // the 8-bit codes of vectors are the vectors: none is measured again
   double measured_rows = 0;  // of a query, by their vectors; 0: as usual, and of codes none
+  bool decoded = false;      // these are codes too, and decoded first
   int threads = 0;           // 0: as many as were measured
 };
 

@@ -27,7 +27,8 @@ constexpr Rate rates[] = {{"fp32_flops", &MachinePeaks::fp32_flops, true},
                           {"int16_ops", &MachinePeaks::int16_ops, false},
                           {"int8_ops", &MachinePeaks::int8_ops, true},
                           {"memory_bytes_per_second", &MachinePeaks::memory_bytes_per_second, true},
-                          {"cop_per_second", &MachinePeaks::cop_per_second, true}};
+                          {"cop_per_second", &MachinePeaks::cop_per_second, true},
+                          {"cycles_per_second", &MachinePeaks::cycles_per_second, false}};
 
 constexpr const char* other_fields[] = {"name",
                                         "isa",
@@ -209,7 +210,10 @@ std::string text_of_machine(const MachineDescription& machine) {
   out["name"] = machine.name;
   out["isa"] = name_of(machine.peaks.isa);
   out["threads"] = machine.peaks.threads;
-  for (const Rate& rate : rates) out[rate.name] = or_null(machine.peaks.*rate.value);
+  for (const Rate& rate : rates) {
+    const double value = machine.peaks.*rate.value;
+    out[rate.name] = value > 0 ? or_null(value) : Json(nullptr);  // NaN or 0: not known
+  }
   Json& caches = out["caches"] = Json::array();
   for (const CachePeak& cache : machine.peaks.caches)
     if (cache.bytes > 0)

@@ -12,7 +12,8 @@
 //   threads                    all rates are sums over so many threads
 //   fp32_flops, int8_ops, cop_per_second, memory_bytes_per_second
 //                              as in cost/peaks.hpp; needed
-//   int16_ops, bf16_flops      the same; may be null or left out
+//   int16_ops, bf16_flops, cycles_per_second
+//                              the same; may be null or left out
 //   caches                     [{"bytes", "bytes_per_second"}, ...], at most three; may be left out
 //   memory_bytes               of the whole machine; needed
 //   network_bytes_per_second   of its link, each way     null or left out: 1.25e9 (10 Gbit/s) are

@@ -1,5 +1,5 @@
-// knear/cost/machine_rates.hpp -- rates that the models of costs share: reading memory again and
-// again, and measuring rows wherever they are.
+// knear/cost/machine_rates.hpp -- rates that the models of costs share: what takes cycles however
+// wide vectors are, reading memory again and again, and measuring rows wherever they are.
 #pragma once
 #include <algorithm>
 
@@ -7,6 +7,12 @@
 #include "knear/cost/scan_cost_model.hpp"
 
 namespace knear {
+
+// Coefficient-wise operations in the time of a cycle, by which costs in cycles and in operations
+// are added. Where the clock is not known, as many as two vector units of 512 bits do.
+inline double operations_of_a_cycle(const MachinePeaks& peaks) {
+  return peaks.cycles_per_second > 0 ? peaks.cop_per_second / peaks.cycles_per_second : 30;
+}
 
 // Operations to measure a row in float64, wherever the vectors are, which are taken to be floats.
 inline double rescoring_operations(double rows, double dim, const MachinePeaks& peaks) {

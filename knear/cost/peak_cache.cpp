@@ -28,7 +28,8 @@ constexpr Field fields[] = {{"fp32_flops", &MachinePeaks::fp32_flops},
                             {"int16_ops", &MachinePeaks::int16_ops},
                             {"int8_ops", &MachinePeaks::int8_ops},
                             {"memory_bytes_per_second", &MachinePeaks::memory_bytes_per_second},
-                            {"cop_per_second", &MachinePeaks::cop_per_second}};
+                            {"cop_per_second", &MachinePeaks::cop_per_second},
+                            {"cycles_per_second", &MachinePeaks::cycles_per_second}};
 
 std::string entry_name(Isa isa, int threads) {
   return fmt::format("{} / {} / {} threads", processor_name(), name_of(isa), threads);
@@ -89,10 +90,14 @@ KnownPeaks known_peaks(Isa isa, int threads) {
   peaks.isa = isa, peaks.threads = threads;
   for (const Field& field : fields) {
     peaks.*field.value = number_in(*entry, field.name);
+    // An earlier version did not measure cycles.
     if (field.value != &MachinePeaks::bf16_flops &&
+        field.value != &MachinePeaks::cycles_per_second &&
         !plausible(peaks.*field.value, guess.peaks.*field.value))
       return guess;
   }
+  if (!plausible(peaks.cycles_per_second, guess.peaks.cycles_per_second))
+    peaks.cycles_per_second = 0;
   if (!plausible(peaks.bf16_flops, guess.peaks.fp32_flops))
     peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN();
   const auto caches = entry->find("caches");

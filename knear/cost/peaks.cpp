@@ -110,6 +110,19 @@ struct Rounds {
   }
 };
 
+volatile std::uint64_t last_of_dependent;  // so that the loop is not left out
+
+// Steps of Marsaglia's xorshift: six operations, each of which waits a cycle for the one before.
+void run_dependent(long rounds) {
+  std::uint64_t x = 88172645463325252;
+  for (long i = 0; i < rounds; ++i) {
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+  }
+  last_of_dependent = x;
+}
+
 double measure(const PeakLoop& loop, int threads, double slice_seconds) {
   const Rounds rounds(slice_seconds, loop.run);
   const double seconds = median_seconds(
@@ -189,13 +202,14 @@ MachinePeaks measure_peaks(int threads, double seconds) {
     const PeakLoops loops = loops_of(peaks.isa);
     const bool bf16 = peaks.isa >= Isa::avx512_vnni && has_bf16();
     const double slice =
-        seconds / ((bf16 ? 9 : 8) * (slices + 2));  // one warms up, one finds rounds
+        seconds / ((bf16 ? 10 : 9) * (slices + 2));  // one warms up, one finds rounds
     peaks.fp32_flops = measure(loops.fp32, peaks.threads, slice);
     peaks.bf16_flops = bf16 ? measure(detail::peak_loop_bf16(), peaks.threads, slice)
                             : std::numeric_limits<double>::quiet_NaN();
     peaks.int16_ops = measure(loops.int16, peaks.threads, slice);
     peaks.int8_ops = measure(loops.int8, peaks.threads, slice);
     peaks.cop_per_second = measure(loops.cop, peaks.threads, slice);
+    peaks.cycles_per_second = measure({run_dependent, 6}, peaks.threads, slice);
     peaks.memory_bytes_per_second = measure_read(loops, peaks.threads);
     for (int level = 0; level < 3; ++level)
       peaks.caches[level] = measure_cache(loops, peaks.threads, level, slice);
@@ -207,7 +221,7 @@ MachinePeaks estimated_peaks(Isa isa, int threads) {
   MachinePeaks peaks;
   peaks.isa = isa;
   peaks.threads = resolve_threads(threads);
-  const double cycles = 2.5e9 * peaks.threads;
+  const double cycles = peaks.cycles_per_second = 2.5e9 * peaks.threads;
   const double lanes = isa == Isa::scalar ? 4 : isa == Isa::avx2 ? 8 : 16;  // of 32 bits
   // Two vector instructions per cycle. A multiply-add of a 32-bit lane: fp32 one instruction (two
   // without FMA); two int16 products two, with VNNI one; four int8 products three, with VNNI one

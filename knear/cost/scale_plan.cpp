@@ -177,6 +177,7 @@ class Planner {
     if (form.coded) {
       shape.code_parts = needs_.dim / form.coded->columns, shape.code_bits = form.coded->bits;
       shape.measured_rows = std::min(out.refine_factor * double(needs_.k), out.probed_rows);
+      shape.decoded = form.coded->refined_by == "SQ8";
     }
     return shape;
   }

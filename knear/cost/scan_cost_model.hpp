@@ -4,8 +4,10 @@
 //   model.hit_operations                                                    // 820
 //   for (const auto& [name, value, meaning] : scan_cost_constants) ...      // model.*value
 //
-// All were measured on one machine. Operations are coefficient-wise ones of that machine, so that
-// another one's rate makes seconds of them.
+// Operations are coefficient-wise ones of the machine on which they were measured, so that another
+// one's rate makes seconds of them. What inverted lists and codes need beside work on vectors
+// (places in lists, branches, waiting for memory) is in cycles of a core: a machine that does twice
+// as many operations a cycle was no faster at it.
 #pragma once
 #include <iterator>
 #include <string_view>
@@ -38,17 +40,17 @@ struct ScanCostModel {
   double nearest_operations = 50e3, nearest_cluster_operations = 80;
   double direct_operations = 1880, direct_column_operations = 10.4;
   double call_seconds = 4e-6;
-  double near_list_operations = 19500, list_operations = 43000;
-  double listed_query_operations = 120e3, listed_hit_operations = 1900;
-  double listed_found_operations = 700, listed_far = 0.65;
+  double near_list_cycles = 100, list_cycles = 2100, group_of_list_cycles = 12400;
+  double listed_hit_cycles = 160, listed_far = 0.65;
   double least_queries_of_a_list = 4;
-  double single_list_search_seconds = 12e-6;
+  double single_list_search_seconds = 5e-6;
   double table_column_operations = 16, table_operations = 50;
-  double look_up_operations = 3, short_look_up_operations = 1.2, coded_row_operations = 8;
-  double coded_list_operations = 30000, coded_query_operations = 560e3;
-  double coded_hit_operations = 4000, coded_hit_part_operations = 100;
-  double listing_operations = 130e3;
-  double coding_operations = 50e3, coding_column_operations = 7;
+  double look_up_operations = 4.2, short_look_up_operations = 2.15;
+  double coded_list_cycles = 580, coded_hit_cycles = 270, many_coded_hits_cycles = 70;
+  double decoded_column_cycles = 2;
+  double listing_cycles = 4330, relisting_cycles = 2000;
+  double coding_cycles = 4200, coding_column_operations = 7;
+  double refining_column_cycles = 28, code_training_cycles = 40000;
 };
 
 struct ScanCostConstant {
@@ -99,11 +101,10 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(direct_operations, "per row measured in float64 in storage order"),
     KNEAR_COST(direct_column_operations, "and per column of it"),
     KNEAR_COST(call_seconds, "seconds per call"),
-    KNEAR_COST(near_list_operations, "per inverted list that is put in order, but the first"),
-    KNEAR_COST(list_operations, "per inverted list that a query probes"),
-    KNEAR_COST(listed_query_operations, "per query of inverted lists"),
-    KNEAR_COST(listed_hit_operations, "per row of these that passes"),
-    KNEAR_COST(listed_found_operations, "per panel of these from which rows pass"),
+    KNEAR_COST(near_list_cycles, "per inverted list that is put in order, but the first"),
+    KNEAR_COST(list_cycles, "per inverted list that a query probes by itself"),
+    KNEAR_COST(group_of_list_cycles, "per list and twelve queries that probe it together"),
+    KNEAR_COST(listed_hit_cycles, "per row of lists that passes"),
     KNEAR_COST(listed_far, "share that measuring a row of these takes"),
     KNEAR_COST(least_queries_of_a_list, "queries of a list from which its rows are scored for all"),
     KNEAR_COST(single_list_search_seconds, "seconds per call with one query, by lists"),
@@ -111,14 +112,16 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(table_operations, "per sub-quantiser and entry of it"),
     KNEAR_COST(look_up_operations, "per sub-quantiser of 8 bits of a row's code"),
     KNEAR_COST(short_look_up_operations, "per sub-quantiser of 4 bits"),
-    KNEAR_COST(coded_row_operations, "per code of a row"),
-    KNEAR_COST(coded_list_operations, "per inverted list of codes that a query probes"),
-    KNEAR_COST(coded_query_operations, "per query of codes"),
-    KNEAR_COST(coded_hit_operations, "per code that passes"),
-    KNEAR_COST(coded_hit_part_operations, "per sub-quantiser of it"),
-    KNEAR_COST(listing_operations, "per row whose inverted list is found"),
-    KNEAR_COST(coding_operations, "per row that becomes a code"),
+    KNEAR_COST(coded_list_cycles, "per inverted list of codes that a query probes"),
+    KNEAR_COST(coded_hit_cycles, "per code that passes"),
+    KNEAR_COST(many_coded_hits_cycles, "per code that passes where k > 32"),
+    KNEAR_COST(decoded_column_cycles, "per column of a row that is decoded to be measured"),
+    KNEAR_COST(listing_cycles, "per row whose inverted list is found"),
+    KNEAR_COST(relisting_cycles, "per row and time while lists are learned"),
+    KNEAR_COST(coding_cycles, "per row that becomes a code"),
     KNEAR_COST(coding_column_operations, "per column of it and centroid of a sub-quantiser"),
+    KNEAR_COST(refining_column_cycles, "per column of a second code"),
+    KNEAR_COST(code_training_cycles, "per row that codes are learned from"),
 };
 #undef KNEAR_COST
 static_assert(std::size(scan_cost_constants) * sizeof(double) == sizeof(ScanCostModel));

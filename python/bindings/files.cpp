@@ -114,6 +114,7 @@ void bind_machine(nb::module_& m) {
         set("int8_ops", peaks.int8_ops);
         set("memory_bytes_per_second", peaks.memory_bytes_per_second);
         set("cop_per_second", peaks.cop_per_second);
+        set("cycles_per_second", peaks.cycles_per_second);
         d["threads"] = peaks.threads;
         d["isa"] = std::string(name_of(peaks.isa));
         d["processor"] = processor_name();

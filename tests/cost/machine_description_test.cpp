@@ -19,7 +19,7 @@ MachineDescription machine() {
   out.peaks.isa = Isa::avx512_vnni, out.peaks.threads = 64;
   out.peaks.fp32_flops = 7e12, out.peaks.int8_ops = 28e12, out.peaks.cop_per_second = 3e12;
   out.peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN(), out.peaks.int16_ops = 14e12;
-  out.peaks.memory_bytes_per_second = 400e9;
+  out.peaks.memory_bytes_per_second = 400e9, out.peaks.cycles_per_second = 200e9;
   out.peaks.caches[0] = {3 << 20, 20e12};
   out.memory_bytes = 1e12, out.price_per_hour = 3.5;
   return out;
@@ -50,6 +50,7 @@ TEST(MachineDescription, IsReadAsItWasWritten) {
   EXPECT_EQ(read.peaks.isa, Isa::avx512_vnni);
   EXPECT_EQ(read.peaks.threads, 64);
   EXPECT_EQ(read.peaks.int8_ops, 28e12);
+  EXPECT_EQ(read.peaks.cycles_per_second, 200e9);
   EXPECT_TRUE(std::isnan(read.peaks.bf16_flops));
   EXPECT_EQ(read.peaks.caches[0].bytes, 3 << 20);
   EXPECT_EQ(read.peaks.caches[1].bytes, 0);

@@ -63,6 +63,22 @@ TEST_F(PeakCache, KeepsTheBestOfEachFigure) {
   EXPECT_DOUBLE_EQ(best.caches[2].bytes_per_second, 200e9);
 }
 
+// A file of a version that did not measure cycles, or one where they make no sense, is still used.
+TEST_F(PeakCache, CyclesMayBeMissing) {
+  const std::string whole = peak_cache_with(peaks());
+  const auto from = whole.find("\"cycles_per_second\": ");
+  ASSERT_LT(from, whole.size());
+  std::string without = whole, senseless = whole;
+  without.replace(from, 19, "\"something_else_now\"");
+  senseless.insert(from + 21, "-");
+  for (const std::string& text : {without, senseless}) {
+    write(text);
+    const KnownPeaks known = known_peaks(Isa::avx2, 3);
+    EXPECT_TRUE(known.measured);
+    EXPECT_EQ(known.peaks.cycles_per_second, 0);
+  }
+}
+
 TEST_F(PeakCache, IgnoresAFileThatMakesNoSense) {
   const std::string whole = peak_cache_with(peaks());
   const auto known = [&](const std::string& text) {

@@ -42,6 +42,8 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
     EXPECT_GT(rate, 1e7);  // slower than any machine that runs this test
     EXPECT_LT(rate, 1e14);
   }
+  EXPECT_GT(peaks.cycles_per_second, 1e8);
+  EXPECT_LT(peaks.cycles_per_second, 2e10);
   for (const CachePeak& cache :
        peaks.caches) {  // caches that the system does not report are not measured
     EXPECT_EQ(cache.bytes > 0, cache.bytes_per_second > 1e7);
