@@ -15,6 +15,7 @@
 
 #include "knear/cluster/centroid_scan.hpp"
 #include "knear/cluster/codebook.hpp"
+#include "knear/cluster/divided_rows.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/random.hpp"
@@ -27,136 +28,21 @@
 namespace knear {
 namespace {
 
+using detail::blocks_of;
 using detail::CentroidScan;
+using detail::DividedRows;
+using detail::each_block;
+using detail::own_rows_at;
+using detail::part_of;
+using detail::rows_of_all;
 using detail::sample_of;
+using detail::weights_of_all;
 
 constexpr std::uint32_t no_centroid = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t most_centroids = (std::int64_t{1} << 31) - 1;
-constexpr std::int64_t rows_in_block = 1 << 17;
 constexpr std::int64_t seeding_rows = 64;  // from which a centroid is drawn by k-means++
 
 bool is_spherical(Metric metric) { return metric != Metric::l2; }
-
-RowBlocks blocks_of(AnyMatrixView rows) {
-  return {rows.rows(), rows.cols(), [rows](const std::function<void(AnyMatrixView)>& take) {
-            for (std::int64_t begin = 0; begin < rows.rows(); begin += rows_in_block)
-              take(rows.rows(begin, std::min(rows.rows(), begin + rows_in_block)));
-          }};
-}
-
-// Calls take(begin, block) for each block; throws ShapeMismatch unless they are what was said.
-template <class Take>
-void each_block(const RowBlocks& rows, Take take) {
-  std::int64_t begin = 0;
-  rows.read([&](AnyMatrixView block) {
-    if (block.cols() != rows.dim)
-      throw ShapeMismatch("rows have {} columns, but a block has {}", rows.dim, block.cols());
-    if (block.rows() > rows.rows - begin)
-      throw ShapeMismatch("rows are {}, but blocks hold more", rows.rows);
-    for (std::int64_t i = 0; i < block.rows(); i += rows_in_block) {
-      const std::int64_t end = std::min(block.rows(), i + rows_in_block);
-      take(begin + i, block.rows(i, end));
-    }
-    begin += block.rows();
-  });
-  if (begin != rows.rows) throw ShapeMismatch("rows are {}, but blocks hold {}", rows.rows, begin);
-}
-
-// The rows of this process and, if there are others, where they stand among those of all.
-struct Rows {
-  const RowBlocks& own;
-  Peers* peers = nullptr;
-  std::int64_t first = 0, total = own.rows;  // number of the first own row, and rows of all
-
-  explicit Rows(const RowBlocks& rows) : own(rows) {}
-  Rows(const RowBlocks& rows, Peers& others) : own(rows), peers(&others) {
-    const std::vector<std::int64_t> counts = numbers_of_all(rows.rows);
-    const auto before = counts.begin() + others.rank();
-    first = std::accumulate(counts.begin(), before, std::int64_t{0});
-    total = std::accumulate(before, counts.end(), first);
-  }
-
-  // Own work: what it throws, it throws in all processes.
-  template <class F>
-  void work(F f) const {
-    peers ? together(*peers, f) : f();
-  }
-  // A number of each process, in the order of ranks.
-  std::vector<std::int64_t> numbers_of_all(std::int64_t own_number) const {
-    if (!peers) return {own_number};
-    std::vector<std::int64_t> out(static_cast<std::size_t>(peers->size()));
-    out[static_cast<std::size_t>(peers->rank())] = own_number;
-    peers->sum(out);
-    return out;
-  }
-  std::int64_t sum(std::int64_t number) const {
-    if (peers) peers->sum({&number, 1});
-    return number;
-  }
-};
-
-// Copies of own rows, with these ascending numbers among own ones.
-AnyMatrix own_rows_at(const RowBlocks& rows, std::span<const std::int64_t> which) {
-  AnyMatrix out;
-  std::size_t done = 0;
-  each_block(rows, [&](std::int64_t begin, AnyMatrixView block) {
-    if (out.rows() == 0) out = AnyMatrix(block.type(), std::ssize(which), rows.dim);
-    if (out.type() != block.type())
-      throw InvalidArgument("rows are of type {}, but a block is of type {}", name_of(out.type()),
-                            name_of(block.type()));
-    for (; done < which.size() && which[done] < begin + block.rows(); ++done) {
-      if (done % 256 == 0) stop_if_asked();
-      std::memcpy(out.row(static_cast<std::int64_t>(done)), block.row(which[done] - begin),
-                  static_cast<std::size_t>(rows.dim * size_of(block.type())));
-    }
-  });
-  return out;
-}
-
-// Those of `which`, ascending, that are among the `count` from `first` on, less `first`.
-std::vector<std::int64_t> part_of(std::span<const std::int64_t> which, std::int64_t first,
-                                  std::int64_t count) {
-  const auto begin = std::lower_bound(which.begin(), which.end(), first),
-             end = std::lower_bound(begin, which.end(), first + count);
-  std::vector<std::int64_t> out(begin, end);
-  for (std::int64_t& row : out) row -= first;
-  return out;
-}
-
-// What all processes have chosen of their own rows, one after the other.
-AnyMatrix rows_of_all(const Rows& rows, std::span<const std::int64_t> own_numbers) {
-  AnyMatrix own;
-  rows.work([&] { own = own_rows_at(rows.own, own_numbers); });
-  if (!rows.peers) return own;
-  // The type goes before the rows; who has none has no type.
-  std::vector<std::byte> bytes;
-  if (own.rows() > 0) {
-    const AnyMatrixView view = own;
-    bytes.push_back(static_cast<std::byte>(own.type()));
-    const auto* data = static_cast<const std::byte*>(own.row(0));
-    bytes.insert(bytes.end(), data, data + view.bytes());
-  }
-  const auto all = rows.peers->gather(bytes);
-  std::int64_t count = 0;
-  std::byte type{};
-  for (const auto& part : all) {
-    if (part.empty()) continue;
-    if (count > 0 && part[0] != type)
-      throw InvalidArgument("rows are of type {}, but those of another process of type {}",
-                            name_of(static_cast<ElementType>(type)),
-                            name_of(static_cast<ElementType>(part[0])));
-    type = part[0];
-    count += (std::ssize(part) - 1) / (rows.own.dim * size_of(static_cast<ElementType>(type)));
-  }
-  AnyMatrix out(static_cast<ElementType>(type), count, rows.own.dim);
-  std::int64_t row = 0;
-  for (const auto& part : all) {
-    if (part.empty()) continue;
-    std::memcpy(out.row(row), part.data() + 1, part.size() - 1);
-    row += (std::ssize(part) - 1) / (rows.own.dim * size_of(out.type()));
-  }
-  return out;
-}
 
 // out [dim] = the row as doubles; of length 1 for cosine, unless it is zero.
 template <class T>
@@ -198,7 +84,7 @@ int exponent_above(double x) { return x > 0 ? std::ilogb(x) + 1 : -900; }
 struct Units {
   double coordinate = 1, weight = 1;
 
-  Units(const Rows& rows, const KMeansOptions& options) {
+  Units(const DividedRows& rows, const KMeansOptions& options) {
     const int threads = resolve_threads(options.threads);
     double largest = 0, heaviest = options.weights.empty() && rows.own.rows > 0 ? 1 : 0;
     rows.work([&] {
@@ -260,8 +146,8 @@ std::atomic<std::int64_t>& room_for_codes() {
 // One run of Lloyd's iterations.
 class Lloyd {
  public:
-  Lloyd(const Rows& rows, const KMeansOptions& options, const Units& units, Matrix<float> centroids,
-        std::int64_t fixed, bool measures, bool keeps_codes)
+  Lloyd(const DividedRows& rows, const KMeansOptions& options, const Units& units,
+        Matrix<float> centroids, std::int64_t fixed, bool measures, bool keeps_codes)
       : rows_(rows),
         options_(options),
         units_(units),
@@ -484,7 +370,7 @@ class Lloyd {
     return empty;
   }
 
-  const Rows& rows_;
+  const DividedRows& rows_;
   const KMeansOptions& options_;
   const Units units_;
   const int threads_;
@@ -562,21 +448,10 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
   }
 }
 
-// Weights that all processes have chosen, one after the other.
-std::vector<double> weights_of_all(const Rows& rows, std::span<const float> own) {
-  if (!rows.peers) return {own.begin(), own.end()};
-  std::vector<double> out;
-  for (const auto& part : rows.peers->gather(std::as_bytes(own))) {
-    std::vector<float> some(part.size() / sizeof(float));
-    if (!some.empty()) std::memcpy(some.data(), part.data(), part.size());
-    out.insert(out.end(), some.begin(), some.end());
-  }
-  return out;
-}
-
 // The first centroids: those given, then seeded ones. progress: asked whether to go on.
-Matrix<float> first_centroids(const Rows& rows, std::int64_t count, const KMeansOptions& options,
-                              const Progress& progress, Random& random) {
+Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
+                              const KMeansOptions& options, const Progress& progress,
+                              Random& random) {
   const std::int64_t dim = rows.own.dim;
   Matrix<float> out(count, dim);
   const std::int64_t given = options.initial.rows();
@@ -588,7 +463,7 @@ Matrix<float> first_centroids(const Rows& rows, std::int64_t count, const KMeans
                             name_of(options.metric), c);
   }
   if (given == count) return out;
-  // Rows without weight are no centroids: numbers are those among the others.
+  // DividedRows without weight are no centroids: numbers are those among the others.
   std::vector<std::int64_t> heavy;
   for (std::size_t i = 0; i < options.weights.size(); ++i)
     if (options.weights[i] > 0) heavy.push_back(static_cast<std::int64_t>(i));
@@ -686,8 +561,8 @@ void check(const RowBlocks& own, std::int64_t rows, std::int64_t k, const KMeans
 
 // measures: whether objectives are wanted; without them there are no restarts and no tolerance.
 // keeps_codes: whether codes of rows may stay in memory from one iteration to the next.
-KMeans cluster(const Rows& rows, std::int64_t count, const KMeansOptions& options, bool measures,
-               bool keeps_codes) {
+KMeans cluster(const DividedRows& rows, std::int64_t count, const KMeansOptions& options,
+               bool measures, bool keeps_codes) {
   const Units units(rows, options);
   const bool more_is_better = options.metric == Metric::ip;
   KMeans best;
@@ -723,10 +598,10 @@ KMeans cluster(const Rows& rows, std::int64_t count, const KMeansOptions& option
 
 KMeans cluster_in_memory(AnyMatrixView rows, std::int64_t count, KMeansOptions options) {
   const RowBlocks blocks = blocks_of(rows);
-  return cluster(Rows(blocks), count, options, /*measures=*/true, /*keeps_codes=*/true);
+  return cluster(DividedRows(blocks), count, options, /*measures=*/true, /*keeps_codes=*/true);
 }
 
-// Rows of a matrix, with their weights, gathered.
+// DividedRows of a matrix, with their weights, gathered.
 struct Subset {
   AnyMatrix rows;
   std::vector<float> weights;
@@ -843,7 +718,8 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
 
 Matrix<float> detail::codebook(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
   const RowBlocks blocks = blocks_of(rows);
-  return cluster(Rows(blocks), k, options, /*measures=*/false, /*keeps_codes=*/true).centroids;
+  return cluster(DividedRows(blocks), k, options, /*measures=*/false, /*keeps_codes=*/true)
+      .centroids;
 }
 
 std::string_view name_of(Seeding seeding) {
@@ -863,7 +739,7 @@ KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& optio
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
     const std::int64_t most = rows_used(rows.rows, k, options);
     if (most == rows.rows)
-      return cluster(Rows(rows), k, options, /*measures=*/true, /*keeps_codes=*/false);
+      return cluster(DividedRows(rows), k, options, /*measures=*/true, /*keeps_codes=*/false);
     const Subset used = drawn(rows, most, options);
     return cluster_in_memory(used.rows, k, used.with_weights(options));
   });
@@ -872,7 +748,7 @@ KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& optio
 KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
                const KMeansOptions& options) {
   return detail::public_call([&] {
-    const Rows rows(own_rows, peers);
+    const DividedRows rows(own_rows, peers);
     rows.work([&] {
       check(own_rows, rows.total, k, options);
       if (options.levels == 2)
@@ -897,7 +773,7 @@ KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
     rows.work([&] { used.emplace(own_rows, options, which); });
     RowBlocks blocks = blocks_of(used->rows);
     blocks.dim = own_rows.dim;  // which no rows do not say
-    return cluster(Rows(blocks, peers), k, used->with_weights(options), /*measures=*/true,
+    return cluster(DividedRows(blocks, peers), k, used->with_weights(options), /*measures=*/true,
                    /*keeps_codes=*/true);
   });
 }
