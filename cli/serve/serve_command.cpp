@@ -110,13 +110,8 @@ void check_arguments(const ServeArguments& arguments) {
 
 // A quarter of what the machine has free.
 std::int64_t usual_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string name; meminfo >> name;) {
-    std::int64_t kilobytes = 0;
-    if (name == "MemAvailable:" && meminfo >> kilobytes) return kilobytes * 1024 / 4;
-    std::getline(meminfo, name);
-  }
-  return std::int64_t{1} << 30;
+  const std::int64_t free = available_memory();
+  return free < std::int64_t{1} << 62 ? free / 4 : std::int64_t{1} << 30;
 }
 
 void run_serve(const ServeArguments& arguments) {

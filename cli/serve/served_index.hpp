@@ -13,6 +13,9 @@
 
 namespace knear::cli {
 
+// Bytes that the machine has free, its page cache among them; 2^62 where it does not say.
+std::int64_t available_memory();
+
 class ServedIndex {
  public:
   struct About {
@@ -29,7 +32,8 @@ class ServedIndex {
     bool by_query = false;
   };
 
-  // Opens it. Throws as DurableIndex and Index::load() do.
+  // Opens it, and makes what its first searches would have to wait for. Throws as DurableIndex and
+  // Index::load() do.
   ServedIndex(std::string name, std::string path, bool read_only, serve::DurableOptions options);
 
   const std::string& name() const { return name_; }
@@ -47,9 +51,10 @@ class ServedIndex {
  private:
   using Fixed = std::variant<Index, ShardedIndex>;
   std::shared_ptr<const Fixed> fixed() const;
-  static std::shared_ptr<const Fixed> open(const std::string& path);
+  std::shared_ptr<const Fixed> open(const std::string& path) const;
 
   const std::string name_, path_;
+  const int threads_;
   std::unique_ptr<serve::DurableIndex> durable_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Fixed> fixed_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -60,16 +59,6 @@ bool same_text(std::string_view a, std::string_view b) {
 std::string_view without_port(std::string_view host) {
   if (host.starts_with('[')) return host.substr(1, std::max<std::size_t>(1, host.find(']')) - 1);
   return host.substr(0, host.find(':'));
-}
-
-std::int64_t available_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string name; meminfo >> name;) {
-    std::int64_t kilobytes = 0;
-    if (name == "MemAvailable:" && meminfo >> kilobytes) return kilobytes * 1024;
-    std::getline(meminfo, name);
-  }
-  return std::int64_t{1} << 62;
 }
 
 }  // namespace

@@ -266,6 +266,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
     log_ = std::make_unique<ChangeLog>(ChangeLog::open(log_path(numbers_.back()), contents.back()));
   }
   if (apart && !from_kept) kept_sum_ = 0;
+  if (options_.prepare) options_.prepare(*index);
   state_ = std::move(index);
   // What a kill left: logs before the first that counts, and a file that a reload gave up. The name
   // of the file that they were folded into may not be on disk yet.
@@ -409,7 +410,7 @@ bool DurableIndex::reload(bool discard_changes) {
   std::lock_guard only(checkpoint_mutex_);
   const std::uint64_t sum = checksum_of(path_);
   if (sum == file_sum_) return false;
-  auto next = std::make_shared<const Index>(Index::load(path_));
+  auto next = std::make_shared<Index>(Index::load(path_));
   // Changes to come are logged as those of the file with this checksum.
   if (checksum_of(path_) != sum)
     throw Refusal(409, "another file took the place of '{}' while it was read: try again", path_);
@@ -418,6 +419,7 @@ bool DurableIndex::reload(bool discard_changes) {
     throw Refusal(409, "'{}' has {} columns and is for {}, but what is served has {} and is for {}",
                   path_, next->dim(), name_of(next->metric()), before->dim(),
                   name_of(before->metric()));
+  if (options_.prepare) options_.prepare(*next);
   std::lock_guard no_changes(change_mutex_);
   const bool apart = kept_ != path_;
   {

@@ -42,6 +42,8 @@ struct DurableOptions {
   std::string name = {};                                   // of the files in that folder
   std::int64_t checkpoint_bytes = std::int64_t{64} << 20;  // of a log, from which one is due
   int threads = 0;
+  // Called with an index that was opened, before it is searched: may make what searches would.
+  std::function<void(Index&)> prepare = {};
   // Called between the steps of a checkpoint and of a reload, with what was done; for tests, which
   // end it by throwing.
   std::function<void(std::string_view)> after_step = {};

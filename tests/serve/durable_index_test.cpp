@@ -348,6 +348,28 @@ TEST_F(DurableIndexTest, AReloadTakesTheNewFile) {
   EXPECT_EQ(Index::load(path()).dim(), dim + 1);
 }
 
+// What is made ahead is made of the rows that will be searched: after the logs are replayed, and of
+// the file that a reload takes.
+TEST_F(DurableIndexTest, PreparesWhatItOpens) {
+  std::vector<std::int64_t> sizes;
+  const auto prepare = [&](Index& index) { sizes.push_back(index.size()); };
+  {
+    DurableIndex index(path(), {.prepare = prepare});
+    apply(index, add({}, 1));
+    index.checkpoint();
+    apply(index, add({}, 2));
+  }
+  DurableIndex index(path(), {.prepare = prepare});
+  EXPECT_EQ(sizes, (std::vector<std::int64_t>{10, 12}));
+  index.checkpoint();
+  EXPECT_FALSE(index.reload(false));
+  EXPECT_EQ(sizes.size(), 2u);
+  write_base(path(), 20);
+  EXPECT_TRUE(index.reload(false));
+  EXPECT_EQ(sizes.back(), 20);
+  EXPECT_EQ(index.state()->size(), 20);
+}
+
 TEST_F(DurableIndexTest, AFolderOfItsOwnLeavesTheFileAsItIs) {
   const auto before = fs::last_write_time(path());
   std::map<Id, float> wanted;
