@@ -36,6 +36,7 @@ Prediction predict_of_lists(const KnnReport& report, const KnownPeaks& machine) 
                                        .code_bits = codes ? report.code_bits : 8,
                                        .whole = report.survivors_per_query == 0,
                                        .measured_rows = codes ? report.refined_per_query : 0,
+                                       .decoded = report.refined_by_codes,
                                        .threads = report.threads},
                                       machine.peaks);
   Prediction out;

@@ -124,8 +124,11 @@ void print_model(bool json) {
     text += fmt::format("{:<28}{:>9}  {}\n", name, model.*value, meaning);
   }
   if (json) return print("{}\n", object.dump(2));
-  print("{}\nOperations are coefficient-wise ones, at the rate that this command measures.\n",
-        text);
+  print(
+      "{}\nOperations are coefficient-wise ones, and cycles those of a core, at the rates that "
+      "this "
+      "command measures.\n",
+      text);
 }
 
 // 1, 2, 4, ... threads, and all.

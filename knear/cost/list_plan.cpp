@@ -104,26 +104,23 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   cost.scoring_seconds = std::hypot(cost.compute_seconds, cost.memory_seconds) + visiting;
   cost.compute_seconds += visiting;
 
-  // By their codes as many are kept as are measured; where these are many, by an estimated
-  // threshold (cost/plan.hpp).
+  // By their codes as many are kept as are measured.
   const double kept = codes ? std::max(k, shape.measured_rows) : k;
-  const bool many = codes && kept > 32;
-  const double passing = many ? kept + 12 * std::sqrt(kept) + 60
-                              : kept * (1 + std::log(std::max(1.0, scanned / kept))) *
-                                    (codes         ? 1
-                                     : shape.whole ? 1.3
-                                                   : model.interval_hits);
+  const double passing = kept * (1 + std::log(std::max(1.0, scanned / kept))) *
+                         (codes         ? 1
+                          : shape.whole ? 1.3
+                                        : model.interval_hits);
   const double hits = std::min(scanned, passing);
-  cost.selection_seconds = queries * hits *
-                           (many    ? model.many_coded_hits_cycles
-                            : codes ? model.coded_hit_cycles
-                                    : model.listed_hit_cycles) *
+  cost.selection_seconds = queries *
+                           (codes ? model.coded_query_cycles + hits * model.coded_hit_cycles
+                                  : hits * model.listed_hit_cycles) *
                            cycle / lanes;
   const double measured = shape.measured_rows > 0 ? shape.measured_rows
                           : codes || shape.whole  ? 0
                                                   : std::min(scanned, k + 5 * std::sqrt(k));
   // Rows of a list lie near one another.
-  const double measuring = rescoring_operations(double(shape.rows), dim, peaks) * model.listed_far;
+  const double measuring = rescoring_operations(double(shape.rows), dim, peaks) *
+                           (codes ? model.refined_far : model.listed_far);
   const double decoding = shape.decoded ? dim * model.decoded_column_cycles * cycle : 0;
   cost.rescore_seconds = queries * measured * (measuring + decoding) / lanes;
   cost.seconds = cost.coarse_seconds + cost.query_seconds + cost.scoring_seconds +

@@ -58,8 +58,8 @@ inline constexpr std::int64_t most_lists_of_one_level = 16384;
 struct ListMakingCost {
   double train_seconds = 0, add_seconds = 0;
 };
-// To learn the lists and the codes from training_rows, and to add shape.rows. Queries, k and probes
-// say nothing. Errors as above.
+// To learn the lists and the codes from training_rows, and to add shape.rows; with measured_rows
+// codes have finer ones beside them. Queries, k and probes say nothing. Errors as above.
 ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training_rows,
                                    const MachinePeaks& peaks);
 

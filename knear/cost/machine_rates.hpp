@@ -9,9 +9,11 @@
 namespace knear {
 
 // Coefficient-wise operations in the time of a cycle, by which costs in cycles and in operations
-// are added. Where the clock is not known, as many as two vector units of 512 bits do.
+// are added.
 inline double operations_of_a_cycle(const MachinePeaks& peaks) {
-  return peaks.cycles_per_second > 0 ? peaks.cop_per_second / peaks.cycles_per_second : 30;
+  return peaks.cop_per_second / (peaks.cycles_per_second > 0
+                                     ? peaks.cycles_per_second
+                                     : assumed_cycles_per_second * peaks.threads);
 }
 
 // Operations to measure a row in float64, wherever the vectors are, which are taken to be floats.

@@ -53,6 +53,9 @@ MachinePeaks measure_peaks(int threads, double seconds);
 // plans.
 MachinePeaks estimated_peaks(Isa isa, int threads);
 
+// The clock of a thread where it is not known.
+inline constexpr double assumed_cycles_per_second = 2.5e9;
+
 // About how many times the bytes of VNNI tiles multiply, rows being in the first-level cache.
 inline constexpr double tile_gain = 3;
 

@@ -295,6 +295,10 @@ class Planner {
     if (!machine_.network_latency_seconds)
       all.push_back(fmt::format("the description has no network_latency_seconds: {:.4g} is assumed",
                                 latency_));
+    if (!(machine_.peaks.cycles_per_second > 0))
+      all.push_back(
+          fmt::format("the description has no cycles_per_second: {:.4g} of each thread is assumed",
+                      assumed_cycles_per_second));
     if (!machine_.price_per_hour)
       all.push_back("the description has no price_per_hour: no money is told");
     if (out.lists > 0 && needs_.probes == 0)

@@ -45,9 +45,9 @@ struct ScanCostModel {
   double least_queries_of_a_list = 4;
   double single_list_search_seconds = 5e-6;
   double table_column_operations = 16, table_operations = 50;
-  double look_up_operations = 4.2, short_look_up_operations = 2.15;
-  double coded_list_cycles = 580, coded_hit_cycles = 270, many_coded_hits_cycles = 70;
-  double decoded_column_cycles = 2;
+  double look_up_operations = 4.75, short_look_up_operations = 2.05;
+  double coded_list_cycles = 480, coded_query_cycles = 8800, coded_hit_cycles = 84;
+  double refined_far = 0.2, decoded_column_cycles = 1.9;
   double listing_cycles = 4330, relisting_cycles = 2000;
   double coding_cycles = 4200, coding_column_operations = 7;
   double refining_column_cycles = 28, code_training_cycles = 40000;
@@ -113,8 +113,9 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(look_up_operations, "per sub-quantiser of 8 bits of a row's code"),
     KNEAR_COST(short_look_up_operations, "per sub-quantiser of 4 bits"),
     KNEAR_COST(coded_list_cycles, "per inverted list of codes that a query probes"),
+    KNEAR_COST(coded_query_cycles, "per query of codes"),
     KNEAR_COST(coded_hit_cycles, "per code that passes"),
-    KNEAR_COST(many_coded_hits_cycles, "per code that passes where k > 32"),
+    KNEAR_COST(refined_far, "share that measuring a row takes whose code was kept"),
     KNEAR_COST(decoded_column_cycles, "per column of a row that is decoded to be measured"),
     KNEAR_COST(listing_cycles, "per row whose inverted list is found"),
     KNEAR_COST(relisting_cycles, "per row and time while lists are learned"),

@@ -318,6 +318,7 @@ KnnReport CodeSearch::report() {
   out.refined_per_query = static_cast<double>(measured_) / queries;
   out.code_parts = state_.coder->quantizer().sub_quantizers();
   out.code_bits = state_.coder->quantizer().bits();
+  out.refined_by_codes = state_.refiner != nullptr;
   out.first_pass = "codes", out.method = "codes";
   return out;
 }

@@ -208,6 +208,7 @@ struct KnnReport {
   // Rows that are codes: how many sub-quantisers a code has, and the bits of each.
   std::int64_t code_parts = 0;
   int code_bits = 0;
+  bool refined_by_codes = false;  // what measures them again is codes too
   std::string note;               // what the caller should know of the promise; empty: nothing
   std::string device = "cpu";     // where the base was scanned
   std::int64_t device_bytes = 0;  // memory of that device that was in use at most

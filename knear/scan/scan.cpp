@@ -146,7 +146,12 @@ class CertifiedNearest : NearestTask {
     }
     scores_.publish_groups();
   }
-  void next_range() { knows_some_ = true, padding_known_ = false, padding_.clear(); }
+  void next_range() {
+    if (padding_known_)  // what take_scores() has kept has not been counted yet
+      for (QueryCandidates& c : states_)
+        for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
+    knows_some_ = true, padding_known_ = false, padding_.clear();
+  }
 
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
@@ -162,7 +167,7 @@ class CertifiedNearest : NearestTask {
   void publish_group(GroupHead& head) const { scores_.publish_group(head); }
 
   bool tile_done(std::int64_t g, std::int64_t seen) {
-    // Once, when the first tile, a sample of the base, is done: later it gains less than the rows
+    // When the first tile of a range, a sample of it, is done: later it gains less than the rows
     // cost that would not have been measured otherwise.
     const bool tightens = seen == 1 && job_.k <= LargestK::longest, estimates = estimate_due(seen);
     if (tightens || estimates) {

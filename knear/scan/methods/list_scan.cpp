@@ -68,16 +68,22 @@ WorkTable by_query(const PackedLists& lists, const ScanJob& job, MatrixView<Id> 
                    std::int64_t first, std::int64_t last) {
   WorkTable out;
   out.group = group_1;
-  // So many tasks keep all threads busy until the end.
-  const std::int64_t queries = probes.rows(), wanted = job.threads == 1 ? 1 : 4 * job.threads,
-                     tasks = (wanted + queries - 1) / queries;
-  std::vector<PanelRange> panels;
-  for (std::int64_t q = 0; q < queries; ++q) {
+  const auto find_panels = [&](std::int64_t q, std::vector<PanelRange>& panels) {
     panels.clear();
     for (std::int64_t p = first; p < last && probes.row(q)[p] != no_id; ++p)
       if (const auto [from, to] = lists.panels(probes.row(q)[p]); from < to)
         panels.push_back({from, to});
-    if (panels.empty()) continue;
+    return !panels.empty();
+  };
+  std::vector<PanelRange> panels;
+  // So many tasks keep all threads busy until the end. A filter may leave few queries.
+  const std::int64_t wanted = job.threads == 1 ? 1 : 4 * job.threads;
+  std::int64_t queries = 0;
+  for (std::int64_t q = 0; q < probes.rows() && queries < wanted; ++q)
+    queries += find_panels(q, panels);
+  const std::int64_t tasks = (wanted + queries - 1) / std::max<std::int64_t>(1, queries);
+  for (std::int64_t q = 0; q < probes.rows(); ++q) {
+    if (!find_panels(q, panels)) continue;
     out.queries.push_back(q);
     out.add(1, panels, std::min(tasks, std::ssize(panels)));
   }
