@@ -125,9 +125,8 @@ void print_model(bool json) {
   }
   if (json) return print("{}\n", object.dump(2));
   print(
-      "{}\nOperations are coefficient-wise ones, and cycles those of a core, at the rates that "
-      "this "
-      "command measures.\n",
+      "{}\nOperations are coefficient-wise ones and cycles those of a core, at the rates "
+      "measured.\n",
       text);
 }
 

@@ -37,6 +37,7 @@ void prepare(Index& index, int threads) {
     index.optimize(
         {.threads = threads, .progress = [](std::string_view, double) { return !interrupted(); }});
   } catch (const MemoryBudgetError&) {  // searches do without it
+  } catch (const Cancelled&) {          // a reload that has begun is finished all the same
   }
 }
 
