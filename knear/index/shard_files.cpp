@@ -40,6 +40,19 @@ std::string name_of_shard(const std::string& manifest, std::uint64_t save, std::
   return fmt::format("{}.{:016x}.{}.shard", fs::path(manifest).filename().string(), save, number);
 }
 
+std::string beside(const std::string& manifest, const std::string& name) {
+  return (fs::path(manifest).parent_path() / name).string();
+}
+
+bool is_manifest(const std::string& path) {
+  std::error_code none;
+  return fs::is_regular_file(path, none) && io::kind_of_archive(path) == kind_of_shards;
+}
+
+bool all_in(std::string_view text, std::string_view of) {
+  return !text.empty() && text.find_first_not_of(of) == std::string_view::npos;
+}
+
 // Whether a save of this manifest could have given a file this name, or one to which it is only
 // renamed once it is whole (io/atomic_file.cpp).
 bool is_name_of_shard(const std::string& manifest, std::string_view name) {
@@ -54,16 +67,17 @@ bool is_name_of_shard(const std::string& manifest, std::string_view name) {
     name.remove_suffix(end.size());
   else
     return false;
-  const auto all_in = [](std::string_view text, std::string_view of) {
-    return !text.empty() && text.find_first_not_of(of) == std::string_view::npos;
-  };
   return name.size() > digits + 1 && name[digits] == '.' &&
          all_in(name.substr(0, digits), "0123456789abcdef") &&
          all_in(name.substr(digits + 1), "0123456789");
 }
 
-std::string beside(const std::string& manifest, const std::string& name) {
-  return (fs::path(manifest).parent_path() / name).string();
+// Whether a file is a manifest that a save of this one has written and was killed before it could
+// give it its name (io/atomic_file.cpp).
+bool is_unfinished_manifest(const std::string& manifest, const std::string& name) {
+  const std::string begin = fs::path(manifest).filename().string() + ".tmp-";
+  return name.starts_with(begin) && all_in(name.substr(begin.size()), "0123456789abcdef") &&
+         is_manifest(beside(manifest, name));
 }
 
 // The manifest itself, where `path` is a symbolic link to it: shards lie beside that.
@@ -142,9 +156,9 @@ std::set<std::string> names_in(const std::string& path) {
   return out;
 }
 
-// Removes files that saves of this manifest made, and those that the manifest before named, but for
-// those that this one or another manifest of the folder names: one that was renamed or copied. What
-// cannot be removed stays: the next save tries again.
+// Removes files that saves of this manifest made, killed ones too, and those that the manifest
+// before named, but for those that this one or another manifest of the folder names: one that was
+// renamed or copied. What cannot be removed stays: the next save tries again.
 void remove_others(const std::string& manifest, const std::set<std::string>& before,
                    std::set<std::string> named) {
   std::error_code none;
@@ -154,13 +168,13 @@ void remove_others(const std::string& manifest, const std::set<std::string>& bef
   for (fs::directory_iterator file(folder, none), end; !none && file != end; file.increment(none))
     files.push_back(file->path().filename().string());
   for (const std::string& name : files)
-    if (!named.contains(name) && (is_name_of_shard(manifest, name) || before.contains(name)))
+    if (!named.contains(name) && (is_name_of_shard(manifest, name) || before.contains(name) ||
+                                  is_unfinished_manifest(manifest, name)))
       others.push_back(name);
   if (others.empty()) return;
   for (const std::string& name : files) {
     const std::string path = (folder / name).string();
-    if (fs::is_regular_file(path, none) && io::kind_of_archive(path) == kind_of_shards)
-      named.merge(names_in(path));
+    if (is_manifest(path) && !is_unfinished_manifest(manifest, name)) named.merge(names_in(path));
   }
   for (const std::string& name : others)
     if (!named.contains(name)) fs::remove(folder / name, none);

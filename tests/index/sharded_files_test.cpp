@@ -108,6 +108,8 @@ TEST_F(ShardedFiles, AAKilledSaveLeavesTheOldOrTheNew) {
   EXPECT_GT(kills, 10);
   // What a file is called until it is whole, where the system has no files without a name.
   std::ofstream(file + ".0123456789abcdef.1.shard.tmp-abcdefghijkl") << "left";
+  // A save that was killed when its manifest was whole and had not its name yet.
+  std::filesystem::copy_file(file, file + ".tmp-0123456789ab");
   save_again({});
   rows += 30;
   check(false);
