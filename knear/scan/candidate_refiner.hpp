@@ -2,7 +2,7 @@
 // still be among its k, and what is known of the k-th.
 //
 //   CandidateRefiner refiner(duplicates, job);
-//   QueryCandidates c;                              // one a query
+//   GrowingCandidates c;                            // one a query
 //   c.add(x);                                       // a row whose interval reaches c.threshold
 //   if (c.full()) refiner.prune(c, query, scale, stats);
 //   refiner.finish(c, query, scale, keys, ids, stats);
@@ -31,16 +31,16 @@ class LargestK {
   static constexpr std::int64_t longest = 32;
   // `size`: about how large the numbers are. They are kept in units near it, so that no scale of
   // the data is beyond the range of floats.
-  explicit LargestK(std::int64_t k = 1, double size = 1)
-      : k_(k <= longest ? static_cast<int>(k) : 0) {
-    const int exponent = size > 1e-200 && size < 1e200 ? std::ilogb(size) : 0;
-    scale_ = std::ldexp(1.0, -exponent), unit_ = std::ldexp(1.0, exponent);
-    std::fill(values_, values_ + 1 + longest, -float_infinity);
-    values_[0] = float_infinity;
+  explicit LargestK(std::int64_t k = 1, double size = 1) { restart(k, size); }
+  // As a new one. Nothing is written before the first number: most never get one.
+  void restart(std::int64_t k, double size) {
+    k_ = k <= longest ? static_cast<int>(k) : 0, unit_ = size, empty_ = true;
   }
+  bool begun() const { return !empty_; }
   // The k-th largest so far, or -infinity. Requires that x is no NaN.
   double push(double x) {
     if (k_ == 0) return -std::numeric_limits<double>::infinity();
+    if (empty_) begin();
     double scaled = std::min(x * scale_, 1e30);
     if (scaled < -1e30) scaled = -infinity;  // beyond floats: down, as all rounding here
     const float near = static_cast<float>(scaled);
@@ -62,7 +62,16 @@ class LargestK {
  private:
   using Four __attribute__((vector_size(16))) = float;
   static constexpr float float_infinity = std::numeric_limits<float>::infinity();
+
+  void begin() {
+    const int exponent = unit_ > 1e-200 && unit_ < 1e200 ? std::ilogb(unit_) : 0;
+    scale_ = std::ldexp(1.0, -exponent), unit_ = std::ldexp(1.0, exponent);
+    std::fill(values_, values_ + 1 + longest, -float_infinity);
+    values_[0] = float_infinity, empty_ = false;
+  }
+
   int k_;
+  bool empty_;  // then unit_ is the size that was given
   double scale_, unit_;
   float values_[1 + longest];  // descending after a first that is never given up
 };
@@ -93,9 +102,31 @@ struct QueryCandidates {
   double estimated = -infinity;  // the part of it that is only estimated
   std::size_t room = 0;          // pending is cut down when it holds this many
   TopK exact;                    // rows measured early, when too many were pending
-  LargestK lowers;               // large, and of no use once the rows of a task have come
 
   static constexpr std::size_t few = 32;
+
+  bool full() const { return pending.size() >= room; }
+  bool has_rows() const { return !pending.empty() || !exact.items().empty(); }
+  // As a new one for a query of another task, in the memory that it has.
+  void restart(std::int64_t k, std::size_t most) {
+    pending.clear(), threshold = estimated = -infinity, room = most, exact.restart(k);
+  }
+  // Takes over what another task found for the same query in the same base. Few rows are copied, so
+  // that the task after it has memory for its own.
+  void merge(QueryCandidates&& more) {
+    threshold = std::max(threshold, more.threshold);
+    estimated = std::max(estimated, more.estimated);
+    if (pending.empty() && more.pending.size() > few)
+      pending.swap(more.pending);
+    else
+      pending.insert(pending.end(), more.pending.begin(), more.pending.end());
+    for (const TopK::Item& item : more.exact.items()) exact.push(item.first, item.second);
+  }
+};
+
+// The same while rows come, which raise the threshold.
+struct GrowingCandidates : QueryCandidates {
+  LargestK lowers;
 
   // Takes a row whose interval reaches the threshold.
   void add(const ScoreInterval& x) {
@@ -106,21 +137,20 @@ struct QueryCandidates {
     pending.push_back(x);
     threshold = std::max(threshold, lowers.push(x.lower));
   }
-  bool full() const { return pending.size() >= room; }
-  bool has_rows() const { return !pending.empty() || !exact.items().empty(); }
   // Takes all rows from one that other tasks have left, whose threshold stays.
-  void take_rows(QueryCandidates& from) {
+  void take_rows(GrowingCandidates& from) {
     pending.swap(from.pending), std::swap(exact, from.exact);
+    from.lowers.restart(0, 1);
   }
-  // Takes over what another task found for the same query in the same base.
-  void merge(QueryCandidates&& more) {
-    threshold = std::max(threshold, more.threshold);
-    estimated = std::max(estimated, more.estimated);
-    if (pending.empty())
-      pending = std::move(more.pending);
-    else
-      pending.insert(pending.end(), more.pending.begin(), more.pending.end());
-    for (const TopK::Item& item : more.exact.items()) exact.push(item.first, item.second);
+  // As merge(), where the k-th best of both is better than that of each. Requires that both ask for
+  // as many rows, and that `more` counts all that it has or none.
+  void merge_counting(GrowingCandidates&& more) {
+    const bool counted = !lowers.begun() && more.lowers.begun();
+    if (!lowers.begun()) lowers = more.lowers;
+    if (!counted)
+      for (const ScoreInterval& x : more.pending)
+        threshold = std::max(threshold, lowers.push(x.lower));
+    merge(std::move(more));
   }
 };
 

@@ -13,6 +13,7 @@
 // answers merge as ExactNeighbors.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -35,26 +36,31 @@ class NearestState {
 
   // [queries]. Certified codes have candidates and what their g means; whole numbers have the best
   // rows, and the key that the k-th is estimated not to exceed.
-  std::vector<QueryCandidates> candidates;
+  std::vector<GrowingCandidates> candidates;
   std::vector<KeyScale> scales;
   std::vector<TopK> best;
   std::vector<double> estimates;
   std::vector<char> given_up;  // whether the query's bound prunes too little (may_give_up)
+  // [queries]: what rows have to reach, for tasks that begin: the threshold of the candidates, or
+  // the bound of the best rows. It may be read at any time, and be behind.
+  std::vector<std::atomic<double>> limits;
 
-  // Calls f(q, number) for q = 0, ..., count - 1, where number = number_of(q) is that of a query
-  // whose candidates, scale, best rows and estimate no other task touches meanwhile. Numbers that
-  // are near each other follow each other, as a work table has them.
-  template <class NumberOf, class F>
-  void each_alone(std::int64_t count, NumberOf number_of, F f) {
+  // Calls f(q, number) for those q of 0, ..., count - 1 that are wanted(q), where number =
+  // number_of(q) is that of a query whose candidates, scale, best rows and estimate no other task
+  // touches meanwhile. Numbers that are near each other follow each other, as a work table has
+  // them.
+  template <class Wanted, class NumberOf, class F>
+  void each_alone(std::int64_t count, Wanted wanted, NumberOf number_of, F f) {
     std::unique_lock<std::mutex> lock;
     for (std::int64_t q = 0; q < count; ++q) {
+      if (!wanted(q)) continue;
       const auto number = static_cast<std::size_t>(number_of(q));
       std::mutex& mutex = locks_[number * locks_.size() / given_up.size()];
       if (lock.mutex() != &mutex) {
         if (lock) lock.unlock();
         lock = std::unique_lock(mutex);
       }
-      if (q + ahead < count && !candidates.empty())
+      if (q + ahead < count && !candidates.empty() && wanted(q + ahead))
         __builtin_prefetch(&candidates[static_cast<std::size_t>(number_of(q + ahead))]);
       f(q, number);
     }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "knear/core/threads.hpp"
 #include "knear/cost/plan.hpp"
@@ -22,6 +25,52 @@
 namespace knear::detail {
 namespace {
 
+// What the tasks of a scan use one after another, so that what it has allocated is used again:
+// tasks of few rows, as lists have them, would spend a tenth of their time on memory.
+template <class T>
+class Reused {
+ public:
+  template <class Make>
+  std::unique_ptr<T> take(Make make) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<T> out = std::move(free_.back());
+        free_.pop_back();
+        return out;
+      }
+      free_.reserve(++made_);
+    }
+    return make();
+  }
+  void give_back(std::unique_ptr<T> x) noexcept {
+    std::lock_guard lock(mutex_);
+    free_.push_back(std::move(x));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::size_t made_ = 0;
+  std::vector<std::unique_ptr<T>> free_;  // has room for all that were made
+};
+
+// Of a task of certified codes.
+struct CertifiedBuffers {
+  CertifiedBuffers(const Duplicates& duplicates, const ScanJob& job) : refiner(duplicates, job) {}
+
+  CandidateRefiner refiner;
+  std::vector<GrowingCandidates> states;  // at least as many as the task has queries
+  // For a query and all slots of the task, where all scores are looked at.
+  std::vector<ScoreUnits> units;
+  std::vector<float> uppers;
+  std::vector<std::uint32_t> places, padding;
+};
+
+// Of a task of whole numbers: at least as many as it has queries.
+struct IntegerBuffers {
+  std::vector<TopK> best;
+};
+
 // What the tasks of a scan share.
 struct NearestScan {
   const PackedBase& packed;
@@ -35,6 +84,8 @@ struct NearestScan {
   ThresholdEstimates estimates{packed, job};
   std::vector<char> given_up = std::vector<char>(table.queries.size(), 0);  // by place
   std::vector<std::int64_t> mispredicted = {};
+  Reused<CertifiedBuffers> certified = {};
+  Reused<IntegerBuffers> integer = {};
 
   void note_given_up() const {
     for (std::size_t place = 0; place < given_up.size(); ++place)
@@ -90,11 +141,19 @@ class NearestTask {
     return scan_.table.sets[static_cast<std::size_t>(loop_.task.set)].alone() &&
            scan_.table.group == group_1;
   }
-  // Calls f(q, number) for the task's queries, whose state no other task touches meanwhile.
-  template <class F>
-  void each_alone(F f) {
+  // Calls f(q, number) for those of the task's queries that are wanted(q), whose state no other
+  // task touches meanwhile.
+  template <class Wanted, class F>
+  void each_alone(Wanted wanted, F f) {
     scan_.state->each_alone(
-        loop_.count(), [&](std::int64_t q) { return query(q); }, f);
+        loop_.count(), wanted, [&](std::int64_t q) { return query(q); }, f);
+  }
+  // What a query's rows have to reach by what tasks before have left.
+  double limit(std::int64_t q) const {
+    return scan_.state->limits[static_cast<std::size_t>(query(q))].load(std::memory_order_relaxed);
+  }
+  void set_limit(std::size_t number, double to) {
+    scan_.state->limits[number].store(to, std::memory_order_relaxed);
   }
   void note_mispredicted() {
     if (estimating_) scan_.estimates.note(loop_.count(), std::ssize(mispredicted_));
@@ -119,25 +178,36 @@ class CertifiedNearest : NearestTask {
  public:
   CertifiedNearest(NearestScan& scan, TileLoop& loop, ScanStats& stats)
       : NearestTask(scan, loop, stats),
+        buffers_(scan.certified.take(
+            [&] { return std::make_unique<CertifiedBuffers>(scan.packed.duplicates, scan.job); })),
         scores_(scan.packed, scan.job, loop.queries),
-        refiner_(scan.packed.duplicates, scan.job),
-        states_(static_cast<std::size_t>(loop.count())),
         gave_up_(static_cast<std::size_t>(loop.queries.groups), 0),
-        worthwhile_(worthwhile_survivors(packed_.format, packed_.dim, *job_.peaks)) {}
+        worthwhile_(worthwhile_survivors(packed_.format, packed_.dim, *job_.peaks)) {
+    if (std::ssize(buffers_->states) < loop.count())
+      buffers_->states.resize(static_cast<std::size_t>(loop.count()));
+    states_ = std::span(buffers_->states).first(static_cast<std::size_t>(loop.count()));
+    padding_.clear();
+  }
+  ~CertifiedNearest() { scan_.certified.give_back(std::move(buffers_)); }
+  CertifiedNearest(const CertifiedNearest&) = delete;
+  CertifiedNearest& operator=(const CertifiedNearest&) = delete;
 
   void begin() {
-    for (QueryCandidates& c : states_) c.exact = TopK(job_.k), c.room = refiner_.first_room();
-    if (scan_.starts_from_state) {
-      each_alone([&](std::int64_t q, std::size_t number) {
-        QueryCandidates& known = scan_.state->candidates[number];
-        state(q).threshold = known.threshold, state(q).estimated = known.estimated;
-        if (set_alone()) state(q).take_rows(known);
-      });
+    for (GrowingCandidates& c : states_) c.restart(job_.k, refiner_.first_room());
+    if (scan_.starts_from_state && (set_alone() || estimating_)) {
+      each_alone([](std::int64_t) { return true; },
+                 [&](std::int64_t q, std::size_t number) {
+                   GrowingCandidates& known = scan_.state->candidates[number];
+                   state(q).threshold = known.threshold, state(q).estimated = known.estimated;
+                   if (set_alone()) state(q).take_rows(known);
+                 });
+    } else if (scan_.starts_from_state) {
+      for (std::int64_t q = 0; q < loop_.count(); ++q) state(q).threshold = limit(q);
     }
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      QueryCandidates& c = state(q);
+      GrowingCandidates& c = state(q);
       const double norm = std::sqrt(loop_.queries.squares[static_cast<std::size_t>(q)]);
-      c.lowers = LargestK(listed(), (norm + packed_.longest) * packed_.longest);
+      c.lowers.restart(listed(), (norm + packed_.longest) * packed_.longest);
       for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
       if (const double bound = scan_.upper_bound(query(q)); bound < infinity)
         c.threshold = std::max(c.threshold, scores_.scale(q).threshold_for(bound));
@@ -148,7 +218,7 @@ class CertifiedNearest : NearestTask {
   }
   void next_range() {
     if (padding_known_)  // what take_scores() has kept has not been counted yet
-      for (QueryCandidates& c : states_)
+      for (GrowingCandidates& c : states_)
         for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
     knows_some_ = true, padding_known_ = false, padding_.clear();
   }
@@ -156,7 +226,7 @@ class CertifiedNearest : NearestTask {
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
     ++passed_;
-    QueryCandidates& c = state(q);
+    GrowingCandidates& c = state(q);
     const ScoreInterval x = scores_.interval(q, head, hit);
     if (x.upper < c.threshold) return;
     const double before = c.threshold;
@@ -169,10 +239,11 @@ class CertifiedNearest : NearestTask {
   bool tile_done(std::int64_t g, std::int64_t seen) {
     // When the first tile of a range, a sample of it, is done: later it gains less than the rows
     // cost that would not have been measured otherwise.
-    const bool tightens = seen == 1 && job_.k <= LargestK::longest, estimates = estimate_due(seen);
+    const bool tightens = seen == 1 && loop_.tiles() > 1 && job_.k <= LargestK::longest;
+    const bool estimates = estimate_due(seen);
     if (tightens || estimates) {
       each_of(g, [&](std::int64_t q) {
-        QueryCandidates& c = state(q);
+        GrowingCandidates& c = state(q);
         if (tightens)
           refiner_.tighten(c, query(q), scores_.scale(q), static_cast<double>(loop_.tiles()),
                            stats_);
@@ -202,14 +273,14 @@ class CertifiedNearest : NearestTask {
     const ScanKernels& kernels = scan_kernels(job_.isa);
     units_.resize(static_cast<std::size_t>(panels));
     uppers_.resize(static_cast<std::size_t>(stride));
-    places_.resize(static_cast<std::size_t>(stride));
+    places_.resize(static_cast<std::size_t>(stride) + 1);
     std::int64_t lane = 0;
     each_of(g, [&](std::int64_t q) {
       const std::int32_t* const products = scores + lane * stride;
       const float* const bias = packed_.row_bias.data() + first;
       const double per_unit = set_units(q, head, lane, panels);
       const std::int32_t correction = head.correction[lane];
-      QueryCandidates& c = state(q);
+      GrowingCandidates& c = state(q);
       const auto interval = [&](std::uint32_t place) {
         const Hit hit{products[place], static_cast<std::uint32_t>(first) + place,
                       static_cast<std::uint32_t>(lane)};
@@ -265,11 +336,16 @@ class CertifiedNearest : NearestTask {
       bytes += measure(stats), stats.rescore_seconds = seconds_since(start);
       return bytes;
     }
-    each_alone([&](std::int64_t q, std::size_t number) {
-      if (!state(q).has_rows()) return;
-      scan_.state->scales[number] = scores_.scale(q);
-      scan_.state->candidates[number].merge(std::move(state(q)));
-    });
+    each_alone([&](std::int64_t q) { return state(q).has_rows(); },
+               [&](std::int64_t q, std::size_t number) {
+                 GrowingCandidates& all = scan_.state->candidates[number];
+                 scan_.state->scales[number] = scores_.scale(q);
+                 if (estimating_ || job_.k > LargestK::longest)
+                   all.merge(std::move(state(q)));
+                 else
+                   all.merge_counting(std::move(state(q)));
+                 set_limit(number, all.threshold);
+               });
     return bytes;
   }
 
@@ -281,7 +357,7 @@ class CertifiedNearest : NearestTask {
   }
 
  private:
-  QueryCandidates& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
+  GrowingCandidates& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
 
   // Whether the bound lets too much of a group's rows through: in the last tile, and of all that
   // were seen.
@@ -378,17 +454,17 @@ class CertifiedNearest : NearestTask {
     return together.bytes();
   }
 
+  std::unique_ptr<CertifiedBuffers> buffers_;
   CertifiedScores scores_;
-  CandidateRefiner refiner_;
-  std::vector<QueryCandidates> states_;
+  CandidateRefiner& refiner_ = buffers_->refiner;
+  std::span<GrowingCandidates> states_;
   std::vector<char> gave_up_;  // [groups]
   const double worthwhile_;
   const bool filtered_ = !job_.allowed.all() && !job_.allowed_slots;
   std::int64_t passed_ = 0;  // of the group and tile at hand
-  // Of take_scores(), for a query and all slots of the task.
-  std::vector<ScoreUnits> units_;
-  std::vector<float> uppers_;
-  std::vector<std::uint32_t> places_, padding_;
+  std::vector<ScoreUnits>& units_ = buffers_->units;
+  std::vector<float>& uppers_ = buffers_->uppers;
+  std::vector<std::uint32_t>&places_ = buffers_->places, &padding_ = buffers_->padding;
   bool padding_known_ = false;
   bool knows_some_ = false;  // whether a query has a threshold or rows
 };
@@ -398,23 +474,27 @@ class IntegerNearest : NearestTask {
  public:
   IntegerNearest(NearestScan& scan, TileLoop& loop, ScanStats& stats)
       : NearestTask(scan, loop, stats),
+        buffers_(scan.integer.take([] { return std::make_unique<IntegerBuffers>(); })),
         scores_(scan.packed, scan.job, loop.queries),
-        best_(static_cast<std::size_t>(loop.count()), TopK(scan.job.k)),
-        estimates_(best_.size(), infinity),
-        first_tile_(estimating_ ? best_.size() : 0, TopK(estimating_ ? listed() : 1)) {}
+        estimates_(static_cast<std::size_t>(loop.count()), infinity),
+        first_tile_(estimating_ ? estimates_.size() : 0, TopK(estimating_ ? listed() : 1)) {
+    if (buffers_->best.size() < estimates_.size()) buffers_->best.resize(estimates_.size());
+    best_ = std::span(buffers_->best).first(estimates_.size());
+  }
+  ~IntegerNearest() { scan_.integer.give_back(std::move(buffers_)); }
+  IntegerNearest(const IntegerNearest&) = delete;
+  IntegerNearest& operator=(const IntegerNearest&) = delete;
 
   void begin() {
-    std::vector<double> bounds(best_.size(), infinity);
-    if (scan_.starts_from_state) {
-      each_alone([&](std::int64_t q, std::size_t number) {
-        TopK& known = scan_.state->best[number];
-        bounds[static_cast<std::size_t>(q)] = known.bound();
-        if (set_alone()) best_[static_cast<std::size_t>(q)] = std::exchange(known, TopK(job_.k));
-      });
-    }
+    for (TopK& best : best_) best.restart(job_.k);
+    if (scan_.starts_from_state && set_alone())
+      each_alone([](std::int64_t) { return true; },
+                 [&](std::int64_t q, std::size_t number) {
+                   std::swap(best_[static_cast<std::size_t>(q)], scan_.state->best[number]);
+                 });
     for (std::int64_t q = 0; q < loop_.count(); ++q)
-      scores_.publish(q,
-                      std::min(bounds[static_cast<std::size_t>(q)], scan_.upper_bound(query(q))));
+      scores_.publish(
+          q, std::min(scan_.starts_from_state ? limit(q) : infinity, scan_.upper_bound(query(q))));
     scores_.publish_groups();
   }
 
@@ -468,15 +548,19 @@ class IntegerNearest : NearestTask {
       note_mispredicted();
       return bytes;
     }
-    each_alone([&](std::int64_t q, std::size_t number) {
+    const auto found = [&](std::int64_t q) {
+      return !best_[static_cast<std::size_t>(q)].items().empty();
+    };
+    each_alone(found, [&](std::int64_t q, std::size_t number) {
       const auto place = static_cast<std::size_t>(q);
       TopK& all = scan_.state->best[number];
       if (all.items().empty())
-        all = std::move(best_[place]);
+        std::swap(all, best_[place]);
       else
         for (const TopK::Item& item : best_[place].items()) all.push(item.first, item.second);
       double& estimate = scan_.state->estimates[number];
       estimate = std::min(estimate, estimates_[place]);
+      set_limit(number, all.bound());
     });
     return bytes;
   }
@@ -493,8 +577,9 @@ class IntegerNearest : NearestTask {
       scores_.publish_key(q, static_cast<std::int64_t>(best.bound()), best.bound_id());
   }
 
+  std::unique_ptr<IntegerBuffers> buffers_;
   IntegerScores scores_;
-  std::vector<TopK> best_;
+  std::span<TopK> best_;
   std::vector<double> estimates_;  // a key that the k-th is estimated not to exceed
   std::vector<TopK> first_tile_;
   std::vector<double> keys_;
@@ -579,13 +664,14 @@ class MeasuredNearest {
 }  // namespace
 
 NearestState::NearestState(std::int64_t queries, const PackedBase& packed, const ScanJob& job)
-    : given_up(static_cast<std::size_t>(queries), 0) {
+    : given_up(static_cast<std::size_t>(queries), 0), limits(given_up.size()) {
   const std::size_t count = given_up.size();
+  for (std::atomic<double>& limit : limits) limit = packed.is_integer ? infinity : -infinity;
   if (packed.is_integer) {
     best.assign(count, TopK(job.k)), estimates.assign(count, infinity);
   } else {
     candidates.resize(count), scales.resize(count);
-    for (QueryCandidates& c : candidates) c.exact = TopK(job.k);
+    for (GrowingCandidates& c : candidates) c.exact = TopK(job.k);
   }
 }
 

@@ -23,6 +23,10 @@ class TopK {
 
   // Requires k >= 1. Nothing is allocated before the first push.
   explicit TopK(std::int64_t k = 1) : k_(static_cast<std::size_t>(k)) {}
+  // As a new one, in the memory that it has.
+  void restart(std::int64_t k) {
+    k_ = static_cast<std::size_t>(k), bound_ = unbounded, items_.clear();
+  }
 
   // Whether the pair could still be among the k smallest.
   bool admits(double key, std::int64_t id) const { return Item(key, id) < bound_; }
@@ -66,8 +70,11 @@ class TopK {
  private:
   static constexpr std::size_t longest_sorted = 32;  // moving up to 512 bytes beats a partition
 
+  static constexpr Item unbounded{std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<std::int64_t>::max()};
+
   std::size_t k_;
-  Item bound_{std::numeric_limits<double>::infinity(), std::numeric_limits<std::int64_t>::max()};
+  Item bound_ = unbounded;
   std::vector<Item> items_;
 };
 

@@ -153,7 +153,8 @@ using UpperEnds = void (*)(const std::int32_t* scores, std::int32_t correction, 
 // A number that at least k of the values are not below, and few more, unless many are equal; the
 // lowest float if there are fewer than k finite ones. No NaN.
 using LargestValue = float (*)(const float* values, std::int64_t count, std::int64_t k);
-// The places of values that are at least `least`, ascending; returns how many.
+// The places of values that are at least `least`, ascending; returns how many. `out` has room for
+// one more than there are.
 using PlacesAtLeast = std::int64_t (*)(const float* values, std::int64_t count, float least,
                                        std::uint32_t* out);
 struct ScanKernels {

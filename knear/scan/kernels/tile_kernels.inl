@@ -445,16 +445,42 @@ static inline int64_t count_at_least(const float* values, int64_t count, float l
   return out;
 }
 
+// The largest of each lane of values begin, begin + stride, ...
+static inline Floats largest_of_lanes(const float* values, int64_t count, int64_t begin,
+                                      int64_t stride) {
+  Floats most = Floats{} - 0x1.fffffep127f;
+  for (int64_t i = begin; i < count; i += stride) {
+    const Floats x = load_floats(values + i);
+    most = x > most ? x : most;
+  }
+  return most;
+}
+
 static float largest_value(const float* values, int64_t count, int64_t k) {
   constexpr float lowest = -0x1.fffffep127f;
-  Floats least = Floats{} + 0x1.fffffep127f, most = Floats{} + lowest;
-  for (int64_t i = 0; i < count; i += KNEAR_WIDTH) {
-    const Floats x = load_floats(values + i), y = x < lowest ? least : x;
-    least = y < least ? y : least, most = x > most ? x : most;
+  // Of as many parts as k each has a value that is not below the least of their largest: where k
+  // is small, few others are.
+  constexpr int64_t most_parts = 64 / KNEAR_WIDTH;
+  const int64_t parts = (k + KNEAR_WIDTH - 1) / KNEAR_WIDTH;
+  float low = -lowest, high = lowest;  // `low` has at least k, `high` fewer or itself
+  if (parts <= most_parts) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const Floats most = largest_of_lanes(values, count, part * KNEAR_WIDTH, parts * KNEAR_WIDTH);
+      for (int j = 0; j < KNEAR_WIDTH; ++j) {
+        low = most[j] < low ? most[j] : low, high = most[j] > high ? most[j] : high;
+      }
+    }
   }
-  float low = least[0], high = most[0];  // `low` has at least k, `high` fewer or itself
-  for (int j = 1; j < KNEAR_WIDTH; ++j) {
-    low = least[j] < low ? least[j] : low, high = most[j] > high ? most[j] : high;
+  if (parts > most_parts || low <= lowest) {
+    Floats least = Floats{} - lowest, most = Floats{} + lowest;
+    for (int64_t i = 0; i < count; i += KNEAR_WIDTH) {
+      const Floats x = load_floats(values + i), y = x < lowest ? least : x;
+      least = y < least ? y : least, most = x > most ? x : most;
+    }
+    low = least[0], high = most[0];
+    for (int j = 1; j < KNEAR_WIDTH; ++j) {
+      low = least[j] < low ? least[j] : low, high = most[j] > high ? most[j] : high;
+    }
   }
   int64_t above_low = count_at_least(values, count, low), above_high = 0;
   if (above_low < k) return lowest;
@@ -477,12 +503,17 @@ static float largest_value(const float* values, int64_t count, int64_t k) {
 }
 
 static int64_t places_at_least(const float* values, int64_t count, float least, uint32_t* out) {
-  // Of a panel at a time: where a loop over few bits ends cannot be foretold.
+  // Of a panel at a time, two without a look whether there are any: most panels have no more, and
+  // whether they have any cannot be foretold.
   int64_t found = 0;
   for (int64_t i = 0; i < count; i += panel_rows) {
     uint32_t bits = 0;
     for (int r = 0; r < panel_rows; r += KNEAR_WIDTH)
       bits |= sign_bits((Ints)(load_floats(values + i + r) >= least)) << r;
+    for (int j = 0; j < 2; ++j, bits &= bits - 1) {
+      out[found] = static_cast<uint32_t>(i + __builtin_ctz(bits | 1u << 31));
+      found += bits != 0;
+    }
     for (; bits; bits &= bits - 1) out[found++] = static_cast<uint32_t>(i + __builtin_ctz(bits));
   }
   return found;

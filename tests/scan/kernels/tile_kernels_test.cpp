@@ -440,7 +440,7 @@ TEST(TileKernels, LargestValuesAreFoundWithFewMore) {
         for (const std::int64_t k : {1, 2, 10, 30, 500, 3000}) {
           const ScanKernels& kernels = kernels_for(isa);
           const float least = kernels.largest_value(values.data(), count, k);
-          std::vector<std::uint32_t> places(static_cast<std::size_t>(count));
+          std::vector<std::uint32_t> places(static_cast<std::size_t>(count) + 1);
           const std::int64_t found =
               kernels.places_at_least(values.data(), count, least, places.data());
           std::vector<std::uint32_t> expected;
