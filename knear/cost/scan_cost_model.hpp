@@ -40,7 +40,7 @@ struct ScanCostModel {
   double nearest_operations = 50e3, nearest_cluster_operations = 80;
   double direct_operations = 1880, direct_column_operations = 10.4;
   double call_seconds = 4e-6;
-  double near_list_cycles = 100, list_cycles = 2100, group_of_list_cycles = 12400;
+  double near_list_cycles = 50, list_cycles = 500, group_of_list_cycles = 8000;
   double listed_hit_cycles = 160, listed_far = 0.65;
   double least_queries_of_a_list = 4;
   double single_list_search_seconds = 5e-6;
