@@ -212,7 +212,7 @@ void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
   command.add_option("--recall", arguments.recall, "auto: the recall to come (default: 0.95)")
       ->type_name("R");
   add_whole(command, "--batch", arguments.batch,
-            "auto: queries in a call (default: 1000; for up to 4 a graph may be taken)");
+            "auto: queries in a call (default: 1000)");
   add_whole(command, "--shards", arguments.shards,
             "divide the rows into so many parts, each with a file of its own beside --out");
   add_whole(command, "--replicas", arguments.replicas,

@@ -6,10 +6,9 @@
 //   std::cerr << choice.reason;
 //
 // It goes by rules, not by the vectors, which nobody has seen yet: the form that loses least of
-// those that fit the memory, in inverted lists where these are expected to be faster, or with a
-// graph for few queries at a time. `bench/auto`
-// measures how far from the fastest of six that is. What vectors in no lists take depends on the
-// machine: without AVX-512 VNNI they may be kept in float32 once more.
+// those that fit the memory, in inverted lists where these are expected to be faster. `bench/auto`
+// measures how far from the fastest of six, a graph among them, that is. What vectors in no lists
+// take depends on the machine: without AVX-512 VNNI they may be kept in float32 once more.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -44,14 +44,16 @@ Matrix<float> noise(std::int64_t rows, std::int64_t dim) {
 
 TEST(ChooseIndex, ComparesFewVectorsAndProbesListsOfMany) {
   EXPECT_EQ(chosen(10'000, 96, {.batch = 10'000}), "Flat");
-  EXPECT_EQ(chosen(10'000, 96, {.batch = 1}), "Flat");
+  EXPECT_EQ(chosen(5'000, 96, {.batch = 1}), "Flat");
+  EXPECT_EQ(chosen(10'000, 96, {.batch = 1}), "IVF256,Flat");
   EXPECT_EQ(chosen(1, 1, {}), "Flat");
-  EXPECT_EQ(chosen(100'000, 96, {}), "IVF1024,Flat");
-  EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.99}), "IVF2048,Flat");
+  // Many queries at a time share longer lists.
+  EXPECT_EQ(chosen(100'000, 96, {}), "IVF512,Flat");
+  EXPECT_EQ(chosen(100'000, 96, {.batch = 999}), "IVF1024,Flat");
+  EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.99}), "IVF1024,Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.recall = 1}), "Flat");
-  EXPECT_EQ(chosen(1'000'000, 96, {.batch = 1}), "Graph32");
-  EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.8, .batch = 1}), "IVF2048,Flat");
-  EXPECT_EQ(chosen(1'000'000, 96, {.memory = 600'000'000, .batch = 1}), "IVF2048,Flat");
+  EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.99, .batch = 1}), "IVF2048,Flat");
+  EXPECT_EQ(chosen(100'000, 96, {.recall = 0.99, .batch = 1}), "IVF1024,Flat");
   EXPECT_EQ(chosen(1'000'000'000, 96, {.batch = 10'000}), "IVF65536,Flat");
   EXPECT_EQ(chosen(1'000'000'000, 96, {.batch = 1}), "IVF65536(IVF512,Flat),Flat");
 }
@@ -60,8 +62,8 @@ TEST(ChooseIndex, LosesMoreTheLessMemoryThereIs) {
   const auto for_bytes = [](std::int64_t each) {
     return chosen(1'000'000, 96, {.memory = each * 1'000'000, .recall = 0.9});
   };
-  EXPECT_EQ(for_bytes(600), "IVF2048,Flat");
-  EXPECT_EQ(for_bytes(400), "IVF2048,SQfp16");
+  EXPECT_EQ(for_bytes(600), "IVF1024,Flat");
+  EXPECT_EQ(for_bytes(400), "IVF1024,SQfp16");
   EXPECT_EQ(for_bytes(250), "IVF2048,PQ48x4,Refine(SQfp16)");
   EXPECT_EQ(for_bytes(150), "IVF2048,PQ48x4,Refine(SQ8)");
   EXPECT_EQ(for_bytes(120), "IVF2048,SQ8");
@@ -71,7 +73,7 @@ TEST(ChooseIndex, LosesMoreTheLessMemoryThereIs) {
   EXPECT_EQ(for_bytes(20), "OPQ4,IVF2048,PQ4");
   // A byte a column is all that bytes have, so that codes come next.
   const IndexNeeds bytes{.type = ElementType::u8, .memory = 130'000'000};
-  EXPECT_EQ(chosen(1'000'000, 96, bytes), "IVF2048,Flat");
+  EXPECT_EQ(chosen(1'000'000, 96, bytes), "IVF1024,Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.type = ElementType::u8, .memory = 70'000'000}), "IVF2048,PQ48");
   // What recall of codes is measured by takes 1 MB, more than so few vectors.
   const bool in_floats = active_isa() < Isa::avx512_vnni;
