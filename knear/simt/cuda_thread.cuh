@@ -29,6 +29,11 @@ struct CudaThread {
     return __shfl_xor_sync(everyone, x, bits);
   }
 
+  KNEAR_DEVICE int computed_here(int x) const {
+    asm volatile("" : "+r"(x));
+    return x;
+  }
+
   template <class T>
   KNEAR_DEVICE T atomic_add(T* to, T x) const {
     return atomicAdd(to, x);

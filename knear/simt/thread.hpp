@@ -91,6 +91,10 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   { t.shuffle(x, i) } -> std::same_as<float>;
   { t.shuffle_xor(x, i) } -> std::same_as<float>;
 
+  // The same number, unknown to the compiler: what follows from it is computed here, where it is
+  // rarely wanted, and not ahead of a loop, where it would take registers all the time.
+  { t.computed_here(i) } -> std::same_as<int>;
+
   // Adds atomically; returns the value before. Orders no other access.
   { t.atomic_add(counter, i) } -> std::same_as<int>;
   // Stores the larger of the two, atomically.

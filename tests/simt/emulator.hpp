@@ -71,6 +71,7 @@ class HostThread {
     return exchange(x, index_ % warp_size ^ bits);
   }
 
+  int computed_here(int x) const { return x; }
   template <class T>
   T atomic_add(T* to, T x) const {
     pause();

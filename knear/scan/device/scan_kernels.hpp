@@ -336,7 +336,9 @@ struct ScanPanels {
   KNEAR_DEVICE void append(Thread t, const DeviceTask& task, int tile,
                            const int (&sums)[groups][4][4], const int* limits, const int* terms,
                            int first_group, int query_warp) const {
-    const int lane = t.index() % warp_size, column = query_warp * 32 + lane % 4 * 2;
+    // With the fewer registers of few queries not kept while products are summed either.
+    const int lane = (few ? t.computed_here(t.index()) : t.index()) % warp_size,
+              column = query_warp * 32 + lane % 4 * 2;
     const int* const mine = limits + tile % 2 * (tile_panels * block_queries) +
                             first_group / 2 * block_queries + column;
     bool passed = false;
@@ -347,6 +349,9 @@ struct ScanPanels {
       passed |= sums[m][n][i] >= mine[m / 2 * block_queries + n * 8 + i % 2];
     if (!t.any(passed)) return;  // the usual case once thresholds are tight
     if (!passed) return;
+    // Otherwise the addresses of every pair of a thread would be kept while products are summed.
+    const int first_row = t.computed_here(first_group * 16 + lane / 4);
+    const int first_query = t.computed_here(task.query_block * block_queries + column);
     KNEAR_UNROLL
     for (int m = 0; m < groups; ++m) {
       KNEAR_UNROLL
@@ -354,9 +359,8 @@ struct ScanPanels {
         KNEAR_UNROLL
         for (int i = 0; i < 4; ++i) {
           if (sums[m][n][i] < mine[m / 2 * block_queries + n * 8 + i % 2]) continue;
-          const int row = (first_group + m) * 16 + i / 2 * 8 + lane / 4;
-          const std::int64_t query =
-              std::int64_t{task.query_block} * block_queries + column + n * 8 + i % 2;
+          const int row = first_row + m * 16 + i / 2 * 8;
+          const std::int64_t query = std::int64_t{first_query} + n * 8 + i % 2;
           const std::uint32_t panel =
               base.order[task.begin + tile * tile_panels + row / panel_rows];
           const std::uint32_t slot = panel * panel_rows + static_cast<unsigned>(row % panel_rows);

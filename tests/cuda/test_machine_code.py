@@ -1,0 +1,155 @@
+"""scripts/machine_code: what it reads of a disassembly, and that it fails where code gets worse."""
+
+import copy
+import json
+import re
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCAN = "void knear::cuda::run_kernel<knear::detail::ScanPanels<knear::CudaThread, {}, false> >(x)"
+RESOURCES = f"""
+arch = sm_90a
+ Function {SCAN.format("true")}:
+  REG:80 STACK:8 SHARED:1024 LOCAL:0
+ Function {SCAN.format("false")}:
+  REG:128 STACK:0 SHARED:1024 LOCAL:0
+"""
+# A loop of two products in a loop over tiles, in which a register comes back from memory.
+CODE = f"""
+arch = sm_90a
+		Function : {SCAN.format("true")}
+        /*0000*/                   STL [R1], R0 ;                           /* 0x0000000001007387 */
+        /*0010*/                   LDL R12, [R1] ;
+        /*0020*/                   LDS.128 R4, [R8] ;
+        /*0030*/                   IMMA.16832.U8.S8 R28, R12.ROW, R46.COL, R28 ;
+        /*0040*/                   IMMA.16832.U8.S8 R32, R12.ROW, R48.COL, R32 ;
+        /*0050*/              @!P2 BRA 0x0020 ;
+        /*0060*/               @P0 BRA 0x0010 ;
+        /*0070*/                   EXIT ;
+		Function : {SCAN.format("false")}
+        /*0000*/                   LDS R4, [R8] ;
+        /*0010*/               @P0 BRA 0x0030 ;
+        /*0020*/                   NOP ;
+        /*0030*/                   EXIT ;
+"""
+
+
+@pytest.fixture
+def tool(monkeypatch, tmp_path):
+    loader = SourceFileLoader("machine_code", str(ROOT / "scripts" / "machine_code"))
+    module = module_from_spec(spec_from_loader("machine_code", loader))
+    monkeypatch.setitem(sys.modules, "machine_code", module)  # dataclasses look there
+    loader.exec_module(module)
+    monkeypatch.setattr(
+        module, "output", lambda _, what, library: RESOURCES if what == "-res-usage" else CODE
+    )
+    return module
+
+
+def test_kernels_and_loops_are_read(tool):
+    kernels = tool.read(Path("some.a"), "cuobjdump")
+    few = kernels["sm_90a", "ScanPanels<true, false>"].json()
+    assert few == {
+        "registers": 80,
+        "stack": 8,
+        "instructions": 8,
+        "local_accesses": 2,
+        "loop": {  # the inner one
+            "instructions": 4,
+            "products": 2,
+            "wide_loads": 1,
+            "local_accesses": 0,
+            "instructions_per_product": 2.0,
+        },
+    }
+    assert "loop" not in kernels["sm_90a", "ScanPanels<false, false>"].json()  # no branch goes back
+
+
+@pytest.mark.parametrize(
+    "path, value, says",
+    [
+        (["local_accesses"], 3, "local_accesses is 3, 2 at most"),
+        (["stack"], 16, "stack is 16, 8 at most"),
+        (["registers"], 81, "registers is 81, 80 at most"),
+        (["loop", "local_accesses"], 1, "loop.local_accesses is 1, 0 at most"),
+        (["loop", "instructions_per_product"], 2.11, "is 2.11, 2.1 at most"),
+        (["loop", "wide_loads"], 0, "loop.wide_loads are 0 for 2 products"),
+    ],
+)
+def test_worse_code_is_told(tool, path, value, says):
+    kept = tool.read(Path("some.a"), "cuobjdump")["sm_90a", "ScanPanels<true, false>"].json()
+    assert tool.worse("a", kept, kept) == []
+    now = copy.deepcopy(kept)
+    *folders, last = path
+    place = now
+    for folder in folders:
+        place = place[folder]
+    place[last] = value
+    [line] = tool.worse("a", now, kept)
+    assert says in line
+    assert tool.worse("a", kept, now) == []  # better is no failure
+
+
+def test_growth_within_5_percent_is_none(tool):
+    kept = tool.read(Path("some.a"), "cuobjdump")["sm_90a", "ScanPanels<true, false>"].json()
+    now = copy.deepcopy(kept)
+    now["loop"]["instructions_per_product"] = 2.1
+    assert tool.worse("a", now, kept) == []
+    del now["loop"]
+    assert tool.worse("a", now, kept) == ["a: no loop has a product"]
+
+
+def test_what_is_kept_has_no_spills_in_the_scan():
+    kept = json.loads((ROOT / "tests" / "cuda" / "machine_code.json").read_text())
+    scans = [
+        kernel
+        for each in kept["kernels"].values()
+        for name, kernel in each.items()
+        if re.match("ScanPanels", name)
+    ]
+    assert len(scans) == 6  # three forms, for sm_80 and sm_90a
+    for kernel in scans:
+        assert kernel["local_accesses"] == kernel["stack"] == 0
+        assert kernel["loop"]["wide_loads"] > 0
+        assert kernel["loop"]["instructions_per_product"] < 24
+
+
+def test_without_tools_or_device_code(tool, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "argv", ["machine_code", "--build", str(tmp_path)])
+    monkeypatch.setattr(tool, "tool", lambda name: None)
+    assert tool.main() == 0
+    assert "skipped: there is no cuobjdump" in capsys.readouterr().out
+    monkeypatch.setattr(tool, "tool", lambda name: name)
+    with pytest.raises(SystemExit, match="has no device code"):
+        tool.main()
+
+
+def test_new_worse_and_another_compiler(tool, monkeypatch, tmp_path, capsys):
+    library = tmp_path / "knear" / "scan" / "libknear_scan_cuda.a"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    kept = tmp_path / "kept.json"
+    monkeypatch.setattr(tool, "KEPT", kept)
+    monkeypatch.setattr(tool, "tool", lambda name: name)
+    monkeypatch.setattr(tool, "compiler", lambda: "13.0")
+    monkeypatch.setattr(sys, "argv", ["machine_code", "--build", str(tmp_path), "--write"])
+    assert tool.main() == 0
+    monkeypatch.setattr(sys, "argv", ["machine_code", "--build", str(tmp_path)])
+    assert tool.main() == 0
+    assert "2 kernels, 0 worse" in capsys.readouterr().out
+    numbers = json.loads(kept.read_text())
+    numbers["kernels"]["sm_90a"]["ScanPanels<true, false>"]["local_accesses"] = 0
+    del numbers["kernels"]["sm_90a"]["ScanPanels<false, false>"]
+    kept.write_text(json.dumps(numbers))
+    assert tool.main() == 1
+    said = capsys.readouterr().err
+    assert "ScanPanels<true, false>: local_accesses is 2, 0 at most was kept" in said
+    assert "ScanPanels<false, false>: is new" in said
+    monkeypatch.setattr(tool, "compiler", lambda: "13.1")
+    assert tool.main() == 0
+    assert "not compared: kept of nvcc 13.0, this is 13.1" in capsys.readouterr().out
