@@ -8,7 +8,6 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
-#include <tbb/task_scheduler_observer.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
@@ -199,40 +198,6 @@ void stay_on(const cpu_set_t& cpus) {
   if (sched_setaffinity(0, sizeof cpus, &cpus) == 0) told = cpus;
 }
 
-// An arena whose threads stay where the thread stays that made it. Each is told when it enters,
-// never when it leaves: threads start where the one was that started them.
-class PlacedArena {
- public:
-  PlacedArena(int threads, const std::optional<cpu_set_t>& cpus) : arena_(threads), cpus_(cpus) {
-    if (cpus_) entry_.emplace(arena_, *cpus_);
-  }
-  tbb::task_arena& arena() { return arena_; }
-  bool is_like(int threads, const std::optional<cpu_set_t>& cpus) const {
-    return arena_.max_concurrency() == threads && cpus_.has_value() == cpus.has_value() &&
-           (!cpus_ || CPU_EQUAL(&*cpus_, &*cpus));
-  }
-
- private:
-  class Entry : public tbb::task_scheduler_observer {
-   public:
-    Entry(tbb::task_arena& arena, const cpu_set_t& cpus)
-        : tbb::task_scheduler_observer(arena), cpus_(cpus) {
-      observe(true);
-    }
-    ~Entry() override { observe(false); }
-    void on_scheduler_entry(bool is_worker) override {
-      if (is_worker) stay_on(cpus_);
-    }
-
-   private:
-    const cpu_set_t cpus_;
-  };
-
-  tbb::task_arena arena_;
-  const std::optional<cpu_set_t> cpus_;
-  std::optional<Entry> entry_;
-};
-
 // The arena of the calling thread, kept from call to call: threads that have just left one come
 // back to it within a microsecond, and to a new one only after a hundred. While it is in use, by a
 // body that calls parallel_for itself, there is a new one for each call: a thread that waits for
@@ -240,13 +205,12 @@ class PlacedArena {
 class ArenaInUse {
  public:
   explicit ArenaInUse(int threads) {
-    const auto cpus = places_matter ? present_cpus() : std::nullopt;
     if (cached_.busy) {
-      arena_ = &own_.emplace(threads, cpus);
+      arena_ = &own_.emplace(threads);
       return;
     }
-    if (!cached_.arena || !cached_.arena->is_like(threads, cpus))
-      cached_.arena = std::make_unique<PlacedArena>(threads, cpus);
+    if (!cached_.arena || cached_.arena->max_concurrency() != threads)
+      cached_.arena = std::make_unique<tbb::task_arena>(threads);
     arena_ = cached_.arena.get(), cached_.busy = true;
   }
   ~ArenaInUse() {
@@ -254,16 +218,16 @@ class ArenaInUse {
   }
   ArenaInUse(const ArenaInUse&) = delete;
   ArenaInUse& operator=(const ArenaInUse&) = delete;
-  tbb::task_arena& operator*() const { return arena_->arena(); }
+  tbb::task_arena& operator*() const { return *arena_; }
 
  private:
   struct CachedArena {
-    std::unique_ptr<PlacedArena> arena;
+    std::unique_ptr<tbb::task_arena> arena;
     bool busy = false;
   };
   static thread_local CachedArena cached_;
-  std::optional<PlacedArena> own_;
-  PlacedArena* arena_;
+  std::optional<tbb::task_arena> own_;
+  tbb::task_arena* arena_;
 };
 thread_local ArenaInUse::CachedArena ArenaInUse::cached_;
 
@@ -289,10 +253,16 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
   // Tasks are handed out in order, one at a time: callers make them large and equal enough.
   const ArenaInUse arena(raise_limit(threads));
   StopCheck* const check = StopCheck::latest();
+  // Threads that help stay where this one stays. Each is told when it takes up a task, never when
+  // it is done: threads start where the one was that started them. (An observer of an arena would
+  // be told once for each thread, but oneTBB forgets 40 bytes of some of them.)
+  const auto cpus = places_matter ? present_cpus() : std::nullopt;
+  const std::thread::id caller = std::this_thread::get_id();
   (*arena).execute([&] {
     tbb::parallel_for(
         tbb::blocked_range<std::int64_t>(0, tasks, 1),
         [&](const tbb::blocked_range<std::int64_t>& range) {
+          if (cpus && std::this_thread::get_id() != caller) stay_on(*cpus);
           DefaultFloatMode mode;
           for (std::int64_t task = range.begin(); task < range.end(); ++task)
             run_task(body, task, check);
