@@ -211,8 +211,7 @@ void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
            "auto: what the index may take (default: as much as it likes)");
   command.add_option("--recall", arguments.recall, "auto: the recall to come (default: 0.95)")
       ->type_name("R");
-  add_whole(command, "--batch", arguments.batch,
-            "auto: queries in a call (default: 1000)");
+  add_whole(command, "--batch", arguments.batch, "auto: queries in a call (default: 1000)");
   add_whole(command, "--shards", arguments.shards,
             "divide the rows into so many parts, each with a file of its own beside --out");
   add_whole(command, "--replicas", arguments.replicas,
