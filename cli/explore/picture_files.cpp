@@ -143,8 +143,13 @@ PictureFolder open_pictures(const std::string& path, std::int64_t rows, int thre
   for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     const std::string ending = lower(at->path().extension().string());
-    if ((ending == ".png" || ending == ".jpg" || ending == ".jpeg") && !at->is_directory(error))
-      out.names.push_back(at->path().filename().string());
+    std::error_code unknown;
+    if ((ending != ".png" && ending != ".jpg" && ending != ".jpeg") || at->is_directory(unknown))
+      continue;
+    // A pipe would be waited for.
+    if (!at->is_regular_file(unknown))
+      throw IoError("'{}' is not a regular file", at->path().string());
+    out.names.push_back(at->path().filename().string());
   }
   if (error) throw IoError("cannot list '{}': {}", path, error.message());
   std::sort(out.names.begin(), out.names.end());

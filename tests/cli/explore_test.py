@@ -211,6 +211,14 @@ class Served(ProgramTest):
             self.file(f"images/{name}").unlink()
         for i in range(5):
             self.file(f"images/{i}.png").write_bytes(png(4 + i, 4))
+        self.file("images/4.png").unlink()
+        os.mkfifo(self.file("images/4.png"))  # is not waited for
+        self.fails(1, "explore", *words, "--port", "0", says="4.png' is not a regular file")
+        self.file("images/4.png").unlink()
+        self.file("images/4.png").symlink_to("nowhere")
+        self.fails(1, "explore", *words, "--port", "0", says="4.png' is not a regular file")
+        self.file("images/4.png").unlink()
+        self.file("images/4.png").write_bytes(png(8, 4))
         missing = [*words[:-1], "none"]
         self.fails(1, "explore", *missing, "--port", "0", says="none")
         for content in (JPEG[:-60], png(8, 4)[:-30], b"words", b"\xff\xd8\xff\xe0words", b""):
