@@ -445,7 +445,8 @@ class PathFinder:
     ([0, 1, 2, 3], 4.0, 1.0, 1)
 
     graph: of knn_graph(), a pair (distances, ids) [n x k] of neighbours, or a SciPy matrix of
-        distances; its edges are walked in both directions.
+        distances; its edges are walked in both directions. Distances are compared as float32, to
+        which those of another type are rounded.
     metric: that of the distances; None for that of the graph, "l2" where it has none, as a SciPy
         matrix and a pair: name it there if it is another.
     base: the vectors [n x d] of the graph. With them components are connected by the exact nearest
@@ -562,10 +563,11 @@ def _edges_of(graph: Any, metric: str, threads: int) -> tuple[Any, Any, Any]:
         rows, columns = graph.shape
         if rows != columns:
             raise ShapeMismatch(f"graph is {rows} x {columns}, but should be square")
+        data = graph.data.astype(np.float32) if graph.data.dtype == bool else graph.data
         return (
             np.ascontiguousarray(graph.indptr, dtype=np.int64),
             np.ascontiguousarray(graph.indices, dtype=np.int64),
-            np.ascontiguousarray(graph.data, dtype=np.float32),
+            _arrays.floats("graph's distances", data, 1),
         )
     if hasattr(graph, "tocsr"):
         return _edges_of(graph.tocsr(), metric, threads)

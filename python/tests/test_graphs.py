@@ -347,6 +347,18 @@ def test_progress_and_stop():
         knear.knn_graph(rng.random((20000, 64)), 3, progress=stop)
 
 
+def test_what_a_matrix_holds_is_numbers_that_float32_has():
+    def matrix(values):
+        return scipy.sparse.csr_matrix((values, ([0, 0, 1], [1, 2, 2])), shape=(3, 3))
+
+    for dtype in (np.float64, np.int64, bool):
+        path, _ = knear.smoothest_path(matrix(np.array([1, 0, 1], dtype)), 0, 2)
+        assert path.tolist() == [0, 2]
+    for values, says in ((np.array([1j, 1, 1]), "hold numbers"), ([1e300, 1, 1], "1e\\+300")):
+        with pytest.raises(knear.InvalidArgument, match="graph's distances .*" + says):
+            knear.smoothest_path(matrix(values), 0, 2)
+
+
 @pytest.mark.parametrize(
     "copied", [lambda g: pickle.loads(pickle.dumps(g)), copy.deepcopy, copy.copy]
 )
