@@ -321,7 +321,7 @@ class Graph(ProgramTest):
 
     def test_a_terminal_shows_rate_and_time_left(self):
         noise = random.Random(1)
-        rows = [struct.pack("<i", 64) + noise.randbytes(64) for _ in range(40000)]
+        rows = [struct.pack("<i", 64) + noise.randbytes(64) for _ in range(80000)]
         self.file("slow.bvecs").write_bytes(b"".join(rows))
         main_end, terminal = pty.openpty()
         run = subprocess.Popen(
