@@ -131,6 +131,12 @@ void detail::save_graph(const std::string& path, MatrixView<Id> ids, MatrixView<
   const auto argument = std::find(arguments.begin(), arguments.end(), properties.recall_argument);
   if (argument == arguments.end())
     throw InvalidArgument("a graph's recall_argument cannot be '{}'", properties.recall_argument);
+  for (std::int64_t i = 0; i < ids.rows(); ++i)
+    for (std::int64_t j = 0; j < ids.cols(); ++j)
+      if (ids.row(i)[j] != no_id && std::isinf(distances.row(i)[j]))
+        throw InvalidArgument(
+            "{}: a graph keeps distances as float32, but that of rows {} and {} is {}", path, i,
+            ids.row(i)[j], distances.row(i)[j]);
   const BaseMark& base = properties.base;
   const GraphFields fields{static_cast<std::uint64_t>(ids.rows()),
                            static_cast<std::uint64_t>(ids.cols()),

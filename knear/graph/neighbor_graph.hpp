@@ -58,7 +58,8 @@ class NeighborGraph {
   void check_base(AnyMatrixView base, const std::string& name = "graph",
                   const Progress& progress = {}) const;
 
-  // Whole or not at all. Throws IoError; Cancelled.
+  // Whole or not at all. Throws InvalidArgument where a distance is beyond float32; IoError;
+  // Cancelled.
   void save(const std::string& path, const Progress& progress = {}) const;
   // Maps the file and compares all of it with its checksums. Throws IoError; CorruptFile for what
   // is no graph, was cut off or altered, or has an id that is no row.

@@ -347,6 +347,16 @@ def test_progress_and_stop():
         knear.knn_graph(rng.random((20000, 64)), 3, progress=stop)
 
 
+def test_distances_beyond_float32_are_not_written(tmp_path):
+    far = np.array([[1e20, 0], [0, 0], [1, 1], [2, 2]], np.float32)
+    graph = knear.knn_graph(far, 2)
+    with pytest.raises(knear.InvalidArgument, match="of rows 0 and 1 is inf"):
+        graph.save(tmp_path / "far.knear")
+    with pytest.raises(knear.InvalidArgument, match="of rows 0 and 1 is inf"):
+        knear.build_graph(far, 2, tmp_path / "far.knear")
+    assert not (tmp_path / "far.knear").exists()
+
+
 def test_what_a_matrix_holds_is_numbers_that_float32_has():
     def matrix(values):
         return scipy.sparse.csr_matrix((values, ([0, 0, 1], [1, 2, 2])), shape=(3, 3))

@@ -196,16 +196,22 @@ TEST_F(GraphFile, is_refused_when_cut_off_or_altered) {
 TEST_F(GraphFile, is_refused_with_edges_that_cannot_be) {
   const std::string path = FileTest::path("g.knear");
   const GraphProperties properties{.base = {2, 3, ElementType::f32, 5}};
-  const auto refused = [&](Id id, float distance) {
+  const auto save = [&](Id id, float distance) {
     Neighbors near{Matrix<Id>(2, 1), Matrix<float>(2, 1)};
     near.ids.row(0)[0] = 1, near.distances.row(0)[0] = 1;
     near.ids.row(1)[0] = id, near.distances.row(1)[0] = distance;
     NeighborGraph(std::move(near), properties).save(path);
+  };
+  const auto refused = [&](Id id, float distance) {
+    save(id, distance);
     EXPECT_THROW(NeighborGraph::load(path), CorruptFile) << id;
   };
   refused(2, 1), refused(1, 1), refused(-2, 1);
   refused(0, std::numeric_limits<float>::quiet_NaN());
-  refused(0, std::numeric_limits<float>::infinity());
+  // One that overflowed is refused before there is a file.
+  std::filesystem::remove(path);
+  EXPECT_THROW(save(0, std::numeric_limits<float>::infinity()), InvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(GraphFile, goes_on_after_a_kill) {
