@@ -23,7 +23,8 @@ double scan_time(double rows, double dim, double batch) {
   return of_many + (alone - of_many) / batch;
 }
 // Graphs are not among them: for one query at a time with a promised recall, lists took 0.5 to 1.25
-// times as long as a graph (bench/auto, on a Zen 5), and a graph takes ten times as long to make.
+// times as long as a graph (bench/auto, on a Zen 5), and a graph takes 3 to 15 times as long to
+// make.
 double probing_time(double recall, double batch) {
   const double missed = std::max(1 - recall, 1e-3);
   const double of_many = 4 + 1.5 / std::sqrt(missed), alone = 14 + 2.8 / std::sqrt(missed);

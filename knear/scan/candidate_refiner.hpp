@@ -2,7 +2,7 @@
 // still be among its k, and what is known of the k-th.
 //
 //   CandidateRefiner refiner(duplicates, job);
-//   GrowingCandidates c;                            // one a query
+//   QueryCandidates c;                              // one a query
 //   c.add(x);                                       // a row whose interval reaches c.threshold
 //   if (c.full()) refiner.prune(c, query, scale, stats);
 //   refiner.finish(c, query, scale, keys, ids, stats);
@@ -102,9 +102,19 @@ struct QueryCandidates {
   double estimated = -infinity;  // the part of it that is only estimated
   std::size_t room = 0;          // pending is cut down when it holds this many
   TopK exact;                    // rows measured early, when too many were pending
+  LargestK lowers;               // of the rows so far, which raise the threshold
 
   static constexpr std::size_t few = 32;
 
+  // Takes a row whose interval reaches the threshold.
+  void add(const ScoreInterval& x) {
+    // A few, since most tasks that know a threshold find no more; then exactly what was counted on,
+    // where a list that grows by itself would double.
+    if (pending.size() == pending.capacity())
+      pending.reserve(pending.empty() ? std::min(room, few) : room);
+    pending.push_back(x);
+    threshold = std::max(threshold, lowers.push(x.lower));
+  }
   bool full() const { return pending.size() >= room; }
   bool has_rows() const { return !pending.empty() || !exact.items().empty(); }
   // As a new one for a query of another task, in the memory that it has.
@@ -122,29 +132,14 @@ struct QueryCandidates {
       pending.insert(pending.end(), more.pending.begin(), more.pending.end());
     for (const TopK::Item& item : more.exact.items()) exact.push(item.first, item.second);
   }
-};
-
-// The same while rows come, which raise the threshold.
-struct GrowingCandidates : QueryCandidates {
-  LargestK lowers;
-
-  // Takes a row whose interval reaches the threshold.
-  void add(const ScoreInterval& x) {
-    // A few, since most tasks that know a threshold find no more; then exactly what was counted on,
-    // where a list that grows by itself would double.
-    if (pending.size() == pending.capacity())
-      pending.reserve(pending.empty() ? std::min(room, few) : room);
-    pending.push_back(x);
-    threshold = std::max(threshold, lowers.push(x.lower));
-  }
   // Takes all rows from one that other tasks have left, whose threshold stays.
-  void take_rows(GrowingCandidates& from) {
+  void take_rows(QueryCandidates& from) {
     pending.swap(from.pending), std::swap(exact, from.exact);
     from.lowers.restart(0, 1);
   }
   // As merge(), where the k-th best of both is better than that of each. Requires that both ask for
   // as many rows, and that `more` counts all that it has or none.
-  void merge_counting(GrowingCandidates&& more) {
+  void merge_counting(QueryCandidates&& more) {
     const bool counted = !lowers.begun() && more.lowers.begun();
     if (!lowers.begun()) lowers = more.lowers;
     if (!counted)

@@ -36,7 +36,7 @@ class NearestState {
 
   // [queries]. Certified codes have candidates and what their g means; whole numbers have the best
   // rows, and the key that the k-th is estimated not to exceed.
-  std::vector<GrowingCandidates> candidates;
+  std::vector<QueryCandidates> candidates;
   std::vector<KeyScale> scales;
   std::vector<TopK> best;
   std::vector<double> estimates;

@@ -59,7 +59,7 @@ struct CertifiedBuffers {
   CertifiedBuffers(const Duplicates& duplicates, const ScanJob& job) : refiner(duplicates, job) {}
 
   CandidateRefiner refiner;
-  std::vector<GrowingCandidates> states;  // at least as many as the task has queries
+  std::vector<QueryCandidates> states;  // at least as many as the task has queries
   // For a query and all slots of the task, where all scores are looked at.
   std::vector<ScoreUnits> units;
   std::vector<float> uppers;
@@ -193,11 +193,11 @@ class CertifiedNearest : NearestTask {
   CertifiedNearest& operator=(const CertifiedNearest&) = delete;
 
   void begin() {
-    for (GrowingCandidates& c : states_) c.restart(job_.k, refiner_.first_room());
+    for (QueryCandidates& c : states_) c.restart(job_.k, refiner_.first_room());
     if (scan_.starts_from_state && (set_alone() || estimating_)) {
       each_alone([](std::int64_t) { return true; },
                  [&](std::int64_t q, std::size_t number) {
-                   GrowingCandidates& known = scan_.state->candidates[number];
+                   QueryCandidates& known = scan_.state->candidates[number];
                    state(q).threshold = known.threshold, state(q).estimated = known.estimated;
                    if (set_alone()) state(q).take_rows(known);
                  });
@@ -205,7 +205,7 @@ class CertifiedNearest : NearestTask {
       for (std::int64_t q = 0; q < loop_.count(); ++q) state(q).threshold = limit(q);
     }
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      GrowingCandidates& c = state(q);
+      QueryCandidates& c = state(q);
       const double norm = std::sqrt(loop_.queries.squares[static_cast<std::size_t>(q)]);
       c.lowers.restart(listed(), (norm + packed_.longest) * packed_.longest);
       for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
@@ -218,7 +218,7 @@ class CertifiedNearest : NearestTask {
   }
   void next_range() {
     if (padding_known_)  // what take_scores() has kept has not been counted yet
-      for (GrowingCandidates& c : states_)
+      for (QueryCandidates& c : states_)
         for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
     knows_some_ = true, padding_known_ = false, padding_.clear();
   }
@@ -226,7 +226,7 @@ class CertifiedNearest : NearestTask {
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
     ++passed_;
-    GrowingCandidates& c = state(q);
+    QueryCandidates& c = state(q);
     const ScoreInterval x = scores_.interval(q, head, hit);
     if (x.upper < c.threshold) return;
     const double before = c.threshold;
@@ -243,7 +243,7 @@ class CertifiedNearest : NearestTask {
     const bool estimates = estimate_due(seen);
     if (tightens || estimates) {
       each_of(g, [&](std::int64_t q) {
-        GrowingCandidates& c = state(q);
+        QueryCandidates& c = state(q);
         if (tightens)
           refiner_.tighten(c, query(q), scores_.scale(q), static_cast<double>(loop_.tiles()),
                            stats_);
@@ -280,7 +280,7 @@ class CertifiedNearest : NearestTask {
       const float* const bias = packed_.row_bias.data() + first;
       const double per_unit = set_units(q, head, lane, panels);
       const std::int32_t correction = head.correction[lane];
-      GrowingCandidates& c = state(q);
+      QueryCandidates& c = state(q);
       const auto interval = [&](std::uint32_t place) {
         const Hit hit{products[place], static_cast<std::uint32_t>(first) + place,
                       static_cast<std::uint32_t>(lane)};
@@ -338,7 +338,7 @@ class CertifiedNearest : NearestTask {
     }
     each_alone([&](std::int64_t q) { return state(q).has_rows(); },
                [&](std::int64_t q, std::size_t number) {
-                 GrowingCandidates& all = scan_.state->candidates[number];
+                 QueryCandidates& all = scan_.state->candidates[number];
                  scan_.state->scales[number] = scores_.scale(q);
                  if (estimating_ || job_.k > LargestK::longest)
                    all.merge(std::move(state(q)));
@@ -357,7 +357,7 @@ class CertifiedNearest : NearestTask {
   }
 
  private:
-  GrowingCandidates& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
+  QueryCandidates& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
 
   // Whether the bound lets too much of a group's rows through: in the last tile, and of all that
   // were seen.
@@ -457,7 +457,7 @@ class CertifiedNearest : NearestTask {
   std::unique_ptr<CertifiedBuffers> buffers_;
   CertifiedScores scores_;
   CandidateRefiner& refiner_ = buffers_->refiner;
-  std::span<GrowingCandidates> states_;
+  std::span<QueryCandidates> states_;
   std::vector<char> gave_up_;  // [groups]
   const double worthwhile_;
   const bool filtered_ = !job_.allowed.all() && !job_.allowed_slots;
@@ -671,7 +671,7 @@ NearestState::NearestState(std::int64_t queries, const PackedBase& packed, const
     best.assign(count, TopK(job.k)), estimates.assign(count, infinity);
   } else {
     candidates.resize(count), scales.resize(count);
-    for (GrowingCandidates& c : candidates) c.exact = TopK(job.k);
+    for (QueryCandidates& c : candidates) c.exact = TopK(job.k);
   }
 }
 

@@ -44,8 +44,8 @@ TEST(LargestK, IsTheKthOfASortedListRoundedDown) {
     }
 }
 
-TEST(GrowingCandidates, AreFullWhereTheirRoomEnds) {
-  GrowingCandidates c;
+TEST(QueryCandidates, AreFullWhereTheirRoomEnds) {
+  QueryCandidates c;
   c.lowers = LargestK(2), c.room = 3;
   c.add({5, 1, 10});
   EXPECT_EQ(c.threshold, -infinity);  // one row is not two
@@ -83,15 +83,15 @@ TEST(QueryCandidates, MergeKeepsAllThatEitherHas) {
 
 // Lists of one query, one after another: the threshold is the k-th best of all, and no row counts
 // twice, whether a task starts with the rows of those before or counted its own at all.
-TEST(GrowingCandidates, MergedOnesKnowTheKthBestOfBoth) {
+TEST(QueryCandidates, MergedOnesKnowTheKthBestOfBoth) {
   const auto task = [](std::int64_t k) {
-    GrowingCandidates c;
+    QueryCandidates c;
     c.restart(k, 100), c.lowers.restart(k, 1);
     return c;
   };
   for (const bool counts : {true, false}) {
-    GrowingCandidates all, first = task(3), second = task(3), third = task(3);
-    const auto give = [&](GrowingCandidates& to, const std::vector<ScoreInterval>& rows) {
+    QueryCandidates all, first = task(3), second = task(3), third = task(3);
+    const auto give = [&](QueryCandidates& to, const std::vector<ScoreInterval>& rows) {
       for (const ScoreInterval& x : rows)
         if (counts)
           to.add(x);
@@ -114,7 +114,7 @@ TEST(GrowingCandidates, MergedOnesKnowTheKthBestOfBoth) {
     all.merge_counting(std::move(third));
     EXPECT_NEAR(all.threshold, 6.5, 1e-5);  // of 8, 7, 6.5: each once
     EXPECT_EQ(all.pending.size(), 4u);
-    GrowingCandidates last = task(3);
+    QueryCandidates last = task(3);
     give(last, {{9, 9, 5}, {9, 9, 6}});
     all.merge_counting(std::move(last));
     EXPECT_NEAR(all.threshold, 8, 1e-5);  // of 9, 9, 8
@@ -122,8 +122,8 @@ TEST(GrowingCandidates, MergedOnesKnowTheKthBestOfBoth) {
 }
 
 // Memory that is used again holds nothing of before.
-TEST(GrowingCandidates, StartAnew) {
-  GrowingCandidates c;
+TEST(QueryCandidates, StartAnew) {
+  QueryCandidates c;
   c.restart(2, 10), c.lowers.restart(2, 1);
   c.add({5, 4, 1}), c.add({5, 4, 2}), c.exact.push(1, 1), c.exact.push(2, 2);
   c.estimated = 3;
@@ -219,9 +219,9 @@ struct Scored {
     if (refine) out.per_row_codes = &per_row;
     return out;
   }
-  GrowingCandidates nothing(const CandidateRefiner& refiner, const ScanJob& asked,
-                            std::int64_t q) const {
-    GrowingCandidates out;
+  QueryCandidates nothing(const CandidateRefiner& refiner, const ScanJob& asked,
+                          std::int64_t q) const {
+    QueryCandidates out;
     out.lowers = LargestK(asked.k, sizes[static_cast<std::size_t>(q)]);
     out.exact = TopK(asked.k), out.room = refiner.first_room();
     return out;
@@ -317,7 +317,7 @@ TEST(CandidateRefiner, FinishWritesTheNearestOfWhatWasAdded) {
             // One task, or two of which the second takes over from the first.
             const std::size_t half = list.size() / (1 + random.below(2));
             const auto most = static_cast<std::size_t>(job.most_pending());
-            GrowingCandidates c = s.nothing(refiner, job, q), before;
+            QueryCandidates c = s.nothing(refiner, job, q), before;
             // Intervals as packed, wide ones, or single numbers; some reach too far up.
             const std::uint64_t width = random.below(refine ? 2 : 3);
             if (width == 2) scale = {Metric::ip, 0, 0};  // g is minus the key, and known
@@ -365,7 +365,7 @@ TEST(CandidateRefiner, PruneAndTightenMeasureWhereIntervalsAreWide) {
       const std::int64_t k = run < 2 ? 5 : 40;
       const ScanJob job = s.job(k, prune ? 2 * k : rows);
       CandidateRefiner refiner(s.packed.duplicates, job);
-      GrowingCandidates c = s.nothing(refiner, job, 0);
+      QueryCandidates c = s.nothing(refiner, job, 0);
       Seen seen(s, job, 0, s.scales[0]);
       ScanStats stats;
       for (const ScoreInterval& x : s.intervals[0]) c.add(x), seen.add(x);
@@ -400,7 +400,7 @@ TEST(CandidateRefiner, SettleNarrowsByCodesOfRows) {
       for (const bool refine : {false, true}) {
         const ScanJob job = s.job(k, 0, refine);
         CandidateRefiner refiner(s.packed.duplicates, job);
-        GrowingCandidates c = s.nothing(refiner, job, 0);
+        QueryCandidates c = s.nothing(refiner, job, 0);
         Seen all(s, job, 0, s.scales[0]), kept = all;
         for (const ScoreInterval& x : s.intervals[0]) c.add(x), all.add(x);
         ScanStats stats;

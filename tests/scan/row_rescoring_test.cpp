@@ -69,11 +69,11 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
           ExactNeighbors by_rows(queries, k);
           ExactNeighbors one_by_one(queries, k);
           // Intervals that hold the true g, some of them wide; g is about that of l2.
-          std::vector<GrowingCandidates> states(queries), same(queries);
+          std::vector<QueryCandidates> states(queries), same(queries);
           std::vector<Unfinished> unfinished;
           const KeyScale scale{Metric::ip, 0, 0};  // g is minus the key, for every metric here
           for (std::int64_t q = 0; q < queries; ++q) {
-            GrowingCandidates& c = states[q];
+            QueryCandidates& c = states[q];
             c.exact = TopK(k), c.lowers = LargestK(k);
             for (const std::uint32_t row : duplicates.distinct()) {
               const double g = -key_of(metric, asked.view(), q, base.view(), row);

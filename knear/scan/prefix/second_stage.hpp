@@ -25,9 +25,9 @@ struct QueryState {
   bool begun = false;
   CodedQuery coded;
   KeyScale scale;
-  GrowingCandidates candidates;  // certified
-  TopK best;                     // whole numbers
-  double bound = infinity;       // a key known from elsewhere
+  QueryCandidates candidates;  // certified
+  TopK best;                   // whole numbers
+  double bound = infinity;     // a key known from elsewhere
   PrefixKeyScale prefix_scale;
 
   // Forgets the rows, but not how near they are.
@@ -74,7 +74,7 @@ class SecondStage {
       s.best = TopK(job_.k);
       return s;
     }
-    GrowingCandidates& c = s.candidates;
+    QueryCandidates& c = s.candidates;
     c.lowers = LargestK(job_.k, s.coded.norm * s.coded.norm);
     c.exact = TopK(job_.k), c.room = refiner_.first_room();
     if (job_.upper_bounds) c.threshold = s.scale.threshold_for(s.bound);
@@ -148,7 +148,7 @@ class SecondStage {
     });
   }
 
-  void take_interval(GrowingCandidates& c, std::int64_t query, const KeyScale& scale,
+  void take_interval(QueryCandidates& c, std::int64_t query, const KeyScale& scale,
                      const ScoreInterval& x, ScanStats& stats) {
     if (x.upper < c.threshold) return;
     c.add(x);
