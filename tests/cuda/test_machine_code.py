@@ -150,6 +150,16 @@ def test_new_worse_and_another_compiler(tool, monkeypatch, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "ScanPanels<true, false>: local_accesses is 2, 0 at most was kept" in said
     assert "ScanPanels<false, false>: is new" in said
+    monkeypatch.setattr(sys, "argv", ["machine_code", "--build", str(tmp_path), "--loops", "Scan"])
+    assert tool.main() == 0
+    # Two loops of one kernel, the inner one first.
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("sm_90a ScanPanels<true, false> 00020-00050 4 ")
+    assert second.startswith("sm_90a ScanPanels<true, false> 00010-00060 6 ")
+    monkeypatch.setattr(sys, "argv", ["machine_code", "--build", str(tmp_path), "--loops", "None"])
+    with pytest.raises(SystemExit, match="no kernel's name holds 'None'"):
+        tool.main()
+    monkeypatch.setattr(sys, "argv", ["machine_code", "--build", str(tmp_path)])
     monkeypatch.setattr(tool, "compiler", lambda: "13.1")
     assert tool.main() == 0
     assert "not compared: kept of nvcc 13.0, this is 13.1" in capsys.readouterr().out
