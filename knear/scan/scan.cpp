@@ -25,14 +25,16 @@
 namespace knear::detail {
 namespace {
 
-// What the tasks of a scan use one after another, so that what it has allocated is used again:
-// tasks of few rows, as lists have them, would spend a tenth of their time on memory.
+// What the tasks of lists use one after another, so that what it has allocated is used again: they
+// would spend a tenth of their time on memory. Tasks of a flat base are long, and have their own:
+// what a report says of memory does not depend on which of them ends first.
 template <class T>
 class Reused {
  public:
+  explicit Reused(bool again) : again_(again) {}
   template <class Make>
   std::unique_ptr<T> take(Make make) {
-    {
+    if (again_) {
       std::lock_guard lock(mutex_);
       if (!free_.empty()) {
         std::unique_ptr<T> out = std::move(free_.back());
@@ -44,11 +46,13 @@ class Reused {
     return make();
   }
   void give_back(std::unique_ptr<T> x) noexcept {
+    if (!again_) return;
     std::lock_guard lock(mutex_);
     free_.push_back(std::move(x));
   }
 
  private:
+  const bool again_;
   std::mutex mutex_;
   std::size_t made_ = 0;
   std::vector<std::unique_ptr<T>> free_;  // has room for all that were made
@@ -84,8 +88,8 @@ struct NearestScan {
   ThresholdEstimates estimates{packed, job};
   std::vector<char> given_up = std::vector<char>(table.queries.size(), 0);  // by place
   std::vector<std::int64_t> mispredicted = {};
-  Reused<CertifiedBuffers> certified = {};
-  Reused<IntegerBuffers> integer = {};
+  Reused<CertifiedBuffers> certified{starts_from_state};
+  Reused<IntegerBuffers> integer{starts_from_state};
 
   void note_given_up() const {
     for (std::size_t place = 0; place < given_up.size(); ++place)
