@@ -101,7 +101,10 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
                             ? probes * (codes ? model.coded_list_cycles : model.list_cycles)
                             : probes * (1. / 12 + 0.5 / of_list) * model.group_of_list_cycles;
   const double visiting = shape.lists > 0 ? queries * visits * cycle / lanes : 0;
-  cost.scoring_seconds = std::hypot(cost.compute_seconds, cost.memory_seconds) + visiting;
+  // Not std::hypot, which needs a newer glibc than the wheel may.
+  cost.scoring_seconds = std::sqrt(cost.compute_seconds * cost.compute_seconds +
+                                   cost.memory_seconds * cost.memory_seconds) +
+                         visiting;
   cost.compute_seconds += visiting;
 
   // By their codes as many are kept as are measured.
