@@ -138,7 +138,10 @@ void run_graph(const GraphArguments& arguments) {
   if (report.predicted_seconds > 0)
     print("  predicted before rows were searched for: {}{}\n",
           readable_seconds(report.predicted_seconds), scratch_note(report));
-  print("  {}, {} rows a second, {}\n", report.method, readable_count(rate),
+  print("  {}, {}\n",
+        report.method == "none"
+            ? std::string("was whole already: nothing was searched for")
+            : fmt::format("{}, {} rows a second", report.method, readable_count(rate)),
         graph.properties().recall_argument == "exact" ? "exact"
         : graph.properties().recall_argument == "none"
             ? std::string("no recall promised")
@@ -194,7 +197,7 @@ void add_graph(CLI::App& app) {
       "was stopped or killed can be gone on with; so do inverted lists in FILE.lists.1 and so on, "
       "where they are larger than --memory. A base that cannot be mapped (gzipped, say) and is "
       "larger than half of it is unpacked to FILE.base-*.npy meanwhile. Up to 131,072 rows take "
-      "seconds and are one block: --resume begins anew.\n\nExample:\n"
+      "seconds and are one block. --resume of a graph that is whole leaves it as it is.\n\nExample:\n"
       "  knear graph --base base.fvecs -k 10 --out graph.knear\n"
       "  knear convert graph.knear graph.ivecs");
   command->callback([=] { run_graph(*arguments); });

@@ -52,6 +52,11 @@ void check_words(const ExploreArguments& arguments) {
         "--port: this build serves no pages (KNEAR_EXPLORE is off); --html works");
 }
 
+// Neighbours of each item, of a graph that is made: places that no item could fill take no room.
+std::int64_t neighbors_of(const ExploreArguments& arguments, const Items& items) {
+  return std::min(arguments.k.value_or(usual_k), std::max<std::int64_t>(1, items.rows.rows() - 1));
+}
+
 // The graph of the file, or one that is made now.
 NeighborGraph graph_of(const ExploreArguments& arguments, const Items& items, int threads,
                        ProgressBar& bar) {
@@ -74,7 +79,7 @@ NeighborGraph graph_of(const ExploreArguments& arguments, const Items& items, in
     throw InvalidArgument("--metric is {}, but --index is for {}", name_of(options.metric),
                           name_of(items.index->metric()));
   if (!std::isnan(arguments.recall)) options.recall = arguments.recall;
-  return knn_graph(items.rows, arguments.k.value_or(usual_k), options);
+  return knn_graph(items.rows, neighbors_of(arguments, items), options);
 }
 
 void write_page(const ExploreArguments& arguments, const Explorer& explorer,
@@ -133,7 +138,7 @@ void run_explore(const ExploreArguments& arguments) {
                             items.rows.rows());
   // Before a graph is made, if none is given.
   if (!arguments.html.empty() && arguments.graph.empty())
-    check_page_size(items, arguments.k.value_or(usual_k));
+    check_page_size(items, neighbors_of(arguments, items));
   NeighborGraph graph = graph_of(arguments, items, threads, bar);
   if (!arguments.html.empty()) check_page_size(items, graph.k());
   bar.show("prepare", 0);

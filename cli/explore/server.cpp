@@ -10,6 +10,7 @@
 #include <charconv>
 
 #include "cli/explore/page_files.hpp"
+#include "cli/port.hpp"
 #include "knear/core/error.hpp"
 
 namespace knear::cli {
@@ -291,7 +292,7 @@ PageServer::State::State(const Explorer& asked, std::int64_t wanted) : explorer(
   } else {
     port = static_cast<int>(wanted);
     if (!server.bind_to_port("127.0.0.1", port))
-      throw IoError("--port {} of 127.0.0.1 is taken or not allowed", wanted);
+      throw IoError("--port {} of 127.0.0.1 is {}", wanted, reason_of_no_port(errno));
   }
   listener = std::thread([this] { server.listen_after_bind(); });
   while (!server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,6 +1,7 @@
 // The one source that includes Boost.Beast, which takes long to compile.
 #include "cli/serve/http_server.hpp"
 
+#include "cli/port.hpp"
 #include "knear/core/error.hpp"
 
 #ifdef KNEAR_SERVE
@@ -427,8 +428,8 @@ HttpServer::HttpServer(const HttpOptions& options, HttpHandler& handler)
   if (!error) acceptor.bind(at, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error)
-    throw IoError("--port {} of {} is taken or not allowed: {}", options.port, options.address,
-                  error.message());
+    throw IoError("--port {} of {} is {}", options.port, options.address,
+                  reason_of_no_port(error.value()));
 }
 
 HttpServer::~HttpServer() {

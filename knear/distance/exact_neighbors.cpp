@@ -20,6 +20,20 @@ void each_query(std::int64_t queries, std::int64_t columns, int threads, F f) {
   });
 }
 
+// Writes the answer of query q, without row `self` of the base unless that is no_id, to row `to`.
+void round_query(const ExactNeighbors& all, Metric metric, std::int64_t q, Id self, std::int64_t to,
+                 Neighbors& out) {
+  std::int64_t from = 0;
+  for (std::int64_t j = 0; j < out.ids.cols(); ++j, ++from) {
+    if (self != no_id && from < all.columns() && all.ids.row(q)[from] == self) ++from;
+    const bool has = from < all.columns() && all.ids.row(q)[from] != no_id;
+    out.ids.row(to)[j] = has ? all.ids.row(q)[from] : no_id;
+    out.distances.row(to)[j] =
+        has ? static_cast<float>(distance_of_key(metric, all.keys.row(q)[from]))
+            : no_distance(metric);
+  }
+}
+
 }  // namespace
 
 void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads) {
@@ -47,15 +61,18 @@ Neighbors rounded(const ExactNeighbors& all, Metric metric, std::int64_t queries
                   std::int64_t columns, int threads, std::optional<Id> self) {
   Neighbors out{Matrix<Id>(queries, columns), Matrix<float>(queries, columns)};
   each_query(queries, columns, threads, [&](std::int64_t q) {
-    std::int64_t from = 0;
-    for (std::int64_t j = 0; j < columns; ++j, ++from) {
-      if (self && from < all.columns() && all.ids.row(q)[from] == *self + q) ++from;
-      const bool has = from < all.columns() && all.ids.row(q)[from] != no_id;
-      out.ids.row(q)[j] = has ? all.ids.row(q)[from] : no_id;
-      out.distances.row(q)[j] =
-          has ? static_cast<float>(distance_of_key(metric, all.keys.row(q)[from]))
-              : no_distance(metric);
-    }
+    round_query(all, metric, q, self ? *self + q : no_id, q, out);
+  });
+  return out;
+}
+
+Neighbors rounded_rows(const ExactNeighbors& all, Metric metric, std::span<const Id> rows,
+                       std::int64_t columns, int threads) {
+  const std::int64_t count = std::ssize(rows);
+  Neighbors out{Matrix<Id>(count, columns), Matrix<float>(count, columns)};
+  each_query(count, columns, threads, [&](std::int64_t i) {
+    const Id row = rows[static_cast<std::size_t>(i)];
+    round_query(all, metric, row, row, i, out);
   });
   return out;
 }

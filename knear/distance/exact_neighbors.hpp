@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
@@ -36,6 +37,10 @@ void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int 
 // no rows yet, when nothing was searched.
 Neighbors rounded(const ExactNeighbors& all, Metric metric, std::int64_t queries,
                   std::int64_t columns, int threads, std::optional<Id> self = {});
+
+// The same of some rows of the answer of a self-join, each without itself: [rows x columns].
+Neighbors rounded_rows(const ExactNeighbors& all, Metric metric, std::span<const Id> rows,
+                       std::int64_t columns, int threads);
 
 // The float64 distances of the first `columns`, padded with no_distance().
 Matrix<double> distances_of(const ExactNeighbors& all, Metric metric, std::int64_t queries,

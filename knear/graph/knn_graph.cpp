@@ -42,7 +42,7 @@ constexpr std::int64_t slices_on_trial = 4, share_of_slice = 512;
 // memory has no limit, and by this share of the memory.
 constexpr std::int64_t usual_arranging_bytes = std::int64_t{1} << 28, share_of_arranging = 4;
 
-// What finds the neighbours of rows of a base, by the options.
+// What finds the neighbours of rows of a base, by the options: exactly, or by inverted lists.
 class Builder {
  public:
   // scratch: where inverted lists may be kept in files; empty: nowhere.
@@ -62,7 +62,7 @@ class Builder {
       pages_->add(base.data());
     }
     // Names the row of a NaN before anything is compared or counted.
-    find_value_range(base, options.metric, "base", options_.threads);
+    range_ = find_value_range(base, options.metric, "base", options_.threads);
     by_lists_ = options.recall.value_or(1) < 1 && base.rows() >= least_rows_in_lists;
     if (by_lists_)
       report_.promised_recall = *options.recall, report_.recall_argument = "calibrated";
@@ -78,9 +78,9 @@ class Builder {
   }
 
   bool by_lists() const { return by_lists_; }
-  // The row in each place of the order in which rows are searched for, and in which search_block()
-  // counts them: that of their lists, so that the rows that one reads and measures are still at
-  // hand for the next. Of rows in no lists it is their own, and this is empty. After prepare().
+  // The row in each place of the order in which search_block() counts rows: that of their lists, so
+  // that the rows that one reads and measures are still at hand for the next. After
+  // prepare_lists().
   std::span<const Id> order() const { return order_; }
 
   // All rows at once, each pair scored once where that pays.
@@ -101,32 +101,46 @@ class Builder {
     return out;
   }
 
-  // Makes what all blocks need, once, and says how long those of `left` will take. Lists are made
-  // where none is left too: they say the order of what is there.
-  void prepare(const std::vector<std::int64_t>& left, std::int64_t block_rows) {
+  // As join(), of an exact graph, but that rows are told as they are found, and none is where to
+  // score each pair once does not pay.
+  void join_rows(const std::function<void(std::span<const Id>, const Neighbors&)>& found) {
+    if (options_.memory > 0 || !copies_.filter.everything()) return;
+    detail::SearchRequest request =
+        this->request(detail::SearchKind::self_join, base_, k_, options_.progress);
+    request.expecting = [&](double seconds) { plan(seconds); };
+    request.joined = [&](std::span<const Id> rows, const ExactNeighbors& answer) {
+      report_.method = "self-join", report_.searched_rows += std::ssize(rows);
+      found(rows, rounded_rows(answer, options_.metric, rows, k_, options_.threads));
+    };
+    detail::nearest_in_segments(request, nullptr);
+  }
+
+  // Makes the inverted lists, and says how long blocks of `left` will take. They are made where
+  // none is left too: they say the order of what is there.
+  void prepare_lists(const std::vector<std::int64_t>& left, std::int64_t block_rows) {
     std::int64_t rows = 0;
     for (const std::int64_t block : left)
       rows += std::min(base_.rows(), (block + 1) * block_rows) - block * block_rows;
-    if (by_lists_) {
-      detail::BaseListsOptions options = lists_options();
-      report_.scratch_bytes = size_of_lists().file_bytes;
-      lists_ =
-          std::make_unique<detail::BaseLists>(base_, copies_.firsts, options, options_.progress);
-      report_.method = "lists", report_.lists = lists_->lists();
-      order_by_list();
-      return try_slices(rows, left, block_rows);
-    }
-    if (rows == 0) return;
-    searcher_.emplace(base_, knn_options(options_.progress));
-    report_.method = "search";
+    detail::BaseListsOptions options = lists_options();
+    report_.scratch_bytes = size_of_lists().file_bytes;
+    lists_ = std::make_unique<detail::BaseLists>(base_, copies_.firsts, options, options_.progress);
+    report_.method = "lists", report_.lists = lists_->lists();
+    order_by_list();
+    try_slices(rows, left, block_rows);
+  }
+
+  // Says how long it will take to search for so many rows, if nothing has been said.
+  void prepare_search(std::int64_t rows, std::int64_t block_rows) {
+    if (report_.method.empty()) report_.method = "search";
     const std::int64_t trial = std::min(most_on_trial, rows / share_on_trial);
-    if (trial < least_on_trial) return;
+    if (trial < least_on_trial || report_.predicted_seconds > 0) return;
     std::vector<Id> some(static_cast<std::size_t>(trial));
     for (std::int64_t i = 0; i < trial; ++i)
       some[static_cast<std::size_t>(i)] = i * base_.rows() / trial;
     KnnReport report;
-    searcher_->search(detail::rows_at(base_, some), k_ + 1, knn_options(options_.progress),
-                      &report);
+    const AnyMatrix queries = detail::rows_at(base_, some);
+    detail::search_segments(
+        request(detail::SearchKind::nearest, queries.view(), k_ + 1, options_.progress), &report);
     const double blocks = static_cast<double>(rows) / static_cast<double>(block_rows);
     const double model = predict_scan(scan_of(trial), peaks()).seconds;
     const double block = predict_scan(scan_of(std::min(rows, block_rows)), peaks()).seconds;
@@ -160,7 +174,7 @@ class Builder {
                        blocks = (rows + usual_block_rows - 1) / usual_block_rows;
     std::vector<std::int64_t> all(static_cast<std::size_t>(blocks));
     std::iota(all.begin(), all.end(), 0);
-    prepare(all, usual_block_rows);
+    prepare_lists(all, usual_block_rows);
     Neighbors out{Matrix<Id>::unset(rows, k_), Matrix<float>::unset(rows, k_)};
     for (std::int64_t begin = 0; begin < rows; begin += usual_block_rows) {
       const std::int64_t end = std::min(rows, begin + usual_block_rows);
@@ -174,16 +188,30 @@ class Builder {
     return out;
   }
 
-  // Rows in places begin, ..., end - 1, after prepare(); progress is that of all.
+  // Rows in places begin, ..., end - 1 of the lists; progress is that of all.
   Neighbors search_block(std::int64_t begin, std::int64_t end) {
-    double most = 0;
-    const Progress progress = [&](std::string_view stage, double fraction) {
-      if (stage == "search") most = std::max(most, fraction);
-      return options_.progress(
-          "graph", (static_cast<double>(begin) + most * static_cast<double>(end - begin)) /
-                       static_cast<double>(base_.rows()));
+    const std::vector<Id> rows = rows_in(begin, end);
+    report_.searched_rows += end - begin;
+    return without_itself(lists_->search(rows, probes_, progress_of(begin, end)), rows);
+  }
+
+  // The neighbours of these rows, exactly, where so many are done; progress is that of all.
+  Neighbors search_rows(std::span<const Id> rows, std::int64_t done) {
+    const std::int64_t count = std::ssize(rows);
+    const Progress progress = progress_of(done, done + count);
+    report_.searched_rows += count;
+    std::vector<Id> own_rows(rows.begin(), rows.end());
+    for (Id& row : own_rows) row = own(row);
+    const auto search = [&](AnyMatrixView queries) {
+      return without_itself(
+          detail::search_segments(request(detail::SearchKind::nearest, queries, k_ + 1, progress),
+                                  nullptr),
+          own_rows);
     };
-    return search(begin, end, options_.progress ? progress : Progress{});
+    if (rows.back() - rows.front() + 1 == count)
+      return search(base_.rows(rows.front(), rows.back() + 1));
+    const AnyMatrix queries = detail::rows_at(base_, rows);
+    return search(queries.view());
   }
 
   KnnGraphReport report() const {
@@ -205,6 +233,7 @@ class Builder {
     return {.metric = options_.metric,
             .threads = options_.threads,
             .memory = options_.memory,
+            .first_pass = options_.first_pass,
             .filter = copies_.filter,
             .progress = progress};
   }
@@ -234,21 +263,28 @@ class Builder {
     if (options_.planned) options_.planned(report_);
   }
 
-  Neighbors search(std::int64_t begin, std::int64_t end, const Progress& progress) {
-    report_.searched_rows += end - begin;
-    const std::vector<Id> rows = rows_in(begin, end);
-    return without_itself(
-        by_lists_ ? lists_->search(rows, probes_, progress)
-                  : searcher_->search(base_.rows(begin, end), k_ + 1, knn_options(progress)),
-        rows);
+  detail::SearchRequest request(detail::SearchKind kind, AnyMatrixView queries, std::int64_t k,
+                                const Progress& progress) {
+    if (!rows_) rows_.emplace(base_, options_.metric, range_);
+    const detail::SearchSegment segment{.rows = &*rows_, .filter = copies_.filter};
+    return {kind, {&segment, 1}, queries, k, knn_options(progress), detail::Reuse::expected};
+  }
+
+  Progress progress_of(std::int64_t begin, std::int64_t end) const {
+    if (!options_.progress) return {};
+    return [this, begin, end, most = 0.0](std::string_view stage, double fraction) mutable {
+      if (stage == "search") most = std::max(most, fraction);
+      return options_.progress(
+          "graph", (static_cast<double>(begin) + most * static_cast<double>(end - begin)) /
+                       static_cast<double>(base_.rows()));
+    };
   }
 
   // The rows in these places, a copy's by the row that stands for it.
   std::vector<Id> rows_in(std::int64_t begin, std::int64_t end) const {
     std::vector<Id> rows(static_cast<std::size_t>(end - begin));
     for (std::int64_t place = begin; place < end; ++place)
-      rows[static_cast<std::size_t>(place - begin)] =
-          own(by_lists_ ? order_[static_cast<std::size_t>(place)] : place);
+      rows[static_cast<std::size_t>(place - begin)] = own(order_[static_cast<std::size_t>(place)]);
     return rows;
   }
 
@@ -290,12 +326,106 @@ class Builder {
   std::unique_ptr<io::MappedPages> pages_;  // of the base, which outlives this
   bool by_lists_ = false;
   detail::Copies copies_;  // none unless they are left out
-  std::optional<ExactSearcher> searcher_;
+  ValueRange range_;
+  std::optional<detail::PreparedRows> rows_;  // of exact searches
   std::unique_ptr<detail::BaseLists> lists_;
   std::vector<Id> order_;
   double probes_ = 0;  // sum over rows
   KnnGraphReport report_;
 };
+
+// The rows of an exact graph, written in blocks as they are found: in the blocks that are not
+// there.
+class FoundRows {
+ public:
+  FoundRows(detail::PartialGraph& partial, std::int64_t rows, std::int64_t k)
+      : partial_(partial),
+        is_found_(static_cast<std::size_t>(rows), false),
+        order_(static_cast<std::size_t>(rows), no_id) {
+    for (std::int64_t block = 0; block < partial.blocks(); ++block) {
+      if (partial.has(block))
+        note(partial.rows(block), block * partial.block_rows());
+      else
+        open_.push_back(block);
+    }
+    const std::int64_t most = std::min(rows, partial.block_rows());
+    ids_ = Matrix<Id>::unset(most, k), distances_ = Matrix<float>::unset(most, k);
+  }
+
+  std::int64_t count() const { return count_; }
+  // The row in each place, once all are found.
+  std::span<const Id> order() const { return order_; }
+  // How many the block at hand still takes.
+  std::int64_t room() const { return last_place() - next_place(); }
+  std::vector<Id> left() const {
+    std::vector<Id> rows;
+    for (std::size_t row = 0; row < is_found_.size(); ++row)
+      if (!is_found_[row]) rows.push_back(static_cast<Id>(row));
+    return rows;
+  }
+
+  void add(std::span<const Id> rows, const Neighbors& found) {
+    for (std::int64_t from = 0; from < std::ssize(rows);) {
+      const std::int64_t some = std::min(std::ssize(rows) - from, room()), k = ids_.cols();
+      std::copy_n(found.ids.row(from), some * k, ids_.row(waiting_));
+      std::copy_n(found.distances.row(from), some * k, distances_.row(waiting_));
+      note(rows.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(some)),
+           next_place());
+      from += some, waiting_ += some;
+      if (room() == 0) write();
+    }
+  }
+
+ private:
+  std::int64_t next_place() const { return open_[at_] * partial_.block_rows() + waiting_; }
+  std::int64_t last_place() const {
+    return std::min(std::ssize(order_), (open_[at_] + 1) * partial_.block_rows());
+  }
+  void note(std::span<const Id> rows, std::int64_t place) {
+    for (const Id row : rows) {
+      if (is_found_[static_cast<std::size_t>(row)])
+        throw CorruptFile("{} has row {} twice; remove it to begin anew", partial_.path(), row);
+      is_found_[static_cast<std::size_t>(row)] = true;
+      order_[static_cast<std::size_t>(place++)] = row;
+    }
+    count_ += std::ssize(rows);
+  }
+  void write() {
+    const auto first = static_cast<std::size_t>(open_[at_] * partial_.block_rows());
+    partial_.write(open_[at_], ids_.view(), distances_.view(),
+                   order().subspan(first, static_cast<std::size_t>(waiting_)));
+    ++at_, waiting_ = 0;
+  }
+
+  detail::PartialGraph& partial_;
+  std::vector<bool> is_found_;
+  std::vector<Id> order_;
+  std::vector<std::int64_t> open_;  // blocks that were not there
+  std::size_t at_ = 0;              // of these, the one at hand
+  std::int64_t waiting_ = 0, count_ = 0;
+  Matrix<Id> ids_;  // of the block at hand
+  Matrix<float> distances_;
+};
+
+// Whether the file is the graph that was asked for: InvalidArgument if it is another one.
+void check_finished(const std::string& path, const detail::GraphPlan& plan,
+                    const KnnGraphReport& wanted, const Progress& progress) {
+  const NeighborGraph there = NeighborGraph::load(path, progress);
+  const GraphProperties& has = there.properties();
+  const char* const differs = there.k() != plan.k             ? "k"
+                              : there.metric() != plan.metric ? "metric"
+                              : has.distinct != plan.distinct ? "mark of copies"
+                              : !(has.base == plan.base)      ? "base"
+                              : has.promised_recall != wanted.promised_recall ||
+                                      has.recall_argument != wanted.recall_argument
+                                  ? "recall"
+                                  : nullptr;
+  if (differs)
+    throw InvalidArgument(
+        "{} is whole already, but of another {}, and there is no {}.partial to "
+        "resume: remove it, or begin anew without resuming",
+        path, differs, path);
+}
 
 }  // namespace
 
@@ -331,13 +461,20 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       throw InvalidArgument("{}.1 is there, but no {}: remove the former", scratch, partial_path);
     const std::int64_t list_bytes = builder.size_of_lists().file_bytes;
     if (block_rows == 0 && !begun) block_rows = usual_block_rows;
-    const detail::GraphPlan plan{mark_of(base, options.progress),
-                                 k,
-                                 block_rows,
-                                 options.metric,
-                                 options.recall.value_or(1),
-                                 options.distinct,
-                                 builder.by_lists()};
+    const detail::GraphPlan plan{
+        mark_of(base, options.progress),
+        k,
+        block_rows,
+        options.metric,
+        options.recall.value_or(1),
+        options.distinct,
+        builder.by_lists() ? detail::RowOrder::by_list : detail::RowOrder::as_found};
+    if (resume == Resume::yes && !begun && detail::PartialGraph::exists(path)) {
+      check_finished(path, plan, builder.report(), options.progress);
+      if (report) *report = builder.report(), report->method = "none";
+      if (report) report->seconds = builder.seconds();
+      return;
+    }
     const auto finish = [&](MatrixView<Id> ids, MatrixView<float> distances) {
       const KnnGraphReport done = builder.report();
       detail::save_graph(
@@ -355,26 +492,56 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
     detail::PartialGraph partial = [&] {
       if (begun) return detail::PartialGraph::open(partial_path, plan);
       // The graph, what is found of it, and that once more in the order of rows.
-      const std::int64_t copies = builder.by_lists() ? 3 : 2;
-      io::check_free_space(path, list_bytes + copies * 12 * k * base.rows(),
+      io::check_free_space(path, list_bytes + 3 * 12 * k * base.rows(),
                            "the graph and what is made on the way");
       return detail::PartialGraph::create(partial_path, plan);
     }();
     block_rows = partial.block_rows();
-    const auto end_of = [&](std::int64_t block) {
-      return std::min(base.rows(), (block + 1) * block_rows);
+    const std::int64_t arranging_bytes =
+        options.memory > 0 ? options.memory / share_of_arranging : usual_arranging_bytes;
+    // No graph can hold a distance beyond float32: what was begun leads to none.
+    const auto check = [&](std::span<const Id> rows, const Neighbors& found) {
+      try {
+        detail::check_distances(path, rows, found.ids, found.distances);
+      } catch (const InvalidArgument&) {
+        detail::remove_lists_files(scratch);
+        partial.remove();
+        throw;
+      }
     };
-    std::vector<std::int64_t> left;
-    for (std::int64_t block = 0; block < partial.blocks(); ++block)
-      if (!partial.has(block)) left.push_back(block);
-    builder.prepare(left, block_rows);
-    partial.set_order(builder.order());
-    for (const std::int64_t block : left) {
-      const Neighbors found = builder.search_block(block * block_rows, end_of(block));
-      partial.write(block, found.ids, found.distances);
+    if (builder.by_lists()) {
+      std::vector<std::int64_t> left;
+      for (std::int64_t block = 0; block < partial.blocks(); ++block)
+        if (!partial.has(block)) left.push_back(block);
+      builder.prepare_lists(left, block_rows);
+      partial.set_order(builder.order());
+      for (const std::int64_t block : left) {
+        const Neighbors found = builder.search_block(
+            block * block_rows, std::min(base.rows(), (block + 1) * block_rows));
+        const auto places = builder.order().subspan(static_cast<std::size_t>(block * block_rows));
+        check(places, found);
+        partial.write(block, found.ids, found.distances);
+      }
+      partial.arrange(builder.order(), arranging_bytes);
+    } else {
+      FoundRows rows(partial, base.rows(), k);
+      if (rows.count() == 0)
+        builder.join_rows([&](std::span<const Id> some, const Neighbors& found) {
+          check(some, found);
+          rows.add(some, found);
+        });
+      const std::vector<Id> all_left = rows.left();
+      if (!all_left.empty()) builder.prepare_search(std::ssize(all_left), block_rows);
+      for (std::span<const Id> left = all_left; !left.empty();) {
+        const auto some =
+            left.first(static_cast<std::size_t>(std::min(std::ssize(left), rows.room())));
+        const Neighbors found = builder.search_rows(some, rows.count());
+        check(some, found);
+        rows.add(some, found);
+        left = left.subspan(some.size());
+      }
+      partial.arrange(rows.order(), arranging_bytes);
     }
-    partial.arrange(builder.order(), options.memory > 0 ? options.memory / share_of_arranging
-                                                        : usual_arranging_bytes);
     finish(partial.ids(), partial.distances());
     detail::remove_lists_files(scratch);
     partial.remove();

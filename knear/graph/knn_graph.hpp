@@ -16,6 +16,7 @@
 #include <string>
 
 #include "knear/graph/neighbor_graph.hpp"
+#include "knear/knn/knn.hpp"
 
 namespace knear {
 
@@ -31,13 +32,16 @@ struct KnnGraphOptions {
   bool distinct = false;
   int threads = 0;          // 0: all that the process may use
   std::int64_t memory = 0;  // bytes beside base and graph; 0: no limit
+  // Of an exact graph, as KnnOptions has it: `prefix` scores each pair once, whatever is forecast.
+  FirstPass first_pass = FirstPass::automatic;
   Progress progress = {};
   // Told once, before rows are searched for, how and how long it is going to take.
   std::function<void(const KnnGraphReport&)> planned = {};
 };
 
 struct KnnGraphReport {
-  std::string method;  // "self-join", "search", "lists"
+  // "self-join", "search", "lists"; "none" of a file that was whole when it was to be resumed.
+  std::string method;
   double seconds = 0;
   // Of this call, as it was expected before rows were searched for: what had gone by, and the time
   // of a few rows, brought to all of them; of rows spread over the base for an exact search in
@@ -66,12 +70,14 @@ enum class Resume : std::uint8_t { no, yes };
 
 // The same graph, to a file. What is finished is kept in PATH.partial, block by block, each safe on
 // disk before it counts; a call that was stopped or killed is gone on with by Resume::yes, which
-// leads to the same graph. At the end PATH appears whole and PATH.partial is removed. Throws as
-// knn_graph(); InvalidArgument if there is a PATH.partial and resume is Resume::no, or it is that
-// of another base or of other arguments; IoError; CorruptFile for a PATH.partial that is none.
-// Blocks have block_rows rows; 0: 131,072, and when a graph is gone on with those that it was begun
-// with. The graph does not depend on them. Rows in inverted lists are found in the order of these,
-// and brought into their own at the end.
+// leads to the same graph, and does nothing where PATH is that graph and nothing is begun. At the
+// end PATH appears whole and PATH.partial is removed. Throws as knn_graph(); InvalidArgument if
+// there is a PATH.partial and resume is Resume::no, or it is that of another base or of other
+// arguments, or it is not there and PATH is another graph; IoError; CorruptFile for a PATH.partial
+// that is none. Blocks have block_rows rows; 0: 131,072, and when a graph is gone on with those
+// that it was begun with. The graph does not depend on them. Rows in inverted lists are found in
+// the order of these, those of a self-join as it finishes them, and brought into their own at the
+// end. What is left of a self-join that was stopped is searched for row by row.
 //
 // Bases larger than memory: base may be a mapped file, of which pages are given back while this
 // works, so that beside the pages of the graph no more than options.memory is resident. Inverted

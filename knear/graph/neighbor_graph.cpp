@@ -126,17 +126,23 @@ NeighborGraph NeighborGraph::load(const std::string& path, const Progress& progr
 
 bool is_graph_file(const std::string& path) { return io::kind_of_archive(path) == graph_kind; }
 
+void detail::check_distances(const std::string& path, std::span<const Id> rows, MatrixView<Id> ids,
+                             MatrixView<float> distances) {
+  for (std::int64_t i = 0; i < ids.rows(); ++i)
+    for (std::int64_t j = 0; j < ids.cols(); ++j)
+      if (ids.row(i)[j] != no_id && std::isinf(distances.row(i)[j]))
+        throw InvalidArgument(
+            "{}: a graph keeps distances as float32, but that of rows {} and {} is {}", path,
+            rows.empty() ? i : rows[static_cast<std::size_t>(i)], ids.row(i)[j],
+            distances.row(i)[j]);
+}
+
 void detail::save_graph(const std::string& path, MatrixView<Id> ids, MatrixView<float> distances,
                         const GraphProperties& properties, const Progress& progress) {
   const auto argument = std::find(arguments.begin(), arguments.end(), properties.recall_argument);
   if (argument == arguments.end())
     throw InvalidArgument("a graph's recall_argument cannot be '{}'", properties.recall_argument);
-  for (std::int64_t i = 0; i < ids.rows(); ++i)
-    for (std::int64_t j = 0; j < ids.cols(); ++j)
-      if (ids.row(i)[j] != no_id && std::isinf(distances.row(i)[j]))
-        throw InvalidArgument(
-            "{}: a graph keeps distances as float32, but that of rows {} and {} is {}", path, i,
-            ids.row(i)[j], distances.row(i)[j]);
+  check_distances(path, {}, ids, distances);
   const BaseMark& base = properties.base;
   const GraphFields fields{static_cast<std::uint64_t>(ids.rows()),
                            static_cast<std::uint64_t>(ids.cols()),

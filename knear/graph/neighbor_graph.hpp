@@ -11,6 +11,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "knear/core/matrix.hpp"
@@ -76,6 +77,10 @@ class NeighborGraph {
 bool is_graph_file(const std::string& path);
 
 namespace detail {
+// Throws InvalidArgument, naming the file and both rows, for a distance beyond float32. The
+// neighbours are those of `rows`; of all, one after another, where that is empty.
+void check_distances(const std::string& path, std::span<const Id> rows, MatrixView<Id> ids,
+                     MatrixView<float> distances);
 // What NeighborGraph::save() writes, of ids and distances that lie elsewhere.
 void save_graph(const std::string& path, MatrixView<Id> ids, MatrixView<float> distances,
                 const GraphProperties& properties, const Progress& progress);

@@ -624,10 +624,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 void check(MatrixView<Id> ids, AnyMatrixView base, const RefineOptions& options) {
   if (ids.rows() != base.rows())
-    throw ShapeMismatch("graph has {} rows, base has {}", ids.rows(), base.rows());
+    throw ShapeMismatch("{} has {} rows, base has {}", options.name, ids.rows(), base.rows());
   if (ids.cols() < 1 || ids.cols() > most_neighbors)
-    throw InvalidArgument("graph has {} neighbours of each row, but refining takes 1 to {}",
-                          ids.cols(), most_neighbors);
+    throw InvalidArgument("{} has {} neighbours of each row, but refining takes 1 to {}",
+                          options.name, ids.cols(), most_neighbors);
   if (base.rows() >= std::int64_t{no_row})
     throw InvalidArgument("base has {} rows, but refining takes fewer than {}", base.rows(),
                           std::int64_t{no_row});
@@ -642,8 +642,8 @@ void check(MatrixView<Id> ids, AnyMatrixView base, const RefineOptions& options)
   for (std::int64_t i = 0; i < ids.rows(); ++i)
     for (std::int64_t j = 0; j < ids.cols(); ++j)
       if (const Id id = ids.row(i)[j]; id < no_id || id >= base.rows())
-        throw InvalidArgument("graph: row {} has the neighbour {}, but there are {} rows", i, id,
-                              base.rows());
+        throw InvalidArgument("{}: row {} has the neighbour {}, but there are {} rows",
+                              options.name, i, id, base.rows());
 }
 
 }  // namespace

@@ -20,13 +20,13 @@
 namespace knear::detail {
 namespace {
 
-constexpr std::array<char, 8> magic = {'K', 'N', 'E', 'A', 'R', 'p', 'g', '2'};
+constexpr std::array<char, 8> magic = {'K', 'N', 'E', 'A', 'R', 'p', 'g', '3'};
 constexpr std::size_t page = 4096;
 constexpr std::size_t order_sum_at = page - sizeof(std::uint64_t);  // 0: not known yet
 
 struct Header {
   std::array<char, 8> magic;
-  std::uint64_t rows, dim, type, checksum, k, block_rows, metric, distinct, in_lists;
+  std::uint64_t rows, dim, type, checksum, k, block_rows, metric, distinct, order;
   double recall;
   std::uint64_t sum;  // XXH3 of all before it
 
@@ -43,7 +43,7 @@ Header header_of(const GraphPlan& plan) {
                 static_cast<std::uint64_t>(plan.block_rows),
                 static_cast<std::uint64_t>(plan.metric),
                 plan.distinct,
-                plan.in_lists,
+                static_cast<std::uint64_t>(plan.order),
                 plan.recall,
                 0};
   header.sum = header.right_sum();
@@ -81,10 +81,12 @@ struct PartialGraph::File {
     distances_at = ids_at + whole_pages(checked_size(rows, plan.k, sizeof(Id)));
     bytes = distances_at + whole_pages(checked_size(rows, plan.k, sizeof(float)));
     arranged_ids_at = ids_at, arranged_distances_at = distances_at;
-    if (plan.in_lists) {
-      arranged_ids_at = bytes, arranged_distances_at = bytes + (distances_at - ids_at);
-      bytes += bytes - ids_at;
-    }
+    if (plan.order == RowOrder::by_number) return;
+    const std::size_t size = bytes - ids_at;
+    rows_at = bytes;
+    if (plan.order == RowOrder::as_found) bytes += whole_pages(checked_size(rows, 1, sizeof(Id)));
+    arranged_ids_at = bytes, arranged_distances_at = bytes + (distances_at - ids_at);
+    bytes += size;
   }
   ~File() {
     if (memory != nullptr) munmap(memory, bytes);
@@ -125,16 +127,24 @@ struct PartialGraph::File {
     return distances_at +
            static_cast<std::size_t>(block * plan.block_rows * plan.k) * sizeof(float);
   }
+  std::span<const Id> rows_in(std::int64_t block) const {
+    if (plan.order != RowOrder::as_found) return {};
+    return {reinterpret_cast<const Id*>(memory + rows_at) + block * plan.block_rows,
+            static_cast<std::size_t>(rows_of(block))};
+  }
   // Never 0, which stands for a block that is not there.
-  static std::uint64_t sum_of(const void* ids, const void* distances, std::size_t elements) {
-    const std::uint64_t first = XXH3_64bits(ids, elements * sizeof(Id));
-    return XXH3_64bits_withSeed(distances, elements * sizeof(float), first) | 1;
+  static std::uint64_t sum_of(const void* ids, const void* distances, std::size_t elements,
+                              std::span<const Id> rows) {
+    std::uint64_t sum = XXH3_64bits(ids, elements * sizeof(Id));
+    sum = XXH3_64bits_withSeed(distances, elements * sizeof(float), sum);
+    if (!rows.empty()) sum = XXH3_64bits_withSeed(rows.data(), rows.size_bytes(), sum);
+    return sum | 1;
   }
 
   const std::string path;
   const GraphPlan plan;
   std::int64_t blocks = 0;
-  std::size_t sums_at = 0, ids_at = 0, distances_at = 0, bytes = 0;
+  std::size_t sums_at = 0, ids_at = 0, distances_at = 0, rows_at = 0, bytes = 0;
   std::size_t arranged_ids_at = 0, arranged_distances_at = 0;  // in the order of rows
   int file = -1;
   std::byte* memory = nullptr;
@@ -176,9 +186,17 @@ PartialGraph PartialGraph::open(const std::string& path, GraphPlan plan) {
   differs("k", found.k, wanted.k);
   differs("recall", found.recall, wanted.recall);
   differs("blocks of", found.block_rows, wanted.block_rows);
-  if (found.metric != wanted.metric || found.type != wanted.type ||
-      found.distinct != wanted.distinct || found.in_lists != wanted.in_lists)
-    throw InvalidArgument("{} was begun with another metric, element type or mark of copies", path);
+  if (found.metric != wanted.metric)
+    throw InvalidArgument("{} was begun with another metric than {}", path, name_of(plan.metric));
+  if (found.type != wanted.type)
+    throw InvalidArgument("{} was begun for a base of another element type than {}", path,
+                          name_of(plan.base.type));
+  if (found.distinct != wanted.distinct)
+    throw InvalidArgument("{} was begun {} copies of rows as neighbours", path,
+                          plan.distinct ? "with" : "without");
+  if (found.order != wanted.order)
+    throw InvalidArgument("{} was begun by {}; remove it to begin anew", path,
+                          plan.order == RowOrder::by_number ? "one process" : "several processes");
   if (found.checksum != wanted.checksum)
     throw InvalidArgument("{} was begun for another base: its checksum is {:016x}, not {:016x}",
                           path, found.checksum, wanted.checksum);
@@ -189,6 +207,7 @@ PartialGraph PartialGraph::open(const std::string& path, GraphPlan plan) {
   return PartialGraph(std::move(file));
 }
 
+const std::string& PartialGraph::path() const { return file_->path; }
 std::int64_t PartialGraph::blocks() const { return file_->blocks; }
 std::int64_t PartialGraph::block_rows() const { return file_->plan.block_rows; }
 
@@ -199,15 +218,31 @@ bool PartialGraph::has(std::int64_t block) const {
   return sum != 0 &&
          sum == File::sum_of(file_->memory + file_->ids_of(block),
                              file_->memory + file_->distances_of(block),
-                             static_cast<std::size_t>(file_->rows_of(block) * file_->plan.k));
+                             static_cast<std::size_t>(file_->rows_of(block) * file_->plan.k),
+                             file_->rows_in(block));
 }
 
-void PartialGraph::write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances) {
+std::span<const Id> PartialGraph::rows(std::int64_t block) const {
+  const std::span<const Id> rows = file_->rows_in(block);
+  for (const Id row : rows)
+    if (row < 0 || row >= file_->plan.base.rows)
+      throw CorruptFile(
+          "{} has row {} in a block, where there are {} rows; remove it to begin anew", file_->path,
+          row, file_->plan.base.rows);
+  return rows;
+}
+
+void PartialGraph::write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances,
+                         std::span<const Id> rows) {
   const auto elements = static_cast<std::size_t>(file_->rows_of(block) * file_->plan.k);
+  if (!rows.empty())
+    file_->put(
+        file_->rows_at + static_cast<std::size_t>(block * file_->plan.block_rows) * sizeof(Id),
+        rows.data(), rows.size_bytes());
   file_->put(file_->ids_of(block), ids.data(), elements * sizeof(Id));
   file_->put(file_->distances_of(block), distances.data(), elements * sizeof(float));
   file_->sync();
-  const std::uint64_t sum = File::sum_of(ids.data(), distances.data(), elements);
+  const std::uint64_t sum = File::sum_of(ids.data(), distances.data(), elements, rows);
   file_->put(file_->sums_at + static_cast<std::size_t>(block) * sizeof sum, &sum, sizeof sum);
   file_->sync();
 }
@@ -226,7 +261,10 @@ void PartialGraph::set_order(std::span<const Id> order) {
 }
 
 void PartialGraph::arrange(std::span<const Id> order, std::int64_t bytes) {
-  if (order.empty()) return;
+  if (std::is_sorted(order.begin(), order.end())) {
+    file_->arranged_ids_at = file_->ids_at, file_->arranged_distances_at = file_->distances_at;
+    return;
+  }
   const std::int64_t rows = file_->plan.base.rows, k = file_->plan.k;
   const MatrixView<Id> ids{reinterpret_cast<const Id*>(file_->memory + file_->ids_at), rows, k};
   const MatrixView<float> distances{

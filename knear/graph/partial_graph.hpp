@@ -6,9 +6,10 @@
 //   sums        XXH3 of each block, 0 for one that is not there; written once the block is on disk
 //   ids         [n x k] i64
 //   distances   [n x k] f32
+//   rows        [n] i64, of rows in the order in which they were found
 //
-// Rows of inverted lists are in the order of their lists, and both come once more, in the order of
-// rows, filled in at the end.
+// Rows that are not in their own order come once more in it, ids and distances, filled in at the
+// end.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,10 @@
 
 namespace knear::detail {
 
+// What is in the places of blocks: rows by their numbers, rows as their inverted lists have them,
+// or rows as they are found, whose numbers the file has too.
+enum class RowOrder : std::uint8_t { by_number, by_list, as_found };
+
 // All that decides what is in a block. Another plan is another graph.
 struct GraphPlan {
   BaseMark base;
@@ -26,7 +31,7 @@ struct GraphPlan {
   Metric metric = Metric::l2;
   double recall = 1;
   bool distinct = false;
-  bool in_lists = false;  // places are not rows: see set_order()
+  RowOrder order = RowOrder::by_number;
 };
 
 class PartialGraph {
@@ -44,18 +49,23 @@ class PartialGraph {
   ~PartialGraph();
   PartialGraph(PartialGraph&&) noexcept;
 
+  const std::string& path() const;
   std::int64_t blocks() const;
   std::int64_t block_rows() const;
   // Whether a block is there; one that was written in part, or altered since, is not.
   bool has(std::int64_t block) const;
   // Writes what is in the places of a block [block_rows x k], the last one fewer, and waits until
-  // it is on disk.
-  void write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances);
+  // it is on disk; `rows`: of which rows, where these come as they are found.
+  void write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances,
+             std::span<const Id> rows = {});
+  // Of rows as they are found: those of a block that is there, mapped. Throws CorruptFile for a
+  // number that no row has.
+  std::span<const Id> rows(std::int64_t block) const;
   // Of rows in lists: which row each place has. Throws InvalidArgument where what is there was
   // found in another order.
   void set_order(std::span<const Id> order);
-  // Brings everything into the order of rows, so many bytes at a time. Nothing is to be done where
-  // the order is empty.
+  // Brings everything into the order of rows, so many bytes at a time: order[i] is the row in place
+  // i. Nothing is to be done where the order is empty or that of rows.
   void arrange(std::span<const Id> order, std::int64_t bytes);
   // Everything in the order of rows, mapped: valid as long as this lives.
   MatrixView<Id> ids() const;

@@ -134,7 +134,7 @@ Matrix<Id> read_ids(const std::string& path, const Progress& progress) {
     RowReader reader(path, {.column = true, .dataset = "neighbors"});
     if (!is_integer(reader.scalar()))
       throw InvalidArgument(
-          "'{}' holds {} numbers; ids are whole numbers (.ivecs, .ibin, or .npy of i8)", path,
+          "'{}' holds {} numbers; ids are whole numbers (.ivecs, .ibin, or .npy of int64)", path,
           name_of(reader.scalar()));
     std::int64_t bytes;
     if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{sizeof(Id)}, &bytes))

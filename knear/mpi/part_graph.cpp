@@ -127,7 +127,7 @@ class Builder {
   bool is_first() const { return rank() == 0; }
 
   detail::GraphPlan plan(std::int64_t block_rows) const {
-    return {base_, k_, block_rows, options_.metric, 1, false, false};
+    return {base_, k_, block_rows, options_.metric, 1, false, detail::RowOrder::by_number};
   }
   // A number that the first process finds.
   template <class F>

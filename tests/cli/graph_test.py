@@ -84,12 +84,18 @@ class Graph(ProgramTest):
         found = read_vecs(self.path("h.ivecs"), "i")
         same = sum(len(set(a) & set(b)) for a, b in zip(found, wanted, strict=True))
         self.assertGreater(same, 0.9 * 1200)
+        write_vecs(self.path("few.ivecs"), [[0, 1, 2, 3]] * 3, "i")
+        write_vecs(
+            self.path("far.ivecs"), [[0, 1, 2, 999999 if i == 2 else 3] for i in range(300)], "i"
+        )
         for words, says in (
             (("--from", "h.knear", "--distinct"), "--distinct"),
             (("--from", "h.knear", "--resume"), "--resume"),
             (("--from", "h.knear", "--metric", "ip"), "--metric is ip"),
             (("--from", "h.knear", "-k", "3"), None),
             (("--from", "none.ivecs"), "none.ivecs"),
+            (("--from", "few.ivecs"), "few.ivecs has 3 rows, base has"),
+            (("--from", "far.ivecs"), "far.ivecs: row 2 has the neighbour 999999"),
         ):
             if says is None:
                 self.fails(

@@ -266,6 +266,80 @@ TEST_F(GraphFile, goes_on_after_a_kill) {
   EXPECT_FALSE(std::filesystem::exists(partial));
 }
 
+// Each pair of rows is scored once, and rows are finished before all are: 65,536 of them at a time.
+TEST_F(GraphFile, of_a_self_join_goes_on_with_rows_that_were_finished) {
+  constexpr std::int64_t rows = 90000, k = 3, block = 9000;  // one in seven is a copy
+  AnyMatrix base = with_copies(ElementType::u8, rows, 8, 2);
+  std::memset(base.row(11), 0, 8), std::memset(base.row(rows - 1), 0, 8);
+  for (const Metric metric : test::metrics) {
+    const std::string path = FileTest::path("g.knear");
+    const KnnGraphOptions plain{.metric = metric};
+    KnnGraphOptions joined = plain;
+    joined.first_pass = FirstPass::prefix;
+    const Neighbors wanted = copied(knn_graph(base, k, plain));
+
+    KnnGraphReport report;
+    build_graph_file(base, k, path, joined, Resume::no, &report, block);
+    EXPECT_EQ(report.method, "self-join");
+    EXPECT_EQ(report.searched_rows, rows);
+    expect_same(NeighborGraph::load(path), wanted);
+    std::filesystem::remove(path);
+
+    // Stopped by what is left once the first rows are finished.
+    KnnGraphOptions stopped = joined;
+    stopped.progress = [](std::string_view stage, double fraction) {
+      return stage != "self-join" || fraction < 1;
+    };
+    EXPECT_THROW(build_graph_file(base, k, path, stopped, Resume::no, nullptr, block), Cancelled);
+    build_graph_file(base, k, path, joined, Resume::yes, &report, block);
+    EXPECT_EQ(report.method, "search");
+    EXPECT_GT(report.searched_rows, 0);
+    EXPECT_LE(report.searched_rows, rows - 65536 / block * block);
+    expect_same(NeighborGraph::load(path), wanted);
+    EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+    std::filesystem::remove(path);
+  }
+}
+
+TEST_F(GraphFile, that_is_whole_is_not_made_again_by_resuming_it) {
+  const std::string path = FileTest::path("g.knear");
+  const AnyMatrix base = with_copies(ElementType::f32, 300, 8, 1);
+  build_graph_file(base, 5, path, {}, Resume::yes);  // nothing is begun, and nothing there
+  const std::vector<std::byte> bytes = bytes_of(path);
+  KnnGraphReport report;
+  build_graph_file(base, 5, path, {}, Resume::yes, &report);
+  EXPECT_EQ(report.method, "none");
+  EXPECT_EQ(report.searched_rows, 0);
+  const auto refused = [&](AnyMatrixView x, std::int64_t k, const KnnGraphOptions& options,
+                           const std::string& what) {
+    expect_error<InvalidArgument>([&] { build_graph_file(x, k, path, options, Resume::yes); },
+                                  "of another " + what);
+  };
+  refused(base, 4, {}, "k"), refused(base, 5, {.metric = Metric::cosine}, "metric");
+  refused(base, 5, {.distinct = true}, "mark of copies");
+  refused(with_copies(ElementType::f32, 300, 8, 2), 5, {}, "base");
+  EXPECT_EQ(bytes_of(path), bytes);
+  build_graph_file(base, 4, path, {}, Resume::no);
+  EXPECT_EQ(NeighborGraph::load(path).k(), 4);
+}
+
+TEST_F(GraphFile, is_not_gone_on_with_once_a_distance_is_beyond_float32) {
+  const std::string path = FileTest::path("g.knear");
+  AnyMatrix base = with_copies(ElementType::f32, 400, 8, 1);
+  static_cast<float*>(base.row(150))[0] = 1e20f;
+  double most = 0;
+  const KnnGraphOptions options{.progress = [&](std::string_view stage, double fraction) {
+    if (stage == "graph") most = std::max(most, fraction);
+    return true;
+  }};
+  expect_error<InvalidArgument>(
+      [&] { build_graph_file(base, 5, path, options, Resume::no, nullptr, 100); },
+      "g.knear: a graph keeps distances as float32, but that of rows 150 and ");
+  EXPECT_LE(most, 0.5);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
 TEST_F(GraphFile, refuses_a_partial_file_that_is_none) {
   const std::string path = FileTest::path("g.knear"), partial = path + ".partial";
   const AnyMatrix base = with_copies(ElementType::f32, 400, 8, 1);

@@ -275,8 +275,11 @@ void PrefixSearch::self_join(ChunkSearch& chunk, ExactNeighbors& out) {
   const auto plan = plan_of_self_join(chunk, out);
   if (!plan) return;
   const auto prefix = packed(*plan, chunk.choice, true);
+  FinishedRows finished;
+  if (at_.request.joined)
+    finished = [&](std::span<const Id> rows) { at_.request.joined(rows, out); };
   if (!prefix || !self_join_with_prefix(*prefix, chunk.job, chunk.todo, out, report_.stats,
-                                        at_.request.options.progress))
+                                        at_.request.options.progress, finished))
     return;
   const std::int64_t queries = std::ssize(chunk.todo);
   report_.note_pass(FirstPass::prefix, queries, at_.count);

@@ -68,6 +68,7 @@ void Search::search_queries(std::vector<std::int64_t> todo, ExactNeighbors& out)
   chunk.todo = std::move(todo);
   at_.answer_zero_queries(chunk.todo, chunk.job.allowed, out);
   if (request_.kind == SearchKind::self_join) prefix_.self_join(chunk, out);
+  if (request_.joined) return;
   prefix_.search(chunk, out);
   if (!chunk.todo.empty()) search_by_passes(chunk, out);
 }

@@ -217,7 +217,7 @@ SearchRequest SearchRequest::among(std::span<const SearchSegment> others, AnyMat
                                    std::int64_t wanted) const {
   SearchRequest out = *this;
   out.kind = SearchKind::nearest, out.queries = some, out.k_asked = wanted, out.already = 0;
-  out.expecting = {};
+  out.expecting = {}, out.joined = {};
   out.take(others);
   return out;
 }

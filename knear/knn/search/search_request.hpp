@@ -98,6 +98,9 @@ struct SearchRequest {
   // Told once, as soon as it is known by what the first rows are scored: the seconds that all are
   // expected to take from then on.
   std::function<void(double seconds)> expecting = {};
+  // Of a self-join that is to score each pair once or leave it: told from one thread, now and then,
+  // which rows of the answer are found, each once. The others are not searched for.
+  std::function<void(std::span<const Id> rows, const ExactNeighbors& answer)> joined = {};
 
   bool reuses() const { return reuse == Reuse::expected; }
   bool limited() const { return options.memory > 0; }

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <span>
 #include <vector>
@@ -181,13 +182,18 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
                                            ExactNeighbors& out, ScanStats& stats,
                                            const Progress& progress);
 
+// Told which rows of an answer are as they will stay.
+using FinishedRows = std::function<void(std::span<const Id> rows)>;
+
 // The k nearest of rows `which` of job.base, which are job.queries, among all its rows: each row
 // among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
 // of one in `which` must be in it too. No row may be forbidden, and no upper bounds be known.
-// False, with `out` untouched or partly filled, where the prefix rules out too little.
+// False, with `out` untouched or partly filled, where the prefix rules out too little. `finished`
+// is told from one thread, each row once.
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
-                           ScanStats& stats, const Progress& progress);
+                           ScanStats& stats, const Progress& progress,
+                           const FinishedRows& finished = {});
 // What that takes beside its arguments, at most.
 std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads);
 // Rows whose prefixes are made at a time.

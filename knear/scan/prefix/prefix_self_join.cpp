@@ -126,37 +126,58 @@ class SelfJoin {
       score_clusters(first, std::min(seeded_at_once, rows - first), reporter);
   }
 
-  // Scores every row against the rows behind its block. False where second stages cost more than
+  // Scores every row against the rows behind its block. No later row is scored against one that was
+  // a query, so that rows are finished as they come. False where second stages cost more than
   // scoring all pairs would, and than taking in the rows that pass in any scan.
-  bool score_pairs() {
+  bool score_pairs(ExactNeighbors& out, const FinishedRows& finished) {
     Reporter reporter(progress_, "self-join", all_tiles());
-    for (std::int64_t first = 0; first < panels_.rows && !useless_; first += self_join_block)
-      score_rows(first, std::min(self_join_block, panels_.rows - first), reporter);
-    return !useless_;
+    for (std::int64_t first = 0; first < panels_.rows; first += self_join_block) {
+      const std::int64_t count = std::min(self_join_block, panels_.rows - first);
+      score_rows(first, count, reporter);
+      if (useless_) return false;
+      finish(first, count, out);
+      if (finished) finished(rows_of(first, count));
+    }
+    return true;
   }
 
-  // Measures what is left and writes the answers.
-  void finish(ExactNeighbors& out) {
+ private:
+  friend class SelfJoinTask;
+
+  // Measures what is left of some rows and writes their answers.
+  void finish(std::int64_t first, std::int64_t count, ExactNeighbors& out) {
     constexpr std::int64_t block = 256;
-    const std::int64_t n = panels_.rows;
-    parallel_for(job_.threads, (n + block - 1) / block, [&](std::int64_t task) {
+    const std::int64_t end = first + count;
+    parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
       const auto start = Clock::now();
       SecondStage stage(base_, job_);
       ScanStats local;
       std::int64_t bytes = 0;
-      for (std::int64_t slot = task * block; slot < std::min(n, task * block + block); ++slot)
+      const std::int64_t from = first + task * block;
+      for (std::int64_t slot = from; slot < std::min(end, from + block); ++slot)
         bytes += finish_row(stage, static_cast<std::uint32_t>(slot), out, local);
       local.rescore_seconds = seconds_since(start);
       add(local);
       pending_bytes_ += bytes;
     });
+    // At most, since what waited for rows that are finished is given back.
     stats_.buffer_bytes = std::max(
         stats_.buffer_bytes,
-        pending_bytes_ + n * static_cast<std::int64_t>(sizeof(QueryState) + sizeof(float) + 48));
+        pending_bytes_ +
+            panels_.rows * static_cast<std::int64_t>(sizeof(QueryState) + sizeof(float) + 48));
   }
-
- private:
-  friend class SelfJoinTask;
+  // The rows of some slots that are wanted, and their copies.
+  std::vector<Id> rows_of(std::int64_t first, std::int64_t count) const {
+    std::vector<Id> rows;
+    for (std::int64_t slot = first; slot < first + count; ++slot) {
+      const std::uint32_t row = panels_.ids[static_cast<std::size_t>(slot)];
+      if (!wanted_[row]) continue;
+      rows.push_back(row);
+      if (panels_.duplicates.any())
+        for (const std::uint32_t copy : panels_.duplicates.others(row)) rows.push_back(copy);
+    }
+    return rows;
+  }
 
   static ScanJob with_pending(ScanJob job, std::int64_t pending) {
     job.pending = pending;
@@ -549,12 +570,11 @@ std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k
 
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
-                           ScanStats& stats, const Progress& progress) {
+                           ScanStats& stats, const Progress& progress,
+                           const FinishedRows& finished) {
   SelfJoin self_join(base, job, which, stats, progress);
   self_join.find_bounds();
-  if (!self_join.score_pairs()) return false;
-  self_join.finish(out);
-  return true;
+  return self_join.score_pairs(out, finished);
 }
 
 }  // namespace knear::detail
