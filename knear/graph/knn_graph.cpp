@@ -336,6 +336,7 @@ class Builder {
 
 // The rows of an exact graph, written in blocks as they are found: in the blocks that are not
 // there.
+// Where the file has rows by their numbers they must come ascending.
 class FoundRows {
  public:
   FoundRows(detail::PartialGraph& partial, std::int64_t rows, std::int64_t k)
@@ -393,7 +394,9 @@ class FoundRows {
   void write() {
     const auto first = static_cast<std::size_t>(open_[at_] * partial_.block_rows());
     partial_.write(open_[at_], ids_.view(), distances_.view(),
-                   order().subspan(first, static_cast<std::size_t>(waiting_)));
+                   partial_.order() == detail::RowOrder::as_found
+                       ? order().subspan(first, static_cast<std::size_t>(waiting_))
+                       : std::span<const Id>());
     ++at_, waiting_ = 0;
   }
 
@@ -525,7 +528,7 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       partial.arrange(builder.order(), arranging_bytes);
     } else {
       FoundRows rows(partial, base.rows(), k);
-      if (rows.count() == 0)
+      if (rows.count() == 0 && partial.order() == detail::RowOrder::as_found)
         builder.join_rows([&](std::span<const Id> some, const Neighbors& found) {
           check(some, found);
           rows.add(some, found);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -172,6 +173,9 @@ PartialGraph PartialGraph::create(const std::string& path, const GraphPlan& plan
 PartialGraph PartialGraph::open(const std::string& path, GraphPlan plan) {
   const Header found = read_header(path);
   if (plan.block_rows == 0) plan.block_rows = static_cast<std::int64_t>(found.block_rows);
+  if (plan.order == RowOrder::as_found &&
+      found.order == static_cast<std::uint64_t>(RowOrder::by_number))
+    plan.order = RowOrder::by_number;
   auto file = std::make_unique<File>(path, plan);
   file->open_file(0);
   struct stat status {};
@@ -195,8 +199,7 @@ PartialGraph PartialGraph::open(const std::string& path, GraphPlan plan) {
     throw InvalidArgument("{} was begun {} copies of rows as neighbours", path,
                           plan.distinct ? "with" : "without");
   if (found.order != wanted.order)
-    throw InvalidArgument("{} was begun by {}; remove it to begin anew", path,
-                          plan.order == RowOrder::by_number ? "one process" : "several processes");
+    throw InvalidArgument("{} was begun with rows in another order; remove it to begin anew", path);
   if (found.checksum != wanted.checksum)
     throw InvalidArgument("{} was begun for another base: its checksum is {:016x}, not {:016x}",
                           path, found.checksum, wanted.checksum);
@@ -222,8 +225,16 @@ bool PartialGraph::has(std::int64_t block) const {
                              file_->rows_in(block));
 }
 
-std::span<const Id> PartialGraph::rows(std::int64_t block) const {
-  const std::span<const Id> rows = file_->rows_in(block);
+RowOrder PartialGraph::order() const { return file_->plan.order; }
+
+std::vector<Id> PartialGraph::rows(std::int64_t block) const {
+  std::vector<Id> rows(static_cast<std::size_t>(file_->rows_of(block)));
+  if (order() == RowOrder::by_number) {
+    std::iota(rows.begin(), rows.end(), block * block_rows());
+    return rows;
+  }
+  const std::span<const Id> there = file_->rows_in(block);
+  std::copy(there.begin(), there.end(), rows.begin());
   for (const Id row : rows)
     if (row < 0 || row >= file_->plan.base.rows)
       throw CorruptFile(

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "knear/graph/neighbor_graph.hpp"
 
@@ -42,8 +43,9 @@ class PartialGraph {
 
   // Whether there is a file of this name.
   static bool exists(const std::string& path);
-  // Makes the file, or opens that of the same plan; of block_rows 0: whatever blocks it has. Throws
-  // IoError; InvalidArgument for that of another plan; CorruptFile.
+  // Makes the file, or opens that of the same plan; of block_rows 0: whatever blocks it has; of
+  // rows as they are found: rows by their numbers too. Throws IoError; InvalidArgument for that of
+  // another plan; CorruptFile.
   static PartialGraph create(const std::string& path, const GraphPlan& plan);
   static PartialGraph open(const std::string& path, GraphPlan plan);
   ~PartialGraph();
@@ -58,9 +60,10 @@ class PartialGraph {
   // it is on disk; `rows`: of which rows, where these come as they are found.
   void write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances,
              std::span<const Id> rows = {});
-  // Of rows as they are found: those of a block that is there, mapped. Throws CorruptFile for a
-  // number that no row has.
-  std::span<const Id> rows(std::int64_t block) const;
+  // Of rows that are in no lists: those of a block that is there. Throws CorruptFile for a number
+  // that no row has.
+  std::vector<Id> rows(std::int64_t block) const;
+  RowOrder order() const;
   // Of rows in lists: which row each place has. Throws InvalidArgument where what is there was
   // found in another order.
   void set_order(std::span<const Id> order);
