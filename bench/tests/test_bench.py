@@ -412,6 +412,15 @@ def test_graphs_on_a_small_set(tmp_path):
     (growth,) = json.loads(out.read_text())["results"]
     assert [size for size, _, _ in growth["sizes"]] == [1000, 4000]
     assert all(took > 0 and predicted > 0 for _, took, predicted in growth["sizes"])
+    refine = ("--recall", "0.9", "--refine", "0.8", "--check", "500")
+    done = run("graphs", *options, *refine, cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr
+    (refined,) = json.loads(out.read_text())["results"]
+    # So few rows are joined exactly, whatever recall is asked.
+    assert refined["found"] == {"lists": 1.0, "lists of 0.8, refined": 1.0}
+    assert all(refined["reached"].values())
+    done = run("graphs", *options, "--refine", "0.8", cache=tmp_path, data=data)
+    assert done.returncode == 2 and "--refine is to reach --recall" in done.stderr
 
 
 def test_the_choice_of_an_index_on_a_small_set(tmp_path):
