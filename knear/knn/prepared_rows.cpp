@@ -156,7 +156,8 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
   } else {
     space = coding_space();
   }
-  auto made = make_prefix(job.rows, *study, space, integer, found, plan, job.threads, job.progress);
+  auto made = make_prefix(job.rows, *study, space, integer, found, plan, job.threads, job.progress,
+                          job.prefixes);
   job.seconds += time.seconds();
   std::lock_guard state(mutex_);
   if (!made) no_prefix_ = true;

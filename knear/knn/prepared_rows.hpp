@@ -56,8 +56,9 @@ struct PackingJob {
   bool keep;                              // for later searches; of a part of the base nothing is
   int threads;
   const Progress& progress;
-  double& seconds;              // what packing took is added
-  std::int64_t tile_bytes = 0;  // 0: as many as usual
+  double& seconds;                    // what packing took is added
+  std::int64_t tile_bytes = 0;        // 0: as many as usual
+  Matrix<float>* prefixes = nullptr;  // where a prefix is made: gets those of the rows
 };
 
 class PreparedRows {

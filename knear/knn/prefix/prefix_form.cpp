@@ -282,7 +282,8 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
 std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
                                               const CodingSpace& space, bool integer,
                                               const ValueRange& found, const PrefixPlan& plan,
-                                              int threads, const Progress& progress) {
+                                              int threads, const Progress& progress,
+                                              Matrix<float>* given_prefixes) {
   auto made = std::make_shared<PrefixBase>();
   PrefixBase& out = *made;
   const std::int64_t columns = plan.columns;
@@ -302,7 +303,9 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   }
   const std::int64_t rows = static_cast<std::int64_t>(order.size());
   const bool ip = study.metric == Metric::ip;
-  Matrix<float> prefixes(base.rows(), columns);
+  Matrix<float> own;
+  Matrix<float>& prefixes = given_prefixes ? *given_prefixes : own;
+  prefixes = Matrix<float>(base.rows(), columns);
   std::vector<double> terms(ip ? static_cast<std::size_t>(base.rows()) : 0);
   constexpr std::int64_t block = 256;
   Reporter reporter(progress, "map rows", (rows + block - 1) / block);

@@ -91,10 +91,12 @@ PrefixPlan usual_plan(const SearchShape& shape);
 // Requires base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
 // plan.columns <= base.cols() and a multiple of 8. `space`: in which all coordinates are coded;
 // `integer`: whether their codes are the values themselves, `found` the value range that says so.
-// nullptr if a row has a coordinate too large for it (PrefixMap::fits).
+// nullptr if a row has a coordinate too large for it (PrefixMap::fits). `prefixes`, if given, gets
+// those of all rows [rows x columns], zeros for copies of rows before them.
 std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
                                               const CodingSpace& space, bool integer,
                                               const ValueRange& found, const PrefixPlan& plan,
-                                              int threads, const Progress& progress);
+                                              int threads, const Progress& progress,
+                                              Matrix<float>* prefixes = nullptr);
 
 }  // namespace knear::detail

@@ -274,12 +274,13 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
 void PrefixSearch::self_join(ChunkSearch& chunk, ExactNeighbors& out) {
   const auto plan = plan_of_self_join(chunk, out);
   if (!plan) return;
-  const auto prefix = packed(*plan, chunk.choice, true);
+  Matrix<float> prefixes;  // rows are queries too
+  const auto prefix = packed(*plan, chunk.choice, true, &prefixes);
   FinishedRows finished;
   if (at_.request.joined)
     finished = [&](std::span<const Id> rows) { at_.request.joined(rows, out); };
   if (!prefix || !self_join_with_prefix(*prefix, chunk.job, chunk.todo, out, report_.stats,
-                                        at_.request.options.progress, finished))
+                                        at_.request.options.progress, finished, prefixes.view()))
     return;
   const std::int64_t queries = std::ssize(chunk.todo);
   report_.note_pass(FirstPass::prefix, queries, at_.count);
@@ -298,9 +299,10 @@ bool PrefixSearch::differs(const std::shared_ptr<const PrefixBase>& kept,
 }
 
 std::shared_ptr<const PrefixBase> PrefixSearch::packed(const PrefixPlan& plan, const Choice& choice,
-                                                       bool wait) {
+                                                       bool wait, Matrix<float>* prefixes) {
   const bool integer = at_.segment->integer;
   PackingJob job = passes_.packing(choice);
+  job.prefixes = prefixes;
   job.keep &= plan.tile_bytes == 0 && !differs(at_.prepared().kept_prefix(integer), plan);
   return at_.prepared().prefix(integer, plan, job, wait);
 }

@@ -59,7 +59,9 @@ class PrefixSearch {
   bool differs(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const;
   // The prefix for the rows at hand; nullptr where there is none, or unless `wait` where another
   // search is making it. What is kept is of the usual tiles and as it was first made.
-  std::shared_ptr<const PrefixBase> packed(const PrefixPlan& plan, const Choice& choice, bool wait);
+  // `prefixes` gets those of the rows where it is made.
+  std::shared_ptr<const PrefixBase> packed(const PrefixPlan& plan, const Choice& choice, bool wait,
+                                           Matrix<float>* prefixes = nullptr);
 
   SearchPosition& at_;
   ReportBuilder& report_;

@@ -82,17 +82,22 @@ CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64
   if (rows.is_integer) {
     const int offset = found.high > 127 ? 128 : 0;
     out.sum_shift_mask = offset ? -1 : 0;
-    std::int64_t sum = 0, squares = 0;
+    std::int32_t sum = 0;
+    std::uint32_t squares = 0;  // holds 65,536 of 255 * 255
     visit(queries, [&](auto view) {
       const auto* x = view.row(i);
       for (std::int64_t j = 0; j < dim; ++j) {
-        const int value = static_cast<int>(to_double(x[j]));
+        int value;
+        if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(*x)>>)
+          value = x[j];
+        else
+          value = static_cast<int>(to_double(x[j]));
         codes[j] = static_cast<std::int8_t>(value - offset);
-        squares += value * value, sum += value - offset;
+        squares += static_cast<std::uint32_t>(value * value), sum += value - offset;
       }
     });
     out.squares = static_cast<double>(squares);
-    out.correction = static_cast<std::int32_t>(rows.row_offset * sum);
+    out.correction = static_cast<std::int32_t>(rows.row_offset * std::int64_t{sum});
     return out;
   }
   space.load(queries, i, scratch);

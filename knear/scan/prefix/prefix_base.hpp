@@ -189,11 +189,12 @@ using FinishedRows = std::function<void(std::span<const Id> rows)>;
 // among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
 // of one in `which` must be in it too. No row may be forbidden, and no upper bounds be known.
 // False, with `out` untouched or partly filled, where the prefix rules out too little. `finished`
-// is told from one thread, each row once.
+// is told from one thread, each row once. `prefixes` [rows x columns]: those of the rows, if they
+// are at hand; or no rows.
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress,
-                           const FinishedRows& finished = {});
+                           const FinishedRows& finished = {}, MatrixView<float> prefixes = {});
 // What that takes beside its arguments, at most.
 std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads);
 // Rows whose prefixes are made at a time.

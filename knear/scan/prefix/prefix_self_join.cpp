@@ -16,6 +16,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "knear/core/spin_lock.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/scan/packing/coding.hpp"
@@ -71,22 +72,28 @@ ScoreInterval seen_from(const KeyScale& other, const KeyScale& own, const ScoreI
   return {1 - least - other.constant + margin, 1 - most - other.constant - margin, own_row};
 }
 
+// What is known of a row, and who changes it.
+struct LockedState {
+  QueryState state;
+  SpinLock lock;
+};
+
 // What all phases share: a state and a reach for every row, by slot.
 class SelfJoin {
  public:
   SelfJoin(const PrefixBase& base, const ScanJob& given, const std::vector<std::int64_t>& which,
-           ScanStats& stats, const Progress& progress)
+           ScanStats& stats, const Progress& progress, MatrixView<float> prefixes)
       : base_(base),
         panels_(base.panels),
         rows_(base.codes),
         job_(with_pending(given, pending_of(given.k))),
         stats_(stats),
         progress_(progress),
+        prefixes_(prefixes),
         blocks_(blocks_of(base, given.k)),
         wanted_(static_cast<std::size_t>(given.base.rows()), false),
         states_(static_cast<std::size_t>(panels_.rows)),
-        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows), no_reach),
-        locks_(1024) {
+        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows), no_reach) {
     for (const std::int64_t row : which) wanted_[static_cast<std::size_t>(row)] = true;
     if (job_.metric == Metric::ip)
       origin_ = dot(base.map.parts().mean.data(), base.map.parts().mean.data(), base.map.dim());
@@ -163,8 +170,8 @@ class SelfJoin {
     // At most, since what waited for rows that are finished is given back.
     stats_.buffer_bytes = std::max(
         stats_.buffer_bytes,
-        pending_bytes_ +
-            panels_.rows * static_cast<std::int64_t>(sizeof(QueryState) + sizeof(float) + 48));
+        pending_bytes_ + prefixes_.rows() * prefixes_.cols() * 4 +
+            panels_.rows * static_cast<std::int64_t>(sizeof(LockedState) + sizeof(float) + 48));
   }
   // The rows of some slots that are wanted, and their copies.
   std::vector<Id> rows_of(std::int64_t first, std::int64_t count) const {
@@ -188,7 +195,8 @@ class SelfJoin {
     stats_.add(local);
   }
   std::int64_t tile_rows() const { return panels_.panels_per_tile * panel_rows; }
-  std::mutex& lock_of(std::uint32_t slot) { return locks_[slot % 1024]; }
+  QueryState& state_of(std::uint32_t slot) { return states_[slot].state; }
+  SpinLock& lock_of(std::uint32_t slot) { return states_[slot].lock; }
 
   // What the key that another row must not exceed to be of use to a row takes off G, for the
   // kernel. Rows that are not wanted have no use for any.
@@ -202,7 +210,7 @@ class SelfJoin {
     return PrefixKeyScale::reach_of(job_.metric, slack_, key + origin_) + 0x1p-49 * origin_;
   }
   void publish_reach(SecondStage& stage, std::uint32_t slot) {
-    const double exact = reach_of(stage.bound(states_[slot]));
+    const double exact = reach_of(stage.bound(state_of(slot)));
     const float reach =
         exact < 1e38 ? any_float_above(exact) : std::numeric_limits<float>::infinity();
     std::atomic_ref(reach_[slot]).store(reach, std::memory_order_relaxed);
@@ -233,9 +241,9 @@ class SelfJoin {
       if (reach_of(least) > static_cast<double>(load_reach(slot))) continue;
       const std::uint32_t other = panels_.ids[slot];
       if (!wanted_[other] || other == scored.row) continue;
-      std::unique_lock<std::mutex> lock;
+      std::unique_lock<SpinLock> lock;
       if (!alone) lock = std::unique_lock(lock_of(slot));
-      QueryState& state = states_[slot];
+      QueryState& state = state_of(slot);
       if (integer)
         stage.take_key(state.best, least, scored.row);
       else
@@ -258,12 +266,12 @@ class SelfJoin {
     };
     std::vector<std::uint32_t> slots(longest_list);
     for (std::uint32_t slot = first; slot < last; ++slot) {
-      states_[slot] = stage.begin(panels_.ids[slot], codes_of(slot));
+      state_of(slot) = stage.begin(panels_.ids[slot], codes_of(slot));
       if (wanted_[panels_.ids[slot]]) reach_[slot] = std::numeric_limits<float>::infinity();
     }
     for (std::uint32_t slot = first; slot < last; ++slot) {
       const std::uint32_t row = panels_.ids[slot];
-      QueryState& s = states_[slot];
+      QueryState& s = state_of(slot);
       for (std::uint32_t from = slot; from < last; from += longest_list) {
         const std::size_t some = std::min<std::size_t>(longest_list, last - from);
         std::iota(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(some), from);
@@ -274,7 +282,7 @@ class SelfJoin {
       }
     }
     for (std::uint32_t slot = first; slot < last; ++slot) {
-      QueryState& s = states_[slot];
+      QueryState& s = state_of(slot);
       if (!wanted_[panels_.ids[slot]]) continue;
       const double times = static_cast<double>(panels_.rows) / (last - first);
       stage.tighten(s, panels_.ids[slot], times, local);
@@ -313,7 +321,7 @@ class SelfJoin {
                           ScanStats& local) {
     const std::uint32_t row = panels_.ids[slot];
     if (!wanted_[row]) return 0;
-    QueryState& s = states_[slot];
+    QueryState& s = state_of(slot);
     const auto bytes = static_cast<std::int64_t>(
         s.candidates.pending.capacity() * sizeof(ScoreInterval) +
         (s.candidates.exact.items().capacity() + s.best.items().capacity()) * sizeof(TopK::Item));
@@ -333,14 +341,14 @@ class SelfJoin {
   const ScanJob job_;
   ScanStats& stats_;
   const Progress& progress_;
+  const MatrixView<float> prefixes_;  // of rows, if they are at hand
   const std::int64_t code_bytes_ = SecondStage::code_bytes(rows_.dim);
   const double slack_ = (static_cast<double>(rows_.dim) + 32) * 0x1p-50;
   double origin_ = 0;  // ip: the product of the mean with itself
   const std::vector<std::uint32_t> blocks_;
   std::vector<bool> wanted_;  // by row
-  std::vector<QueryState> states_;
+  std::vector<LockedState> states_;
   std::vector<float> reach_;
-  std::vector<std::mutex> locks_;
   std::mutex mutex_;
   std::atomic<bool> useless_ = false;
   std::atomic<std::int64_t> passed_ = 0, pairs_ = 0, pending_bytes_ = 0;
@@ -421,7 +429,7 @@ class SelfJoinTask {
     all_.offer(stage_, {row(q), coded, slots, some, products, best}, false, stats_);
     if (!all_.wanted_[row(q)]) return;
     std::lock_guard lock(all_.lock_of(slot(q)));
-    stage_.take(all_.states_[slot(q)], row(q), codes(q), slots, some, stats_);
+    stage_.take(all_.state_of(slot(q)), row(q), codes(q), slots, some, stats_);
     all_.publish_reach(stage_, slot(q));
   }
 
@@ -469,8 +477,15 @@ SelfJoin::Mapped SelfJoin::map_rows(std::int64_t first, std::int64_t count) cons
              std::vector<double>(static_cast<std::size_t>(count))};
   constexpr std::int64_t block = 64;
   parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
+    const std::int64_t end = std::min(count, task * block + block);
+    if (prefixes_.rows() > 0 && job_.metric != Metric::ip) {  // without terms
+      for (std::int64_t i = task * block; i < end; ++i)
+        std::copy_n(prefixes_.row(panels_.ids[static_cast<std::size_t>(first + i)]),
+                    prefixes_.cols(), out.prefixes.row(i));
+      return;
+    }
     PrefixMapper mapper(base_.map, 16);
-    for (std::int64_t i = task * block; i < std::min(count, task * block + block); ++i)
+    for (std::int64_t i = task * block; i < end; ++i)
       out.terms[static_cast<std::size_t>(i)] = mapper.add(
           job_.queries, panels_.ids[static_cast<std::size_t>(first + i)], out.prefixes.row(i));
     mapper.finish();
@@ -517,7 +532,7 @@ void SelfJoin::score_clusters(std::int64_t first, std::int64_t count, Reporter& 
 void SelfJoin::seed(SecondStage& stage, std::uint32_t slot, std::int8_t* codes, const Id* clusters,
                     std::int64_t probes, ScanStats& local) {
   const std::uint32_t row = panels_.ids[slot];
-  QueryState& s = states_[slot] = stage.begin(row, codes);
+  QueryState& s = state_of(slot) = stage.begin(row, codes);
   std::uint32_t slots[longest_list];
   double scored = 0;
   for (std::int64_t j = 0; j < probes; ++j) {
@@ -562,17 +577,18 @@ void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& repo
 
 std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads) {
   // Beside the state: what waits, in a list with room for half as many and 24 more, the keys found
-  // (a list may have twice the room that it needs), and what an allocation takes.
+  // (a list may have twice the room that it needs), and what an allocation takes; prefixes.
   const std::int64_t waiting = pending_of(k) + pending_of(k) / 2 + 24;
-  return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 72 + 24 * waiting + 64 * k) +
+  return rows * (static_cast<std::int64_t>(sizeof(LockedState)) + 72 + 24 * waiting + 64 * k +
+                 4 * std::min<std::int64_t>(dim, 128)) +
          self_join_block * 4 * 128 + threads * most_block_rows(k) * SecondStage::code_bytes(dim);
 }
 
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
-                           ScanStats& stats, const Progress& progress,
-                           const FinishedRows& finished) {
-  SelfJoin self_join(base, job, which, stats, progress);
+                           ScanStats& stats, const Progress& progress, const FinishedRows& finished,
+                           MatrixView<float> prefixes) {
+  SelfJoin self_join(base, job, which, stats, progress, prefixes);
   self_join.find_bounds();
   return self_join.score_pairs(out, finished);
 }
