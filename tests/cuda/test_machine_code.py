@@ -61,6 +61,7 @@ def test_kernels_and_loops_are_read(tool):
         "local_accesses": 2,
         "loop": {  # the inner one
             "instructions": 4,
+            "once_a_tile": 0,
             "products": 2,
             "wide_loads": 1,
             "local_accesses": 0,
@@ -68,6 +69,26 @@ def test_kernels_and_loops_are_read(tool):
         },
     }
     assert "loop" not in kernels["sm_90a", "ScanPanels<false, false>"].json()  # no branch goes back
+
+
+def test_what_the_first_slice_of_a_tile_does_is_counted(tool):
+    text = """
+        /*0010*/               @!P0 BRA 0x0040 ;
+        /*0020*/                   LDGSTS.E.BYPASS.128 [R81], [R76.64] ;
+        /*0030*/                   IADD3 R1, R1, 0x1, RZ ;
+        /*0040*/               @P1 BRA 0x0070 ;
+        /*0050*/                   LDS R13, [R116] ;
+        /*0060*/                   IMAD.MOV.U32 R12, RZ, RZ, R13 ;
+        /*0070*/                   IMMA.16832.U8.S8 R28, R12.ROW, R46.COL, R28 ;
+        /*0080*/              @!P2 BRA 0x0010 ;
+    """
+    kernel = tool.Kernel("some", "sm_90a")
+    for line in text.splitlines():
+        if match := tool.LINE.match(line):
+            kernel.instructions.append((int(match[1], 16), match[2], match[3]))
+    loop = kernel.json()["loop"]
+    assert loop["instructions"] == 8
+    assert loop["once_a_tile"] == 2  # neither the copy nor what surrounds it
 
 
 @pytest.mark.parametrize(
