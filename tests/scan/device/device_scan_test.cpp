@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/cost/device_cost_model.hpp"
+#include "knear/cost/device_plan.hpp"
 #include "knear/distance/reference.hpp"
 #include "tests/simt/emulator.hpp"
 
@@ -535,6 +537,48 @@ TEST(DeviceScan, FewQueries) {
   EXPECT_EQ(steps(160 << 10), 3);  // 16, 64, 200, with lists of 2128
   const auto filler = queue.allocate<char>(queue.free_bytes() - (160 << 10));
   EXPECT_EQ(steps(1 << 20), 3);
+}
+
+// The model of costs (knear/cost/device_plan.hpp) reckons with these shapes, and foresees the
+// steps.
+TEST(DeviceScan, ThePlanKnowsItsShapeAndSteps) {
+  using Many = ScanPanels<HostThread, false>;
+  using Few = ScanPanels<HostThread, true>;
+  EXPECT_EQ(ScanForm::tile_rows, Many::tile_rows);
+  EXPECT_EQ(ScanForm::warps, Many::threads / warp_size);
+  EXPECT_EQ(ScanForm::stages, Many::stages);
+  EXPECT_EQ(ScanForm::resident_blocks, Many::resident_blocks);
+  EXPECT_EQ(ScanForm::resident_few_blocks, Few::resident_blocks);
+  EXPECT_EQ(ScanForm::few_queries, Few::most_few);
+  EXPECT_EQ(ScanForm::block_queries, block_queries);
+  EXPECT_EQ(ScanForm::slice_columns, slice_bytes);
+  EXPECT_EQ(ScanForm::most_kept_bytes, most_kept_bytes);
+  // A warp's products are those of its pairs, 32 columns at a time.
+  const double tile_pairs = Many::tile_rows * block_queries;
+  EXPECT_EQ(scan_loop(90, false).products * ScanForm::warps * 16 * 8, tile_pairs);
+  EXPECT_EQ(scan_loop(90, true).products * ScanForm::warps * 16 * 8, tile_pairs / 4);
+
+  constexpr std::int64_t n = 6400, k = 10;
+  Random random(16);
+  const auto rows = vectors<float>(Kind::uniform, n, 12, random);
+  const auto queries = vectors<float>(Kind::uniform, 130, 12, random);
+  HostQueue queue(3, 64 << 20);
+  const BaseRows base = rows.view();
+  DeviceScan<HostQueue> scan(queue, coding_of(base, Metric::l2, false, {}, 100),
+                             upload_rows(queue, base, {}, 1), 1);
+  const DevicePeaks gpu = peaks_of({"some", 8, 0, 100, 1e9, 1e12, 1e10});
+  for (const std::int64_t count : {3, 130}) {
+    std::vector<std::int64_t> which(static_cast<std::size_t>(count));
+    std::iota(which.begin(), which.end(), 0);
+    ExactNeighbors out(130, k);
+    DeviceStats stats;
+    scan.run(queries.view(), which, find_value_range(queries.view(), Metric::l2, "queries", 1), k,
+             out, stats, 256, {});
+    const DeviceCost cost =
+        predict_on_device({.rows = n, .dim = 12, .queries = count, .k = k, .resident = true}, gpu,
+                          estimated_peaks(Isa::avx2, 2));
+    EXPECT_EQ(cost.steps, stats.steps) << count << " queries";
+  }
 }
 
 // Slots without a row, of which each tile may have 31, are not pairs: as whole numbers they would

@@ -1,0 +1,341 @@
+#include "knear/cost/device_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/cost/device_cost_model.hpp"
+#include "knear/cost/scan_cost_model.hpp"
+
+namespace knear {
+namespace {
+
+constexpr DeviceCostModel model;
+
+// What CUDA does not report, by compute capability, ascending.
+//
+// int8: operations a cycle and multiprocessor without sparsity, of the data sheet: A100 624 TOPS by
+// 108 multiprocessors at 1.41 GHz; RTX 3090 284 by 82 at 1.695; RTX 4090 661 by 128 at 2.52; H100
+// SXM 1979 by 132 at 1.83; B200 4500 by 148 at 1.85; B300, which gives int8 up, 150 by 148 at 1.9;
+// RTX 5090 838 by 170 at 2.41.
+//
+// mma_share: the part of it that mma.sync reaches. From compute capability 9.0 on, the data sheet
+// means other instructions; of H100 mma.sync reaches about 62 % (Luo et al., "Dissecting the NVIDIA
+// Hopper Architecture", 2025). For 10.0 it is a guess: the rate of 9.0.
+//
+// float64: results a cycle and multiprocessor, CUDA C++ Programming Guide, "Throughput of Native
+// Arithmetic Instructions"; of 10.3 by its 1.2 TFLOPS.
+//
+// memory, bus: bytes a second where CUDA reports none, of the smallest of these data sheets; the
+// bus is PCI Express with 16 lanes, 4.0 or 5.0, and what of its rate copies reach is a guess.
+struct DataSheet {
+  int major, minor;
+  double int8, mma_share, float64, memory, bus;
+};
+constexpr DataSheet data_sheets[] = {
+    {8, 0, 4096, 1, 32, 1555e9, 25e9},      {8, 6, 2048, 1, 2, 360e9, 25e9},
+    {8, 9, 2048, 1, 2, 300e9, 25e9},        {9, 0, 8192, 0.62, 64, 2000e9, 50e9},
+    {10, 0, 16384, 0.31, 64, 7700e9, 50e9}, {10, 3, 512, 1, 2, 7700e9, 50e9},
+    {12, 0, 2048, 1, 2, 448e9, 50e9}};
+// Of every multiprocessor since 8.0: four schedulers, one instruction each; 32 banks of 4 bytes
+// (Programming Guide, "Compute Capability 8.x", "9.0"). What it gets of the second-level cache is a
+// guess by what others measured on an H100, 5.5 TB/s.
+constexpr double schedulers = 4, shared_bytes = 128, l2_bytes = 24;
+
+double ceiling(double x, double unit) { return std::ceil(x / unit); }
+
+void check(const DeviceShape& shape, const DevicePeaks& device, const MachinePeaks& processor) {
+  const std::pair<const char*, double> not_negative[] = {
+      {"rows", double(shape.rows)},
+      {"queries", double(shape.queries)},
+      {"allowed", double(shape.allowed)},
+      {"bytes_per_element", shape.bytes_per_element},
+      {"memory", shape.memory}};
+  for (const auto& [name, value] : not_negative)
+    if (!(value >= 0)) throw InvalidArgument("{} must not be negative, but is {}", name, value);
+  if (shape.dim < 1) throw InvalidArgument("dim must be at least 1, but is {}", shape.dim);
+  if (shape.k < 1) throw InvalidArgument("k must be at least 1, but is {}", shape.k);
+  const std::pair<const char*, double> positive[] = {
+      {"device.multiprocessors", device.multiprocessors},
+      {"device.cycles_per_second", device.cycles_per_second},
+      {"device.int8_ops_per_cycle", device.int8_ops_per_cycle},
+      {"device.float64_per_cycle", device.float64_per_cycle},
+      {"device.instructions_per_cycle", device.instructions_per_cycle},
+      {"device.shared_bytes_per_cycle", device.shared_bytes_per_cycle},
+      {"device.l2_bytes_per_cycle", device.l2_bytes_per_cycle},
+      {"device.memory_bytes_per_second", device.memory_bytes_per_second},
+      {"device.memory_bytes", device.memory_bytes},
+      {"device.bus_bytes_per_second", device.bus_bytes_per_second},
+      {"processor.cop_per_second", processor.cop_per_second},
+      {"processor.memory_bytes_per_second", processor.memory_bytes_per_second}};
+  for (const auto& [name, value] : positive)
+    if (!(value > 0)) throw InvalidArgument("{} must be positive, but is {}", name, value);
+}
+
+// Rates of all multiprocessors together.
+struct Rates {
+  double cycles, instructions, float64, memory;
+
+  explicit Rates(const DevicePeaks& device)
+      : cycles(device.multiprocessors * device.cycles_per_second),
+        instructions(cycles * device.instructions_per_cycle),
+        float64(cycles * device.float64_per_cycle),
+        memory(device.memory_bytes_per_second) {}
+};
+
+// How DeviceScan goes about a search (scan/device/device_scan.hpp).
+struct Course {
+  double slices, blocks;  // of columns; of queries that are scored together
+  bool few, keeps_queries;
+  double batch, batches;  // queries
+  double first;           // rows of the first step
+  double steps, hits;     // hits: pairs of a query that pass, those of the first step included
+
+  Course(const DeviceShape& shape, double allowed, double free_bytes) {
+    const double rows = double(shape.rows), queries = double(shape.queries);
+    const double k = std::min(double(shape.k), allowed);
+    slices = ceiling(double(shape.dim), ScanForm::slice_columns);
+    const double slice = ScanForm::tile_rows * ScanForm::slice_columns;
+    keeps_queries = (slices + ScanForm::stages) * slice + 5120 <= ScanForm::most_kept_bytes;
+    double room = std::min(2048 + 8 * k, rows);
+    const bool one_block = queries <= ScanForm::block_queries;
+    if (one_block) room = std::max(room, std::min(16384., rows));
+    const double each = (k > 256 ? 2 : 1) * room * 16 + 16 * k + 8 * double(shape.dim) +
+                        slices * ScanForm::slice_columns + 256;
+    const double held = std::max(1., std::floor(free_bytes / 2 / each / ScanForm::block_queries)) *
+                        ScanForm::block_queries;
+    batches = ceiling(queries, held);
+    batch = std::min(queries, held);
+    few = batch <= ScanForm::few_queries;
+    blocks = few ? 1 : ceiling(batch, ScanForm::block_queries);
+    const double growth = one_block ? std::clamp(room / (32 * k), 4., 64.) : 4;
+    first = std::min(rows, std::floor((2 * k + 511) / 32) * 32 * rows / allowed);
+    const double more = std::log(rows / first) / std::log(growth);
+    steps = 1 + std::ceil(std::max(0., more - 1e-9));
+    // Of the rows of each further step as many pass as there are better ones by chance.
+    hits =
+        first * allowed / rows + more * k * (growth - 1) * (shape.whole ? 1 : model.interval_hits);
+    hits = std::min(hits, allowed);
+  }
+};
+
+void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const Course& course,
+                     DeviceCost& cost) {
+  const Rates rates(device);
+  const double rows = double(shape.rows), slices = course.slices;
+  const ScanLoop& loop = scan_loop(device.code, course.few);
+  const double tiles = ceiling(rows, ScanForm::tile_rows);
+  const double work = course.batches * course.blocks * tiles;  // tiles of a block of queries
+  // Where there are fewer blocks than multiprocessors some of these have nothing to do.
+  const double busy =
+      std::min(1., course.blocks * std::max(1., std::floor(tiles / 2)) / device.multiprocessors);
+  const double warps = ScanForm::warps;
+
+  const double products = warps * loop.products * slices;
+  cost.multiply_add_seconds =
+      work * products * (2 * 16 * 8 * 32) / (rates.cycles * device.int8_ops_per_cycle * busy);
+  const double of_limits =
+      shape.whole ? model.integer_limit_instructions : model.limit_instructions;
+  const double of_comparing =
+      course.few ? model.few_compare_instructions : model.compare_instructions;
+  const double instructions = warps * ((loop.instructions - loop.once_a_tile) * slices +
+                                       loop.once_a_tile + of_comparing + of_limits);
+  cost.instruction_seconds = work * instructions / (rates.instructions * busy);
+  const double queries = course.few ? ScanForm::few_queries : ScanForm::block_queries;
+  cost.instructions_per_score = 32 * instructions / (ScanForm::tile_rows * queries);
+  if (!shape.whole)
+    cost.float64_seconds = work * warps * 32 * model.float64_of_limits / (rates.float64 * busy);
+
+  // A wide load takes 512 bytes of a warp; so do the copies of each slice.
+  const double copies = course.keeps_queries ? 1 : 2;
+  const double shared =
+      warps * (512 * (loop.wide_loads + copies) * slices + 128 * model.tile_wavefronts);
+  cost.shared_seconds = work * shared / (rates.cycles * device.shared_bytes_per_cycle * busy);
+  const double slice_bytes = ScanForm::tile_rows * ScanForm::slice_columns;
+  cost.l2_seconds = work * (slice_bytes * copies * slices + 6 * ScanForm::tile_rows) /
+                    (rates.cycles * device.l2_bytes_per_cycle * busy);
+  // Blocks that are resident at once scan the same rows.
+  const double together = device.multiprocessors *
+                          (course.few ? ScanForm::resident_few_blocks : ScanForm::resident_blocks);
+  const double readings = course.batches * ceiling(course.blocks, together);
+  cost.bytes = readings * rows * (slices * ScanForm::slice_columns + 6);
+  cost.memory_seconds = cost.bytes / rates.memory;
+  cost.scan_seconds =
+      std::max({cost.multiply_add_seconds, cost.instruction_seconds, cost.float64_seconds,
+                cost.shared_seconds, cost.l2_seconds, cost.memory_seconds}) /
+      model.kernel_share;
+}
+
+void predict_lists_on(const DeviceShape& shape, const DevicePeaks& device, const Course& course,
+                      double allowed, DeviceCost& cost) {
+  const Rates rates(device);
+  const double queries = double(shape.queries), k = std::min(double(shape.k), allowed);
+  const double first = std::min(course.hits, course.first * allowed / double(shape.rows));
+  // Where many pass, several of them are in the same tile of a warp.
+  const double parts = course.batches * course.blocks *
+                       ceiling(double(shape.rows), ScanForm::tile_rows) * ScanForm::warps;
+  const double alone = queries * (course.hits - first);
+  const double finding =
+      parts * (1 - std::exp(-alone / parts)) * model.finding_instructions / (course.few ? 4 : 1) +
+      alone * model.hit_instructions + queries * first * model.shared_hit_instructions;
+  // An entry is looked at in the step in which it came, and the nearest again in all later ones.
+  const double entries = course.hits + course.steps * 1.5 * k;
+  cost.selection_seconds =
+      finding / rates.instructions +
+      queries * std::max({entries * model.entry_instructions / rates.instructions,
+                          entries * model.entry_bytes / rates.memory,
+                          shape.whole ? 0 : entries * model.entry_float64 / rates.float64});
+
+  const double left = shape.whole ? k : std::min(allowed, k + 6 * std::sqrt(k));
+  const double ranking = shape.k > 256
+                             ? left * std::pow(std::log2(left + 2), 2) * model.sort_instructions
+                             : left * left * model.rank_instructions;
+  double measuring = 0;
+  if (!shape.whole)
+    measuring = left * double(shape.dim) *
+                std::max(3 / rates.float64, shape.bytes_per_element / rates.memory);
+  cost.rescore_seconds = queries * (measuring + ranking / rates.instructions);
+}
+
+}  // namespace
+
+DevicePeaks peaks_of(const DeviceTraits& traits) {
+  const auto older = [](const DataSheet& sheet, const DeviceTraits& device) {
+    return std::pair(sheet.major, sheet.minor) <= std::pair(device.major, device.minor);
+  };
+  if (!older(data_sheets[0], traits))
+    throw InvalidArgument("compute capability must be at least 8.0, but of {} it is {}.{}",
+                          traits.name, traits.major, traits.minor);
+  if (traits.multiprocessors < 1)
+    throw InvalidArgument("{} must have at least 1 multiprocessor, but has {}", traits.name,
+                          traits.multiprocessors);
+  const DataSheet* sheet = &data_sheets[0];
+  for (const DataSheet& one : data_sheets)
+    if (older(one, traits)) sheet = &one;
+  DevicePeaks out;
+  out.name = traits.name, out.multiprocessors = traits.multiprocessors;
+  // Where CUDA reports no clock, one that none of these devices is below. A guess.
+  out.cycles_per_second =
+      model.sustained_clock * (traits.cycles_per_second > 0 ? traits.cycles_per_second : 1.4e9);
+  out.int8_ops_per_cycle = sheet->int8 * sheet->mma_share;
+  out.float64_per_cycle = sheet->float64;
+  out.instructions_per_cycle = schedulers;
+  out.shared_bytes_per_cycle = shared_bytes, out.l2_bytes_per_cycle = l2_bytes;
+  out.memory_bytes_per_second =
+      model.memory_share *
+      (traits.memory_bytes_per_second > 0 ? traits.memory_bytes_per_second : sheet->memory);
+  out.memory_bytes = traits.memory_bytes;
+  out.bus_bytes_per_second = sheet->bus;
+  out.code = traits.major == 9 ? 90 : 80;
+  return out;
+}
+
+DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device,
+                             const MachinePeaks& processor) {
+  check(shape, device, processor);
+  DeviceCost cost;
+  cost.limit = "launches";
+  if (shape.rows == 0 || shape.queries == 0) return cost;
+  const Rates rates(device);
+  const double rows = double(shape.rows), dim = double(shape.dim), queries = double(shape.queries);
+  const double allowed =
+      double(shape.allowed > 0 ? std::min(shape.allowed, shape.rows) : shape.rows);
+  const double room =
+      shape.memory > 0 ? std::min(shape.memory, device.memory_bytes) : device.memory_bytes;
+
+  // Chunks, as DeviceSearch::most_chunk_rows() has them: two of them are there at a time.
+  const double row_bytes = dim * shape.bytes_per_element;
+  const double code_bytes = ceiling(dim, ScanForm::slice_columns) * ScanForm::slice_columns + 24;
+  cost.chunks = 1;
+  if (!shape.resident && rows * (row_bytes + code_bytes) > room / 2)
+    cost.chunks = std::int64_t(
+        ceiling(rows, std::max(1024., std::floor(room / 2 / (code_bytes + 2 * row_bytes)))));
+  const double chunks = double(cost.chunks);
+  cost.device_bytes =
+      chunks > 1 ? rows / chunks * (code_bytes + 2 * row_bytes) : rows * (code_bytes + row_bytes);
+
+  const Course course(shape, allowed, std::max(0., room - cost.device_bytes));
+  cost.batches = std::int64_t(course.batches), cost.steps = std::int64_t(course.steps);
+  cost.multiply_adds = rows * queries * dim;
+  predict_scan_on(shape, device, course, cost);
+  predict_lists_on(shape, device, course, allowed, cost);
+
+  double copying = 0;  // by the processor, into pinned memory
+  if (!shape.resident) {
+    const double bytes = rows * row_bytes, numbers = rows * dim;
+    copying = model.host_bytes * bytes / processor.memory_bytes_per_second;
+    cost.upload_seconds = std::max(bytes / device.bus_bytes_per_second, copying);
+    cost.bus_bytes += bytes;
+    cost.coding_seconds = std::max(
+        {shape.whole ? 0 : numbers * model.coding_float64 / rates.float64,
+         numbers * (shape.whole ? model.integer_coding_instructions : model.coding_instructions) /
+             rates.instructions,
+         (model.coding_readings * bytes + rows * code_bytes) / rates.memory});
+  }
+  constexpr ScanCostModel on_processor;
+  const double pageable = device.bus_bytes_per_second * model.pageable_share;
+  const double query_bytes = code_bytes + 40 + (shape.whole ? 0 : 8 * dim);
+  cost.query_seconds =
+      queries * ((on_processor.query_operations + on_processor.query_column_operations * dim) /
+                     processor.cop_per_second +
+                 (shape.whole ? 0 : model.query_sort_seconds) + query_bytes / pageable);
+  const double answer_bytes = 16 * double(shape.k) + 8;
+  cost.download_seconds = queries * answer_bytes / pageable;
+  cost.bus_bytes += queries * (query_bytes + answer_bytes);
+  // A scan and an update for each step; and what comes before and after.
+  cost.launch_seconds =
+      model.call_seconds + chunks * course.batches * model.launch_seconds * (2 * course.steps + 8);
+
+  const double searching = cost.query_seconds + cost.scan_seconds + cost.selection_seconds +
+                           cost.rescore_seconds + cost.launch_seconds + cost.download_seconds +
+                           cost.coding_seconds;
+  cost.overlapped_seconds = (chunks - 1) / chunks * std::min(cost.upload_seconds, searching);
+  cost.seconds = cost.upload_seconds + searching - cost.overlapped_seconds;
+
+  const std::pair<double, const char*> of_scan[] = {
+      {cost.multiply_add_seconds, "int8 multiply-adds"}, {cost.instruction_seconds, "instructions"},
+      {cost.float64_seconds, "float64 operations"},      {cost.shared_seconds, "shared memory"},
+      {cost.l2_seconds, "second-level cache"},           {cost.memory_seconds, "device memory"}};
+  const auto longest = [](const auto& times) {
+    return std::max_element(std::begin(times), std::end(times),
+                            [](const auto& a, const auto& b) { return a.first < b.first; })
+        ->second;
+  };
+  const bool by_processor = copying > 0 && copying >= cost.upload_seconds;
+  const std::pair<double, const char*> stages[] = {
+      {cost.upload_seconds, by_processor ? "processor's memory" : "bus"},
+      {cost.coding_seconds, "coding"},
+      {cost.query_seconds, "queries"},
+      {cost.scan_seconds, longest(of_scan)},
+      {cost.selection_seconds, "selection"},
+      {cost.rescore_seconds, "rescoring"},
+      {cost.launch_seconds, "launches"},
+      {cost.download_seconds, "bus"}};
+  cost.limit = longest(stages);
+  return cost;
+}
+
+FasterPlace faster_place(const DeviceShape& shape, const DevicePeaks& device,
+                         const MachinePeaks& processor) {
+  FasterPlace out;
+  out.device = predict_on_device(shape, device, processor);
+  ScanShape there{.rows = shape.rows,
+                  .dim = shape.dim,
+                  .queries = shape.queries,
+                  .k = shape.k,
+                  .bytes_per_element = 1,
+                  .op = ScanOp::int8,
+                  .whole = shape.whole,
+                  .packing = !shape.resident,
+                  .allowed = shape.allowed};
+  out.processor = predict_scan(there, processor);
+  there.bytes_per_element = shape.bytes_per_element;
+  const ScanCost direct = predict_direct(there, processor);
+  if (direct.seconds < out.processor.seconds) out.processor = direct;
+  out.device_is_faster = out.device.seconds < out.processor.seconds;
+  return out;
+}
+
+}  // namespace knear
