@@ -59,6 +59,7 @@
 #include "knear/cost/list_plan.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/cost/device_plan.hpp"
+#include "knear/knn/device_peaks.hpp"
 #include "knear/cost/shard_plan.hpp"
 #include "knear/cost/machine_description.hpp"
 #include "knear/cost/scale_plan.hpp"

@@ -4,6 +4,18 @@
 #include "knear/cuda/check.hpp"
 
 namespace knear::cuda {
+namespace {
+
+// 0 where the driver does not know it.
+double attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, which, index) == cudaSuccess) return value;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+}  // namespace
+
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -38,6 +50,11 @@ DeviceInfo device_info(int index) {
   info.minor = properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
   info.l2_bytes = std::size_t(properties.l2CacheSize);
+  // Not of the properties, which CUDA 13 has without clocks. In kHz and bits; the memory transfers
+  // twice a cycle.
+  info.cycles_per_second = 1e3 * attribute(cudaDevAttrClockRate, index);
+  info.memory_bytes_per_second = 2 * 1e3 * attribute(cudaDevAttrMemoryClockRate, index) *
+                                 attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8;
   int before = 0;
   KNEAR_CHECK(cudaGetDevice(&before));
   KNEAR_CHECK(cudaSetDevice(index));

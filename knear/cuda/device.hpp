@@ -11,6 +11,9 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   std::size_t memory_bytes = 0, free_bytes = 0, l2_bytes = 0;
+  // The highest clock of the multiprocessors, and the rate of the memory by its clock and width; 0
+  // where the driver does not say.
+  double cycles_per_second = 0, memory_bytes_per_second = 0;
 };
 
 // The number of usable devices; 0 without a driver. Throws nothing for "none here".

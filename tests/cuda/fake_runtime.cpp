@@ -256,8 +256,12 @@ cudaError_t cudaSetDevice(int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   FakeCalls call("cudaDeviceGetAttribute", true);
-  *value = attribute == cudaDevAttrMemoryPoolsSupported ? call.machine().has_pools : 5;
-  return call.status;
+  const auto rate = call.machine().rates.find(attribute);
+  *value = attribute == cudaDevAttrMemoryPoolsSupported ? call.machine().has_pools
+           : rate != call.machine().rates.end()         ? rate->second
+                                                        : 5;
+  return rate != call.machine().rates.end() && rate->second < 0 ? cudaErrorInvalidValue
+                                                                : call.status;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   FakeCalls call("cudaGetDeviceProperties", true);

@@ -31,6 +31,7 @@ struct FakeMachine {
   std::size_t device_bytes = 1000, pinned_bytes = 100 << 20;
   int devices = 1;
   bool has_pools = true;
+  std::map<cudaDeviceAttr, int> rates = {};  // negative: the driver does not know it
 };
 
 class FakeRuntime {

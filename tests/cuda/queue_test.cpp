@@ -13,6 +13,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
+#include "knear/cuda/device.hpp"
 #include "tests/cuda/fake_runtime.hpp"
 
 namespace knear {
@@ -367,6 +368,23 @@ TEST(QueueForCall, TheEndOfTheProcess) {
   array.reset(), queue.reset();
   EXPECT_EQ(runtime.forbidden(), 0);
   EXPECT_NE(message_of<DeviceUnavailable>([] { Queue(0); }), "nothing was thrown");
+}
+
+// An H100's.
+TEST(Device, RatesAreThoseThatTheDriverTells) {
+  FakeRuntime::start({.rates = {{cudaDevAttrClockRate, 1980000},
+                                {cudaDevAttrMemoryClockRate, 2619000},
+                                {cudaDevAttrGlobalMemoryBusWidth, 5120}}});
+  const cuda::DeviceInfo info = cuda::device_info(0);
+  EXPECT_DOUBLE_EQ(info.cycles_per_second, 1.98e9);
+  EXPECT_NEAR(info.memory_bytes_per_second, 3352e9, 1e9);
+}
+
+TEST(Device, RatesThatTheDriverDoesNotTellAreNone) {
+  FakeRuntime::start({.rates = {{cudaDevAttrClockRate, -1}, {cudaDevAttrMemoryClockRate, -1}}});
+  const cuda::DeviceInfo info = cuda::device_info(0);
+  EXPECT_EQ(info.cycles_per_second, 0);
+  EXPECT_EQ(info.memory_bytes_per_second, 0);
 }
 
 }  // namespace
