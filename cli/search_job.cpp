@@ -20,6 +20,7 @@
 #include "knear/distance/exact.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/io/hdf5.hpp"
+#include "knear/knn/device_peaks.hpp"
 #include "knear/knn/streamed_search.hpp"
 
 namespace knear::cli {
@@ -312,9 +313,11 @@ KnnOptions search_options(const SearchArguments& arguments) {
   options.first_pass = parse_first_pass(arguments.first_pass);
   options.tuning = parse_tuning(arguments.choices);
   check_device(arguments.device);
-  if (arguments.device != "cpu" && arguments.explain)
-    throw InvalidArgument("--explain plans for cpu alone so far, but --device is {}",
-                          arguments.device);
+  if (arguments.device != "cpu" && arguments.explain &&
+      arguments.method == name_of(Method::threshold_heap))
+    throw InvalidArgument(
+        "--explain has no plan of --method {} on a GPU so far, but --device is {}",
+        arguments.method, arguments.device);
   options.device = arguments.device;
   if (!arguments.machine.empty()) known_machine(arguments.machine);
   options.method = {.kind = parse_method(arguments.method),
@@ -412,6 +415,10 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   check_interrupt();
   if (arguments.device == "cpu")
     outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
+  else if (has_device_plan(outcome.report))
+    outcome.device_prediction = predict_on_device(
+        outcome.report, outcome.base_type, arguments.memory, peaks_of_device(arguments.device),
+        known_peaks(active_isa(), options.threads));
   if (truth && outcome.index && !outcome.index->keeps_vectors()) {
     outcome.recall = measure_recall_by_id(outcome.near.ids, *truth, arguments.k, options.threads);
   } else if (truth) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/device_prediction.hpp"
 #include "cli/prediction.hpp"
 #include "cli/recall.hpp"
 #include "knear/index/sharded.hpp"
@@ -56,8 +57,9 @@ struct SearchOutcome {
   Neighbors near = {};
   Matrix<double> distances = {};  // float64, for a base read block by block
   KnnReport report = {};
-  // For scans of all rows by the processor; there is none for a GPU and for inverted lists so far.
+  // Of a search by the processor; of one on a GPU, where has_device_plan().
   std::optional<Prediction> prediction = {};
+  std::optional<DevicePrediction> device_prediction = {};
   std::optional<RecallFigures> recall = {};  // if arguments.truth is given
   // If arguments.radius is given: neighbours kept, over all queries; queries that have more than k
   // within it.

@@ -39,6 +39,9 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   if (outcome.prediction) {
     out["predicted_seconds"] = outcome.prediction->cost.seconds;
     out["limit"] = outcome.prediction->cost.limit;
+  } else if (outcome.device_prediction) {
+    out["predicted_seconds"] = outcome.device_prediction->place.device.seconds;
+    out["limit"] = outcome.device_prediction->place.device.limit;
   }
   out["memory_bytes"] = report.memory_bytes;
   out["survivors_per_query"] = report.survivors_per_query;
@@ -112,13 +115,41 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["repeated_queries"] = report.repeated_queries;
   if (outcome.prediction)
     out["peaks"] = outcome.prediction->measured_peaks ? "measured" : "estimated";
+  else if (outcome.device_prediction)
+    out["peaks"] = "data sheet";
   if (report.device != "cpu") out["device_bytes"] = report.device_bytes;
   if (!arguments.machine.empty()) {
     const ScanCost cost = predict_elsewhere(report, known_machine(arguments.machine));
     out["machine"] = {
         {"name", arguments.machine}, {"predicted_seconds", cost.seconds}, {"limit", cost.limit}};
   }
-  if (arguments.explain) {
+  if (arguments.explain && outcome.device_prediction) {
+    const FasterPlace& place = outcome.device_prediction->place;
+    const DeviceCost& cost = place.device;
+    out["explain"] = {{"device_name", outcome.device_prediction->device.name},
+                      {"predicted_upload_seconds", cost.upload_seconds},
+                      {"predicted_coding_seconds", cost.coding_seconds},
+                      {"predicted_overlapped_seconds", cost.overlapped_seconds},
+                      {"predicted_query_seconds", cost.query_seconds},
+                      {"predicted_scan_seconds", cost.scan_seconds},
+                      {"predicted_multiply_add_seconds", cost.multiply_add_seconds},
+                      {"predicted_instruction_seconds", cost.instruction_seconds},
+                      {"predicted_float64_seconds", cost.float64_seconds},
+                      {"predicted_shared_memory_seconds", cost.shared_seconds},
+                      {"predicted_cache_seconds", cost.l2_seconds},
+                      {"predicted_memory_seconds", cost.memory_seconds},
+                      {"predicted_selection_seconds", cost.selection_seconds},
+                      {"predicted_rescore_seconds", cost.rescore_seconds},
+                      {"predicted_launch_seconds", cost.launch_seconds},
+                      {"predicted_download_seconds", cost.download_seconds},
+                      {"predicted_bus_bytes", cost.bus_bytes},
+                      {"predicted_bytes", cost.bytes},
+                      {"predicted_device_bytes", cost.device_bytes},
+                      {"multiply_adds", report.multiply_adds},
+                      {"processor_predicted_seconds", place.processor.seconds},
+                      {"processor_limit", place.processor.limit},
+                      {"device_is_faster", place.device_is_faster}};
+  } else if (arguments.explain && outcome.prediction) {
     const ScanCost& cost = outcome.prediction->cost;
     out["explain"] = {{"predicted_multiply_add_seconds", cost.multiply_add_seconds},
                       {"predicted_memory_seconds", cost.memory_seconds},
@@ -218,7 +249,10 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
                              : "; the index has no vectors, so that 'knear eval --base' alone can "
                                "tell equally near rows");
   }
-  if (arguments.explain) {
+  if (arguments.explain && outcome.device_prediction) {
+    print("\n{}", format_table(explain_lines(outcome.report, *outcome.device_prediction)));
+    print("{}", explain_place(*outcome.device_prediction));
+  } else if (arguments.explain && outcome.prediction) {
     print("\n{}", format_table(explain_lines(outcome.report, *outcome.prediction)));
     if (!outcome.prediction->measured_peaks)
       print("Planned with estimated peaks: 'knear roofline' measures this machine.\n");

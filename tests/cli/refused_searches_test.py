@@ -124,6 +124,12 @@ class RefusedSearches(ProgramTest):
                 )
                 heap = ["--method", "threshold-heap", "--device", device]
                 self.fails(1, "search", *vectors, *heap, says="device")
+                # A plan of it is no other error.
+                plain = self.fails(1, "search", *vectors, "--device", device, says="device")
+                for more in ["--explain"], ["--explain", "--json"]:
+                    words = [*vectors, "--device", device, *more]
+                    said = self.fails(1, "search", *words, says="device").stderr
+                    self.assertEqual(said, plain.stderr)
         self.fails(1, "search", *vectors, "--device", "gpu", says="cpu, cuda or cuda:N")
 
     def test_bad_files_have_status_1(self):
