@@ -238,6 +238,12 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
   DeviceCost cost;
   cost.limit = "launches";
   if (shape.rows == 0 || shape.queries == 0) return cost;
+  if (shape.allowed > 0 && shape.allowed < shape.rows &&
+      (!shape.resident || shape.allowed * 16 < shape.rows)) {
+    DeviceShape some = shape;
+    some.rows = shape.allowed, some.allowed = 0, some.resident = false;
+    return predict_on_device(some, device, processor);
+  }
   const Rates rates(device);
   const double rows = double(shape.rows), dim = double(shape.dim), queries = double(shape.queries);
   const double allowed =

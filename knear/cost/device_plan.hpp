@@ -76,8 +76,11 @@ struct DeviceShape {
   double bytes_per_element = 4;  // of the vectors as they come
   bool whole = false;            // whole numbers of 8 bits: scores are exact, no rescoring
   bool resident = false;         // rows and codes are on the device already
-  std::int64_t allowed = 0;      // rows that may be found; 0: all
-  double memory = 0;             // bytes of the device that the search may take; 0: all
+  // Rows that may be found; 0: all. Others are not brought to the device for a search that is made
+  // once. Of resident rows every one is scored, unless fewer than one in 16 may be found: those are
+  // brought by themselves.
+  std::int64_t allowed = 0;
+  double memory = 0;  // bytes of the device that the search may take; 0: all
 };
 
 struct DeviceCost {

@@ -138,11 +138,11 @@ TEST(DevicePrediction, OfADeviceThatIsNotHere) {
   EXPECT_THROW(peaks_of_device("cuda:99"), DeviceUnavailable);
 }
 
-TEST(DevicePrediction, NoPlanOfThresholdHeapOnAGpu) {
+TEST(DevicePrediction, ADeviceThatIsNotHereIsSaidFirst) {
   SearchArguments arguments;
   arguments.device = "cuda:99", arguments.explain = true, arguments.k = 1;
   arguments.method = "threshold-heap";
-  EXPECT_THROW(search_options(arguments), DeviceUnavailable);  // that comes first
+  EXPECT_THROW(search_options(arguments), DeviceUnavailable);  // not that it has no plan
 }
 
 }  // namespace

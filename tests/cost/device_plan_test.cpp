@@ -233,7 +233,19 @@ TEST(PredictOnDevice, FiltersAndNothing) {
   shape.allowed = 100000;
   const DeviceCost some = on_h100(shape);
   EXPECT_GT(some.seconds, 0.8 * all);  // every row is scored all the same
-  EXPECT_TRUE(std::isfinite(some.seconds));
+  EXPECT_DOUBLE_EQ(some.scan_seconds, on_h100({.rows = shape.rows,
+                                               .dim = shape.dim,
+                                               .queries = shape.queries,
+                                               .k = shape.k,
+                                               .resident = true})
+                                          .scan_seconds);
+  // Few are brought by themselves, and so are all of a search that is made once.
+  const double few = on_h100({.rows = 50000, .dim = 128, .queries = 10000, .k = 10}).seconds;
+  shape.allowed = 50000;
+  EXPECT_EQ(on_h100(shape).seconds, few);
+  shape.resident = false;
+  EXPECT_EQ(on_h100(shape).seconds, few);
+  shape.resident = true;
   shape.allowed = 0, shape.rows = 0;
   EXPECT_EQ(on_h100(shape).seconds, 0);
   shape.rows = 10, shape.queries = 0;
