@@ -1,8 +1,7 @@
 // knear/cost/device_cost_model.hpp -- the constants of the model of cost/device_plan.hpp.
 //
 //   constexpr DeviceCostModel model;
-//   const ScanLoop& loop = scan_loop(gpu.code, /*few=*/false);          // 164 instructions of a
-//   warp
+//   const ScanLoop& loop = scan_loop(gpu.code, /*few=*/false);  // 164 instructions of a warp
 //
 // Three kinds: counted in the machine code, from data sheets, guessed. None was measured: no GPU
 // has run this code yet.

@@ -1,11 +1,11 @@
 // knear/cost/device_plan.hpp -- how long an exact search on a GPU will take, what it will wait for,
 // and whether the processor would be faster.
 //
-//   const DevicePeaks gpu = peaks_of_device("cuda");                          //
-//   knn/device_peaks.hpp const DeviceShape shape = {.rows = 1000000, .dim = 128, .queries = 10000,
-//   .k = 10}; const DeviceCost cost = predict_on_device(shape, gpu, processor); cost.seconds,
-//   cost.limit                                                  // "instructions", say if
-//   (faster_place(shape, gpu, processor).device_is_faster) ...
+//   const DevicePeaks gpu = peaks_of_device("cuda");  // knn/device_peaks.hpp
+//   const DeviceShape shape = {.rows = 1000000, .dim = 128, .queries = 10000, .k = 10};
+//   const DeviceCost cost = predict_on_device(shape, gpu, processor);
+//   cost.seconds, cost.limit;  // "instructions", say
+//   if (faster_place(shape, gpu, processor).device_is_faster) ...
 //
 // No GPU has run this code yet (docs/gpu.md), so nothing here was fitted to a measurement. What the
 // model knows:
@@ -17,9 +17,8 @@
 //
 // All other constants are guesses, and stand as such in device_cost_model.hpp. The times are
 //
-//   upload        the rows over the bus, unless they are on the device; where they do not fit half
-//   of
-//                 its memory they come in chunks, each while the one before is searched
+//   upload        the rows over the bus, unless they are on the device; in chunks, each while the
+//                 one before is searched, where they do not fit half of its memory
 //   coding        their codes, made on the device
 //   queries       coded by the processor, and copied
 //   scan          the largest of: tensor cores, instructions issued, float64 (limits of panels),
