@@ -105,6 +105,13 @@ class Builder {
   // score each pair once does not pay.
   void join_rows(const std::function<void(std::span<const Id>, const Neighbors&)>& found) {
     if (options_.memory > 0 || !copies_.filter.everything()) return;
+    // The answer is in memory as a whole, before it is known whether a join pays: not where that is
+    // much, nor where it never does (fewer columns, or more neighbours, than it is forecast for).
+    const double bytes = 16.0 * static_cast<double>(base_.rows()) * static_cast<double>(k_ + 1);
+    if (bytes > static_cast<double>(machine_memory()) / 16 ||
+        (options_.first_pass == FirstPass::automatic &&
+         (base_.cols() < 32 || k_ > base_.rows() / 64)))
+      return;
     detail::SearchRequest request =
         this->request(detail::SearchKind::self_join, base_, k_, options_.progress);
     request.expecting = [&](double seconds) { plan(seconds); };
