@@ -196,9 +196,8 @@ void add_graph(CLI::App& app) {
       "Blocks that are finished lie in FILE.partial until the graph is whole, so that a run that "
       "was stopped or killed can be gone on with; so do inverted lists in FILE.lists.1 and so on, "
       "where they are larger than --memory. A base that cannot be mapped (gzipped, say) and is "
-      "larger than half of it is unpacked to FILE.base-*.npy meanwhile. Up to 131,072 rows take "
-      "seconds and are one block. --resume of a graph that is whole leaves it as it "
-      "is.\n\nExample:\n"
+      "larger than half of it is unpacked to FILE.base-*.npy meanwhile. Up to 131,072 rows are "
+      "one block: --resume begins anew. A graph that is whole it leaves as it is.\n\nExample:\n"
       "  knear graph --base base.fvecs -k 10 --out graph.knear\n"
       "  knear convert graph.knear graph.ivecs");
   command->callback([=] { run_graph(*arguments); });

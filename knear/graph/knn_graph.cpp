@@ -101,17 +101,20 @@ class Builder {
     return out;
   }
 
-  // As join(), of an exact graph, but that rows are told as they are found, and none is where to
-  // score each pair once does not pay.
-  void join_rows(const std::function<void(std::span<const Id>, const Neighbors&)>& found) {
-    if (options_.memory > 0 || !copies_.filter.everything()) return;
-    // The answer is in memory as a whole, before it is known whether a join pays: not where that is
-    // much, nor where it never does (fewer columns, or more neighbours, than it is forecast for).
+  // Whether join_rows() may find any. The answer is in memory as a whole, before it is known
+  // whether a join pays: not where that is much, nor where it never does (fewer columns, or more
+  // neighbours, than it is forecast for).
+  bool may_join() const {
     const double bytes = 16.0 * static_cast<double>(base_.rows()) * static_cast<double>(k_ + 1);
-    if (bytes > static_cast<double>(machine_memory()) / 16 ||
-        (options_.first_pass == FirstPass::automatic &&
-         (base_.cols() < 32 || k_ > base_.rows() / 64)))
-      return;
+    return !by_lists_ && options_.memory == 0 && copies_.filter.everything() &&
+           bytes <= static_cast<double>(machine_memory()) / 16 &&
+           (options_.first_pass != FirstPass::automatic ||
+            (base_.cols() >= 32 && k_ <= base_.rows() / 64));
+  }
+  // Scores each pair of rows once, and hands over rows as soon as they are finished. Where that
+  // does not pay it finds none, or not all.
+  void join_rows(const std::function<void(std::span<const Id>, const Neighbors&)>& found) {
+    if (!may_join()) return;
     detail::SearchRequest request =
         this->request(detail::SearchKind::self_join, base_, k_, options_.progress);
     request.expecting = [&](double seconds) { plan(seconds); };
@@ -195,34 +198,38 @@ class Builder {
     return out;
   }
 
-  // Rows in places begin, ..., end - 1 of the lists; progress is that of all.
-  Neighbors search_block(std::int64_t begin, std::int64_t end) {
-    const std::vector<Id> rows = rows_in(begin, end);
-    report_.searched_rows += end - begin;
-    return without_itself(lists_->search(rows, probes_, progress_of(begin, end)), rows);
+  // The rows in places begin, ..., end - 1: those of the lists, or of the base.
+  std::vector<Id> rows_in(std::int64_t begin, std::int64_t end) const {
+    std::vector<Id> rows(static_cast<std::size_t>(end - begin));
+    for (std::int64_t place = begin; place < end; ++place)
+      rows[static_cast<std::size_t>(place - begin)] =
+          by_lists_ ? order_[static_cast<std::size_t>(place)] : place;
+    return rows;
   }
-
-  // The neighbours of these rows, exactly, where so many are done; progress is that of all.
+  // The neighbours of these; progress is that of all.
+  Neighbors search_block(std::int64_t begin, std::int64_t end) {
+    const Progress progress = progress_of(begin, end);
+    if (!by_lists_) return search(base_.rows(begin, end), rows_in(begin, end), progress);
+    const std::vector<Id> rows = own(rows_in(begin, end));
+    report_.searched_rows += end - begin;
+    return without_itself(lists_->search(rows, probes_, progress), rows);
+  }
+  // The neighbours of these rows, exactly, where so many are done. They are copied, within an
+  // eighth of the memory: call it for most_together() at most.
   Neighbors search_rows(std::span<const Id> rows, std::int64_t done) {
-    const std::int64_t count = std::ssize(rows);
-    const Progress progress = progress_of(done, done + count);
-    report_.searched_rows += count;
-    std::vector<Id> own_rows(rows.begin(), rows.end());
-    for (Id& row : own_rows) row = own(row);
-    const auto search = [&](AnyMatrixView queries) {
-      return without_itself(
-          detail::search_segments(request(detail::SearchKind::nearest, queries, k_ + 1, progress),
-                                  nullptr),
-          own_rows);
-    };
-    if (rows.back() - rows.front() + 1 == count)
-      return search(base_.rows(rows.front(), rows.back() + 1));
     const AnyMatrix queries = detail::rows_at(base_, rows);
-    return search(queries.view());
+    return search(queries.view(), {rows.begin(), rows.end()},
+                  progress_of(done, done + std::ssize(rows)));
+  }
+  std::int64_t most_together() const {
+    if (options_.memory == 0) return usual_block_rows;
+    return std::clamp<std::int64_t>(options_.memory / 8 / (base_.cols() * size_of(base_.type())), 1,
+                                    usual_block_rows);
   }
 
   KnnGraphReport report() const {
     KnnGraphReport out = report_;
+    if (out.method.empty()) out.method = "none";
     if (lists_ && out.searched_rows > 0)
       out.probes = probes_ / static_cast<double>(out.searched_rows);
     return out;
@@ -277,6 +284,15 @@ class Builder {
     return {kind, {&segment, 1}, queries, k, knn_options(progress), detail::Reuse::expected};
   }
 
+  // The neighbours of rows, whose vectors are the queries.
+  Neighbors search(AnyMatrixView queries, std::vector<Id> rows, const Progress& progress) {
+    report_.searched_rows += std::ssize(rows);
+    return without_itself(
+        detail::search_segments(request(detail::SearchKind::nearest, queries, k_ + 1, progress),
+                                nullptr),
+        own(std::move(rows)));
+  }
+
   Progress progress_of(std::int64_t begin, std::int64_t end) const {
     if (!options_.progress) return {};
     return [this, begin, end, most = 0.0](std::string_view stage, double fraction) mutable {
@@ -285,14 +301,6 @@ class Builder {
           "graph", (static_cast<double>(begin) + most * static_cast<double>(end - begin)) /
                        static_cast<double>(base_.rows()));
     };
-  }
-
-  // The rows in these places, a copy's by the row that stands for it.
-  std::vector<Id> rows_in(std::int64_t begin, std::int64_t end) const {
-    std::vector<Id> rows(static_cast<std::size_t>(end - begin));
-    for (std::int64_t place = begin; place < end; ++place)
-      rows[static_cast<std::size_t>(place - begin)] = own(order_[static_cast<std::size_t>(place)]);
-    return rows;
   }
 
   void order_by_list() {
@@ -309,7 +317,12 @@ class Builder {
     return copies_.first.empty() ? row : copies_.first[static_cast<std::size_t>(row)];
   }
 
-  // [rows x k] of [rows x (k + 1)], rows as rows_in() has them. A row may not be among the nearest
+  std::vector<Id> own(std::vector<Id> rows) const {
+    for (Id& row : rows) row = own(row);
+    return rows;
+  }
+
+  // [rows x k] of [rows x (k + 1)], rows as own() has them. A row may not be among the nearest
   // to itself, if copies of it that are numbered before it fill all places.
   Neighbors without_itself(const Neighbors& found, std::span<const Id> rows) const {
     const std::int64_t count = std::ssize(rows);
@@ -341,9 +354,7 @@ class Builder {
   KnnGraphReport report_;
 };
 
-// The rows of an exact graph, written in blocks as they are found: in the blocks that are not
-// there.
-// Where the file has rows by their numbers they must come ascending.
+// The rows of an exact graph, written as they are found, in the blocks that are not there yet.
 class FoundRows {
  public:
   FoundRows(detail::PartialGraph& partial, std::int64_t rows, std::int64_t k)
@@ -401,9 +412,7 @@ class FoundRows {
   void write() {
     const auto first = static_cast<std::size_t>(open_[at_] * partial_.block_rows());
     partial_.write(open_[at_], ids_.view(), distances_.view(),
-                   partial_.order() == detail::RowOrder::as_found
-                       ? order().subspan(first, static_cast<std::size_t>(waiting_))
-                       : std::span<const Id>());
+                   order().subspan(first, static_cast<std::size_t>(waiting_)));
     ++at_, waiting_ = 0;
   }
 
@@ -485,6 +494,7 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       if (report) report->seconds = builder.seconds();
       return;
     }
+    const bool as_found = builder.may_join();
     const auto finish = [&](MatrixView<Id> ids, MatrixView<float> distances) {
       const KnnGraphReport done = builder.report();
       detail::save_graph(
@@ -501,41 +511,53 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
 
     detail::PartialGraph partial = [&] {
       if (begun) return detail::PartialGraph::open(partial_path, plan);
-      // The graph, what is found of it, and that once more in the order of rows.
-      io::check_free_space(path, list_bytes + 3 * 12 * k * base.rows(),
+      detail::GraphPlan own = plan;
+      if (!builder.by_lists() && !as_found) own.order = detail::RowOrder::by_number;
+      // The graph, what is found of it, and that once more where it comes in another order.
+      const std::int64_t copies = own.order == detail::RowOrder::by_number ? 2 : 3;
+      io::check_free_space(path, list_bytes + copies * 12 * k * base.rows(),
                            "the graph and what is made on the way");
-      return detail::PartialGraph::create(partial_path, plan);
+      return detail::PartialGraph::create(partial_path, own);
     }();
     block_rows = partial.block_rows();
     const std::int64_t arranging_bytes =
         options.memory > 0 ? options.memory / share_of_arranging : usual_arranging_bytes;
     // No graph can hold a distance beyond float32: what was begun leads to none.
-    const auto check = [&](std::span<const Id> rows, const Neighbors& found) {
+    const auto or_remove = [&](auto f) {
       try {
-        detail::check_distances(path, rows, found.ids, found.distances);
+        f();
       } catch (const InvalidArgument&) {
         detail::remove_lists_files(scratch);
         partial.remove();
         throw;
       }
     };
-    if (builder.by_lists()) {
+    const auto check = [&](std::span<const Id> rows, const Neighbors& found) {
+      or_remove([&] { detail::check_distances(path, rows, found.ids, found.distances); });
+    };
+    if (partial.order() != detail::RowOrder::as_found) {
       std::vector<std::int64_t> left;
+      std::int64_t rows_left = 0;
+      const auto end_of = [&](std::int64_t block) {
+        return std::min(base.rows(), (block + 1) * block_rows);
+      };
       for (std::int64_t block = 0; block < partial.blocks(); ++block)
-        if (!partial.has(block)) left.push_back(block);
-      builder.prepare_lists(left, block_rows);
+        if (!partial.has(block))
+          left.push_back(block), rows_left += end_of(block) - block * block_rows;
+      if (builder.by_lists())
+        builder.prepare_lists(left, block_rows);
+      else if (rows_left > 0)
+        builder.prepare_search(rows_left, block_rows);
       partial.set_order(builder.order());
       for (const std::int64_t block : left) {
-        const Neighbors found = builder.search_block(
-            block * block_rows, std::min(base.rows(), (block + 1) * block_rows));
-        const auto places = builder.order().subspan(static_cast<std::size_t>(block * block_rows));
-        check(places, found);
+        const Neighbors found = builder.search_block(block * block_rows, end_of(block));
+        check(builder.rows_in(block * block_rows, end_of(block)), found);
         partial.write(block, found.ids, found.distances);
       }
       partial.arrange(builder.order(), arranging_bytes);
     } else {
       FoundRows rows(partial, base.rows(), k);
-      if (rows.count() == 0 && partial.order() == detail::RowOrder::as_found)
+      if (rows.count() == 0)
         builder.join_rows([&](std::span<const Id> some, const Neighbors& found) {
           check(some, found);
           rows.add(some, found);
@@ -543,8 +565,8 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       const std::vector<Id> all_left = rows.left();
       if (!all_left.empty()) builder.prepare_search(std::ssize(all_left), block_rows);
       for (std::span<const Id> left = all_left; !left.empty();) {
-        const auto some =
-            left.first(static_cast<std::size_t>(std::min(std::ssize(left), rows.room())));
+        const auto some = left.first(static_cast<std::size_t>(
+            std::min({std::ssize(left), rows.room(), builder.most_together()})));
         const Neighbors found = builder.search_rows(some, rows.count());
         check(some, found);
         rows.add(some, found);
@@ -552,7 +574,8 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       }
       partial.arrange(rows.order(), arranging_bytes);
     }
-    finish(partial.ids(), partial.distances());
+    if (begun) partial.check_edges();
+    or_remove([&] { finish(partial.ids(), partial.distances()); });
     detail::remove_lists_files(scratch);
     partial.remove();
   });

@@ -83,7 +83,8 @@ enum class Resume : std::uint8_t { no, yes };
 // works, so that beside the pages of the graph no more than options.memory is resident. Inverted
 // lists that do not fit into that are kept in files, PATH.lists.1, PATH.lists.2, ... (about the
 // bytes of the base and one more for each of its numbers), each whole or not there, which are gone
-// on with too and removed at the end; the graph is the same. Throws MemoryBudgetError, before
+// on with too and removed at the end; the graph is the same. A self-join that was begun without a
+// limit and is gone on with within one takes 16 bytes a row more. Throws MemoryBudgetError, before
 // anything is made, where the memory is too small for that, and IoError where the disk is too full
 // for lists and graph.
 void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& path,

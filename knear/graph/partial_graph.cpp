@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
-#include <numeric>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -63,6 +63,9 @@ Header read_header(const std::string& path) {
   Header found{};
   const ssize_t size = pread(file, &found, sizeof found, 0);
   close(file);
+  if (size == static_cast<ssize_t>(sizeof found) && found.magic != magic &&
+      std::equal(magic.begin(), magic.end() - 1, found.magic.begin()))
+    throw CorruptFile("{} was begun by another version; remove it to begin anew", path);
   if (size != static_cast<ssize_t>(sizeof found) || found.magic != magic ||
       found.sum != found.right_sum() || found.block_rows < 1 ||
       found.block_rows > std::uint64_t{1} << 62)
@@ -160,7 +163,7 @@ bool PartialGraph::exists(const std::string& path) { return access(path.c_str(),
 PartialGraph PartialGraph::create(const std::string& path, const GraphPlan& plan) {
   auto file = std::make_unique<File>(path, plan);
   file->open_file(O_CREAT | O_EXCL);
-  // The header last: what was killed before that is taken for nothing (open()).
+  // The header last: what was killed before that is refused (open()).
   if (ftruncate(file->file, static_cast<off_t>(file->bytes)) != 0)
     fail(path, "make it as large as the graph", errno);
   const Header header = header_of(plan);
@@ -199,7 +202,10 @@ PartialGraph PartialGraph::open(const std::string& path, GraphPlan plan) {
     throw InvalidArgument("{} was begun {} copies of rows as neighbours", path,
                           plan.distinct ? "with" : "without");
   if (found.order != wanted.order)
-    throw InvalidArgument("{} was begun with rows in another order; remove it to begin anew", path);
+    throw InvalidArgument("{} was begun with rows in another order{}", path,
+                          found.order == static_cast<std::uint64_t>(RowOrder::as_found)
+                              ? ": by one process, as knear graph, which goes on with it"
+                              : "; remove it to begin anew");
   if (found.checksum != wanted.checksum)
     throw InvalidArgument("{} was begun for another base: its checksum is {:016x}, not {:016x}",
                           path, found.checksum, wanted.checksum);
@@ -227,14 +233,8 @@ bool PartialGraph::has(std::int64_t block) const {
 
 RowOrder PartialGraph::order() const { return file_->plan.order; }
 
-std::vector<Id> PartialGraph::rows(std::int64_t block) const {
-  std::vector<Id> rows(static_cast<std::size_t>(file_->rows_of(block)));
-  if (order() == RowOrder::by_number) {
-    std::iota(rows.begin(), rows.end(), block * block_rows());
-    return rows;
-  }
-  const std::span<const Id> there = file_->rows_in(block);
-  std::copy(there.begin(), there.end(), rows.begin());
+std::span<const Id> PartialGraph::rows(std::int64_t block) const {
+  const std::span<const Id> rows = file_->rows_in(block);
   for (const Id row : rows)
     if (row < 0 || row >= file_->plan.base.rows)
       throw CorruptFile(
@@ -309,6 +309,18 @@ MatrixView<Id> PartialGraph::ids() const {
 MatrixView<float> PartialGraph::distances() const {
   return {reinterpret_cast<const float*>(file_->memory + file_->arranged_distances_at),
           file_->plan.base.rows, file_->plan.k};
+}
+
+void PartialGraph::check_edges() const {
+  const MatrixView<Id> all = ids();
+  const MatrixView<float> far = distances();
+  for (std::int64_t i = 0; i < all.rows(); ++i)
+    for (std::int64_t j = 0; j < all.cols(); ++j) {
+      const Id id = all.row(i)[j];
+      if (id < no_id || id >= all.rows() || id == i || std::isnan(far.row(i)[j]))
+        throw CorruptFile("{}: row {} cannot have the neighbour {} at {}; remove it to begin anew",
+                          file_->path, i, id, far.row(i)[j]);
+    }
 }
 
 void PartialGraph::remove() {

@@ -15,7 +15,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "knear/graph/neighbor_graph.hpp"
 
@@ -60,9 +59,9 @@ class PartialGraph {
   // it is on disk; `rows`: of which rows, where these come as they are found.
   void write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances,
              std::span<const Id> rows = {});
-  // Of rows that are in no lists: those of a block that is there. Throws CorruptFile for a number
-  // that no row has.
-  std::vector<Id> rows(std::int64_t block) const;
+  // Of rows as they are found: those of a block that is there, mapped. Throws CorruptFile for a
+  // number that no row has.
+  std::span<const Id> rows(std::int64_t block) const;
   RowOrder order() const;
   // Of rows in lists: which row each place has. Throws InvalidArgument where what is there was
   // found in another order.
@@ -73,6 +72,9 @@ class PartialGraph {
   // Everything in the order of rows, mapped: valid as long as this lives.
   MatrixView<Id> ids() const;
   MatrixView<float> distances() const;
+  // Throws CorruptFile where a row has itself or no row among its neighbours, or a distance that is
+  // no number. After arrange().
+  void check_edges() const;
   // Takes the file away.
   void remove();
 

@@ -14,6 +14,7 @@
 
 #include "knear/distance/reference.hpp"
 #include "knear/graph/knn_graph.hpp"
+#include "knear/graph/partial_graph.hpp"
 #include "knear/graph/sparse_graph.hpp"
 #include "knear/graph/statistics.hpp"
 #include "knear/io/vectors.hpp"
@@ -291,7 +292,17 @@ TEST_F(GraphFile, of_a_self_join_goes_on_with_rows_that_were_finished) {
       return stage != "self-join" || fraction < 1;
     };
     EXPECT_THROW(build_graph_file(base, k, path, stopped, Resume::no, nullptr, block), Cancelled);
-    build_graph_file(base, k, path, joined, Resume::yes, &report, block);
+    // Who wants rows by their numbers does not take the file up, and names who does.
+    expect_error<InvalidArgument>(
+        [&] {
+          detail::PartialGraph::open(path + ".partial",
+                                     {mark_of(base), k, block, metric, 1, false});
+        },
+        "knear graph, which goes on with it");
+    KnnGraphOptions within = plain;
+    within.memory = 64 << 20;
+    build_graph_file(base, k, path, metric == Metric::ip ? within : joined, Resume::yes, &report,
+                     block);
     EXPECT_EQ(report.method, "search");
     EXPECT_GT(report.searched_rows, 0);
     EXPECT_LE(report.searched_rows, rows - 65536 / block * block);
@@ -299,6 +310,56 @@ TEST_F(GraphFile, of_a_self_join_goes_on_with_rows_that_were_finished) {
     EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
     std::filesystem::remove(path);
   }
+}
+
+// Right checksums, wrong numbers.
+TEST_F(GraphFile, that_was_begun_is_looked_at_before_it_is_whole) {
+  const std::string path = FileTest::path("g.knear"), partial = path + ".partial";
+  const AnyMatrix base = with_copies(ElementType::f32, 40, 8, 1);
+  const Neighbors right = copied(knn_graph(base, 2));
+  const auto begin = [&](Id id, float distance, Id last_row) {
+    std::filesystem::remove(partial);
+    const detail::GraphPlan plan{
+        mark_of(base), 2, 20, Metric::l2, 1, false, detail::RowOrder::as_found};
+    detail::PartialGraph begun = detail::PartialGraph::create(partial, plan);
+    for (const std::int64_t first : {0, 20}) {
+      Neighbors some{Matrix<Id>(20, 2), Matrix<float>(20, 2)};
+      std::vector<Id> rows(20);
+      for (Id i = 0; i < 20; ++i) {
+        rows[static_cast<std::size_t>(i)] = first + 19 - i;
+        std::copy_n(right.ids.row(first + 19 - i), 2, some.ids.row(i));
+        std::copy_n(right.distances.row(first + 19 - i), 2, some.distances.row(i));
+      }
+      if (first > 0) rows.back() = last_row;
+      if (first > 0) some.ids.row(3)[1] = id, some.distances.row(3)[1] = distance;
+      begun.write(first / 20, some.ids, some.distances, rows);
+    }
+  };
+  const auto resume = [&](KnnGraphReport* report = nullptr) {
+    build_graph_file(base, 2, path, {}, Resume::yes, report);
+  };
+  const Id was = right.ids.row(36)[1];
+  const float far = right.distances.row(36)[1];
+  KnnGraphReport report;
+  begin(was, far, 20), resume(&report);
+  expect_same(NeighborGraph::load(path), right);
+  EXPECT_EQ(report.method, "none");
+  std::filesystem::remove(path);
+  for (const Id id : {Id{36}, Id{40}, Id{-2}}) {
+    begin(id, far, 20);
+    expect_error<CorruptFile>([&] { resume(); }, "remove it to begin anew");
+  }
+  for (const Id row : {Id{40}, Id{-1}, Id{21}}) {
+    begin(was, far, row);
+    expect_error<CorruptFile>([&] { resume(); }, "remove it to begin anew");
+  }
+  begin(was, std::numeric_limits<float>::quiet_NaN(), 20);
+  expect_error<CorruptFile>([&] { resume(); }, "remove it to begin anew");
+  EXPECT_TRUE(std::filesystem::exists(partial));
+  begin(was, std::numeric_limits<float>::infinity(), 20);
+  expect_error<InvalidArgument>([&] { resume(); }, "float32");
+  EXPECT_FALSE(std::filesystem::exists(partial));
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(GraphFile, that_is_whole_is_not_made_again_by_resuming_it) {

@@ -274,8 +274,9 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
 void PrefixSearch::self_join(ChunkSearch& chunk, ExactNeighbors& out) {
   const auto plan = plan_of_self_join(chunk, out);
   if (!plan) return;
-  Matrix<float> prefixes;  // rows are queries too
-  const auto prefix = packed(*plan, chunk.choice, true, &prefixes);
+  Matrix<float> prefixes;  // rows are queries too; those of ip want terms as well, and are not kept
+  const bool ip = at_.request.options.metric == Metric::ip;
+  const auto prefix = packed(*plan, chunk.choice, true, ip ? nullptr : &prefixes);
   FinishedRows finished;
   if (at_.request.joined)
     finished = [&](std::span<const Id> rows) { at_.request.joined(rows, out); };

@@ -190,7 +190,7 @@ using FinishedRows = std::function<void(std::span<const Id> rows)>;
 // of one in `which` must be in it too. No row may be forbidden, and no upper bounds be known.
 // False, with `out` untouched or partly filled, where the prefix rules out too little. `finished`
 // is told from one thread, each row once. `prefixes` [rows x columns]: those of the rows, if they
-// are at hand; or no rows.
+// are at hand; or no rows, as for ip.
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress,

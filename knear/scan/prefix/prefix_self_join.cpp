@@ -478,7 +478,7 @@ SelfJoin::Mapped SelfJoin::map_rows(std::int64_t first, std::int64_t count) cons
   constexpr std::int64_t block = 64;
   parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
     const std::int64_t end = std::min(count, task * block + block);
-    if (prefixes_.rows() > 0 && job_.metric != Metric::ip) {  // without terms
+    if (prefixes_.rows() > 0) {
       for (std::int64_t i = task * block; i < end; ++i)
         std::copy_n(prefixes_.row(panels_.ids[static_cast<std::size_t>(first + i)]),
                     prefixes_.cols(), out.prefixes.row(i));
