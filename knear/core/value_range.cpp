@@ -23,12 +23,11 @@ std::int64_t size_bits(double x) {
 template <class T>
 bool value_range_of_row(const T* row, std::int64_t cols, Metric metric, ValueRange& out) {
   if constexpr (sizeof(T) == 1) {
-    int low = out.low, high = out.high;
-    for (std::int64_t i = 0; i < cols; ++i) {
-      low = std::min(low, int{row[i]});
-      high = std::max(high, int{row[i]});
-    }
-    out.low = low, out.high = high;
+    // In bytes, of which a vector register holds most.
+    T low = std::numeric_limits<T>::max(), high = std::numeric_limits<T>::lowest();
+    for (std::int64_t i = 0; i < cols; ++i) low = std::min(low, row[i]);
+    for (std::int64_t i = 0; i < cols; ++i) high = std::max(high, row[i]);
+    if (cols > 0) out.low = std::min(out.low, int{low}), out.high = std::max(out.high, int{high});
     return true;
   } else {
     using Wide = decltype(widened(T{}));

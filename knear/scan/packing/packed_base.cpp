@@ -11,6 +11,7 @@
 #include "knear/scan/packing/coded_queries.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/scan/packing/interleaving.hpp"
+#include "knear/scan/packing/whole_numbers.hpp"
 
 namespace knear::detail {
 
@@ -346,12 +347,8 @@ void PackedBase::sort_for_panels(const BaseRows& base, Metric metric,
   // The sum of a row has the parity of its sum of squares.
   std::vector<std::byte> scratch(base.scratch_bytes());
   const auto odd = std::stable_partition(rows.begin(), rows.end(), [&](std::uint32_t id) {
-    return visit(base.row_view(id, scratch.data()), [&](auto view) {
-      const auto* row = view.row(0);
-      int sum = 0;
-      for (std::int64_t i = 0; i < view.cols(); ++i) sum ^= static_cast<int>(to_double(row[i]));
-      return sum % 2 == 0;
-    });
+    return visit(base.row_view(id, scratch.data()),
+                 [&](auto view) { return !has_odd_sum(view.row(0), view.cols()); });
   });
   // The one panel that has rows of both kinds.
   const std::int64_t mixed = (odd - rows.begin()) / panel_rows * panel_rows;
@@ -380,6 +377,7 @@ void PackedBase::pack_integer(PackedBase& out, const BaseRows& base,
       order[j] = subset.empty() ? static_cast<std::uint32_t>(place) : subset[place];
     }
     std::vector<std::byte> scratch(base.scratch_bytes());
+    std::vector<std::uint8_t> row_codes(static_cast<std::size_t>(out.steps * step_bytes));
     if (!in_order) sort_for_panels(base, metric, order);
     std::uint32_t last = no_row;
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
@@ -394,20 +392,13 @@ void PackedBase::pack_integer(PackedBase& out, const BaseRows& base,
         out.ids[slot] = real ? id : no_row;
         if (id == no_row) continue;
         visit(base.row_view(id, scratch.data()), [&](auto view) {
-          const auto* row = view.row(0);
-          std::uint32_t squares = 0;
-          std::int32_t sum = 0;
-          for (std::int64_t i = 0; i < out.dim; i += 4) {
-            std::uint8_t bytes[4] = {0, 0, 0, 0};
-            for (int j = 0; j < 4 && i + j < out.dim; ++j) {
-              const int y = static_cast<int>(to_double(row[i + j]));
-              squares += static_cast<std::uint32_t>(y * y), sum += y;
-              bytes[j] = static_cast<std::uint8_t>(y + out.row_offset);
-            }
-            std::memcpy(codes + i / 4 * panel_step_bytes + r * step_bytes, bytes, 4);
-          }
-          out.row_squares[slot] = metric == Metric::l2 ? squares : 0;
-          out.row_sums[slot] = sum;
+          const WholeSums sums =
+              code_whole_numbers(view.row(0), out.dim, out.row_offset, row_codes.data());
+          for (std::int64_t step = 0; step < out.steps; ++step)
+            std::memcpy(codes + step * panel_step_bytes + r * step_bytes,
+                        row_codes.data() + step * step_bytes, step_bytes);
+          out.row_squares[slot] = metric == Metric::l2 ? sums.squares : 0;
+          out.row_sums[slot] = sums.sum;
         });
       }
     }

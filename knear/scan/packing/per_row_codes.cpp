@@ -5,6 +5,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/packing/coding.hpp"
+#include "knear/scan/packing/whole_numbers.hpp"
 
 namespace knear::detail {
 
@@ -38,15 +39,8 @@ PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> o
       std::uint8_t* codes = out.codes.data() + i * out.stride;
       if (integer) {
         visit(row, [&](auto view) {
-          const auto* values = view.row(0);
-          std::uint32_t squares = 0;
-          std::int32_t sum = 0;
-          for (std::int64_t j = 0; j < out.dim; ++j) {
-            const int y = static_cast<int>(to_double(values[j]));
-            squares += static_cast<std::uint32_t>(y * y), sum += y;
-            codes[j] = static_cast<std::uint8_t>(y + out.row_offset);
-          }
-          out.squares[i] = l2 ? squares : 0, out.sums[i] = sum;
+          const WholeSums sums = code_whole_numbers(view.row(0), out.dim, out.row_offset, codes);
+          out.squares[i] = l2 ? sums.squares : 0, out.sums[i] = sums.sum;
         });
         continue;
       }
@@ -72,6 +66,30 @@ PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> o
   return out;
 }
 
+namespace {
+
+// What goes with the codes of a query of whole numbers that are `offset` less than its values.
+CodedQuery of_whole_numbers(const PerRowCodes& rows, int offset, const WholeSums& sums) {
+  CodedQuery out;
+  out.sum_shift_mask = offset ? -1 : 0;
+  out.squares = static_cast<double>(sums.squares);
+  out.correction = static_cast<std::int32_t>(rows.row_offset * (sums.sum - offset * rows.dim));
+  return out;
+}
+int query_offset(const ValueRange& found) { return found.high > 127 ? 128 : 0; }
+
+}  // namespace
+
+CodedQuery code_query(const PerRowCodes& rows, std::uint32_t slot, const ValueRange& found,
+                      std::int8_t* codes) {
+  const int offset = query_offset(found), shift = rows.row_offset + offset;
+  const std::int64_t dim = rows.dim;
+  const std::uint8_t* const own = rows.codes.data() + slot * rows.stride;
+  for (std::int64_t j = 0; j < dim; ++j) codes[j] = static_cast<std::int8_t>(own[j] - shift);
+  std::fill(codes + dim, codes + plane_bytes(dim), std::int8_t{0});
+  return of_whole_numbers(rows, offset, {rows.sums[slot], rows.squares[slot]});
+}
+
 CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64_t i,
                       const ValueRange& found, double* scratch, std::int8_t* codes) {
   const CodingSpace& space = rows.space;
@@ -80,25 +98,11 @@ CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64
   const std::int64_t plane = plane_bytes(dim);
   std::fill(codes, codes + (rows.is_integer ? 1 : 2) * plane, std::int8_t{0});
   if (rows.is_integer) {
-    const int offset = found.high > 127 ? 128 : 0;
-    out.sum_shift_mask = offset ? -1 : 0;
-    std::int32_t sum = 0;
-    std::uint32_t squares = 0;  // holds 65,536 of 255 * 255
-    visit(queries, [&](auto view) {
-      const auto* x = view.row(i);
-      for (std::int64_t j = 0; j < dim; ++j) {
-        int value;
-        if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(*x)>>)
-          value = x[j];
-        else
-          value = static_cast<int>(to_double(x[j]));
-        codes[j] = static_cast<std::int8_t>(value - offset);
-        squares += static_cast<std::uint32_t>(value * value), sum += value - offset;
-      }
+    const int offset = query_offset(found);
+    const WholeSums sums = visit(queries, [&](auto view) {
+      return code_whole_numbers(view.row(i), dim, -offset, reinterpret_cast<std::uint8_t*>(codes));
     });
-    out.squares = static_cast<double>(squares);
-    out.correction = static_cast<std::int32_t>(rows.row_offset * std::int64_t{sum});
-    return out;
+    return of_whole_numbers(rows, offset, sums);
   }
   space.load(queries, i, scratch);
   const VectorSize size = space.kernels->measure(scratch, dim);

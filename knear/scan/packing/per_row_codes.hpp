@@ -75,6 +75,9 @@ inline std::int64_t plane_bytes(std::int64_t dim) { return (dim + 63) / 64 * 64;
 // doubles.
 CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64_t i,
                       const ValueRange& found, double* scratch, std::int8_t* codes);
+// The same of the row of a slot, whose codes are at hand; integer. |x|^2 is 0 but for l2.
+CodedQuery code_query(const PerRowCodes& rows, std::uint32_t slot, const ValueRange& found,
+                      std::int8_t* codes);
 
 // The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own): `dot` is
 // the product of their codes in units of the row's scale, `query_error` what the codes of the query

@@ -266,7 +266,7 @@ class SelfJoin {
     };
     std::vector<std::uint32_t> slots(longest_list);
     for (std::uint32_t slot = first; slot < last; ++slot) {
-      state_of(slot) = stage.begin(panels_.ids[slot], codes_of(slot));
+      state_of(slot) = stage.begin_row(panels_.ids[slot], slot, codes_of(slot));
       if (wanted_[panels_.ids[slot]]) reach_[slot] = std::numeric_limits<float>::infinity();
     }
     for (std::uint32_t slot = first; slot < last; ++slot) {
@@ -380,11 +380,9 @@ class SelfJoinTask {
   }
 
   void begin() {
-    std::vector<double> scratch(static_cast<std::size_t>(all_.rows_.dim));
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       const auto place = static_cast<std::size_t>(q);
-      coded_[place] = code_query(all_.rows_, all_.job_.queries, row(q), all_.job_.query_range,
-                                 scratch.data(), codes(q));
+      coded_[place] = stage_.code_row(row(q), slot(q), codes(q));
       // Neither scaled nor, but for the term, moved: the prefix is the row's own.
       loop_.queries.heads[static_cast<std::size_t>(q / max_group)].top[q % max_group] =
           PrefixKeyScale(all_.job_.metric, all_.panels_.space, all_.slack_,
@@ -473,17 +471,11 @@ struct SelfJoin::Mapped {
 };
 
 SelfJoin::Mapped SelfJoin::map_rows(std::int64_t first, std::int64_t count) const {
-  Mapped out{Matrix<float>(count, base_.map.columns()),
+  Mapped out{Matrix<float>::unset(count, base_.map.columns()),
              std::vector<double>(static_cast<std::size_t>(count))};
   constexpr std::int64_t block = 64;
   parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
     const std::int64_t end = std::min(count, task * block + block);
-    if (prefixes_.rows() > 0) {
-      for (std::int64_t i = task * block; i < end; ++i)
-        std::copy_n(prefixes_.row(panels_.ids[static_cast<std::size_t>(first + i)]),
-                    prefixes_.cols(), out.prefixes.row(i));
-      return;
-    }
     PrefixMapper mapper(base_.map, 16);
     for (std::int64_t i = task * block; i < end; ++i)
       out.terms[static_cast<std::size_t>(i)] = mapper.add(
@@ -532,7 +524,7 @@ void SelfJoin::score_clusters(std::int64_t first, std::int64_t count, Reporter& 
 void SelfJoin::seed(SecondStage& stage, std::uint32_t slot, std::int8_t* codes, const Id* clusters,
                     std::int64_t probes, ScanStats& local) {
   const std::uint32_t row = panels_.ids[slot];
-  QueryState& s = state_of(slot) = stage.begin(row, codes);
+  QueryState& s = state_of(slot) = stage.begin_row(row, slot, codes);
   std::uint32_t slots[longest_list];
   double scored = 0;
   for (std::int64_t j = 0; j < probes; ++j) {
@@ -557,12 +549,19 @@ void SelfJoin::seed(SecondStage& stage, std::uint32_t slot, std::int8_t* codes, 
 }
 
 void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& reporter) {
-  const Mapped mapped = map_rows(first, count);
+  const bool known = prefixes_.rows() > 0;
+  const Mapped mapped = known ? Mapped{{}, std::vector<double>(static_cast<std::size_t>(count))}
+                              : map_rows(first, count);
   ScanJob prefix_job = job_;
-  prefix_job.queries = mapped.prefixes.view();
   WorkTable table;
   table.queries.resize(static_cast<std::size_t>(count));
-  std::iota(table.queries.begin(), table.queries.end(), 0);
+  if (known) {
+    prefix_job.queries = prefixes_;
+    std::copy_n(panels_.ids.data() + first, count, table.queries.begin());
+  } else {
+    prefix_job.queries = mapped.prefixes.view();
+    std::iota(table.queries.begin(), table.queries.end(), 0);
+  }
   const std::int64_t size = task_size(count);
   for (std::int64_t q = 0; q < count; q += size)
     table.add(std::min(count - q, size),

@@ -65,9 +65,23 @@ class SecondStage {
   static std::int64_t code_bytes(std::int64_t dim) { return 2 * plane_bytes(dim); }
 
   QueryState begin(std::int64_t query, std::int8_t* codes) {
+    return begin(query,
+                 code_query(rows_, job_.queries, query, job_.query_range, scratch_.data(), codes));
+  }
+  // Of a query that is the row of a slot.
+  QueryState begin_row(std::int64_t row, std::uint32_t slot, std::int8_t* codes) {
+    return begin(row, code_row(row, slot, codes));
+  }
+  CodedQuery code_row(std::int64_t row, std::uint32_t slot, std::int8_t* codes) {
+    rows_.check(&slot, 1);
+    return rows_.is_integer
+               ? code_query(rows_, slot, job_.query_range, codes)
+               : code_query(rows_, job_.queries, row, job_.query_range, scratch_.data(), codes);
+  }
+  QueryState begin(std::int64_t query, const CodedQuery& coded) {
     QueryState s;
     s.begun = true;
-    s.coded = code_query(rows_, job_.queries, query, job_.query_range, scratch_.data(), codes);
+    s.coded = coded;
     s.scale = {job_.metric, s.coded.squares, s.coded.constant};
     if (job_.upper_bounds) s.bound = job_.upper_bounds[query];
     if (rows_.is_integer) {

@@ -124,5 +124,47 @@ TEST(PerRowCodes, IntervalsHoldRoundingThatMisleads) {
     }
 }
 
+// Whole numbers: keys are those of the reference, whether the query is coded from its vector or
+// from the codes of its row, and so is what goes with them.
+TEST(PerRowCodes, WholeNumbersAreExactFromVectorsAndFromCodes) {
+  for (const auto& [low, high] : {std::pair{0, 255}, {-128, 127}, {-3, 127}, {5, 90}})
+    for (const Metric metric : {Metric::l2, Metric::ip})
+      for (const std::int64_t dim : {1, 30, 64, 131}) {
+        Random random(7);
+        const std::int64_t rows = 40;
+        Matrix<float> base(rows, dim);
+        for (std::int64_t i = 0; i < rows * dim; ++i)
+          base.data()[i] =
+              static_cast<float>(low + int(random.below(std::uint64_t(high - low + 1))));
+        base.row(3)[0] = static_cast<float>(low), base.row(5)[0] = static_cast<float>(high);
+        const ValueRange found = find_value_range(base.view(), metric, "base", 1);
+        std::vector<std::uint32_t> order(static_cast<std::size_t>(rows));
+        std::iota(order.rbegin(), order.rend(), 0u);
+        CodingSpace space;
+        space.metric = metric, space.kernels = &scan_kernels(active_isa());
+        const PerRowCodes codes = per_row_codes(base.view(), order, space, true, found, 1, {});
+        AlignedArray<std::int8_t> planes(plane_bytes(dim));
+        std::vector<std::uint32_t> slots(order.size());
+        std::iota(slots.begin(), slots.end(), 0u);
+        std::vector<std::int32_t> products(slots.size());
+        for (const std::uint32_t slot : slots) {
+          const float* query = base.row(order[slot]);
+          for (const bool by_slot : {false, true}) {
+            std::fill(planes.begin(), planes.end(), std::int8_t{99});
+            const CodedQuery coded = by_slot ? code_query(codes, slot, found, planes.data())
+                                             : code_query(codes, base.view(), order[slot], found,
+                                                          nullptr, planes.data());
+            space.kernels->row_products(codes.codes.data(), codes.stride, slots.data(), rows,
+                                        planes.data(), dim, products.data());
+            for (const std::uint32_t other : slots)
+              ASSERT_EQ(
+                  integer_key(codes, other, products[other], coded),
+                  order_key(metric, reference_distance(metric, query, base.row(order[other]), dim)))
+                  << low << ' ' << high << ' ' << name_of(metric) << ' ' << dim << ' ' << by_slot;
+          }
+        }
+      }
+}
+
 }  // namespace
 }  // namespace knear::detail
