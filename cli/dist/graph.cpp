@@ -39,7 +39,7 @@ void print_graph(const GraphArguments& arguments, const Job& job, const PartGrap
   const double rate = static_cast<double>(report.searched_rows) / report.seconds;
   if (arguments.json) {
     nlohmann::ordered_json out = describe_graph(graph);
-    out["method"] = "search";
+    out["method"] = report.was_whole ? "none" : "search";
     out["ranks"] = job.ranks();
     out["threads"] = threads;
     out["seconds"] = report.seconds;
@@ -57,10 +57,14 @@ void print_graph(const GraphArguments& arguments, const Job& job, const PartGrap
   print("{}: the {} nearest others of {} x {} {}, {}, in {}\n", arguments.out, graph.k(),
         graph.rows(), graph.properties().base.dim, name_of(graph.properties().base.type),
         name_of(graph.metric()), readable_seconds(report.seconds));
-  print("  search by {} ranks of {} threads, {} rows a second, exact\n", job.ranks(), threads,
-        readable_count(rate));
-  print("  {} of {} blocks were there; {} of the base passed round\n", report.blocks_before,
-        report.blocks, readable_bytes(double(report.passed_bytes)));
+  if (report.was_whole) {
+    print("  was whole already: nothing was searched for, exact\n");
+  } else {
+    print("  search by {} ranks of {} threads, {} rows a second, exact\n", job.ranks(), threads,
+          readable_count(rate));
+    print("  {} of {} blocks were there; {} of the base passed round\n", report.blocks_before,
+          report.blocks, readable_bytes(double(report.passed_bytes)));
+  }
   print_statistics(statistics);
 }
 

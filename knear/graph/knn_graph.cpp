@@ -426,26 +426,6 @@ class FoundRows {
   Matrix<float> distances_;
 };
 
-// Whether the file is the graph that was asked for: InvalidArgument if it is another one.
-void check_finished(const std::string& path, const detail::GraphPlan& plan,
-                    const KnnGraphReport& wanted, const Progress& progress) {
-  const NeighborGraph there = NeighborGraph::load(path, progress);
-  const GraphProperties& has = there.properties();
-  const char* const differs = there.k() != plan.k             ? "k"
-                              : there.metric() != plan.metric ? "metric"
-                              : has.distinct != plan.distinct ? "mark of copies"
-                              : !(has.base == plan.base)      ? "base"
-                              : has.promised_recall != wanted.promised_recall ||
-                                      has.recall_argument != wanted.recall_argument
-                                  ? "recall"
-                                  : nullptr;
-  if (differs)
-    throw InvalidArgument(
-        "{} is whole already, but of another {}, and there is no {}.partial to "
-        "resume: remove it, or begin anew without resuming",
-        path, differs, path);
-}
-
 }  // namespace
 
 NeighborGraph knn_graph(AnyMatrixView base, std::int64_t k, const KnnGraphOptions& options,
@@ -489,8 +469,10 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
         options.distinct,
         builder.by_lists() ? detail::RowOrder::by_list : detail::RowOrder::as_found};
     if (resume == Resume::yes && !begun && detail::PartialGraph::exists(path)) {
-      check_finished(path, plan, builder.report(), options.progress);
-      if (report) *report = builder.report(), report->method = "none";
+      const KnnGraphReport wanted = builder.report();
+      detail::check_finished(path, plan, wanted.promised_recall, wanted.recall_argument,
+                             options.progress);
+      if (report) *report = wanted, report->method = "none";
       if (report) report->seconds = builder.seconds();
       return;
     }

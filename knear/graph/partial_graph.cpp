@@ -327,4 +327,22 @@ void PartialGraph::remove() {
   if (unlink(file_->path.c_str()) != 0) fail(file_->path, "remove it", errno);
 }
 
+void check_finished(const std::string& path, const GraphPlan& plan, double promised_recall,
+                    const std::string& recall_argument, const Progress& progress) {
+  const NeighborGraph there = NeighborGraph::load(path, progress);
+  const GraphProperties& has = there.properties();
+  const char* const differs =
+      there.k() != plan.k             ? "k"
+      : there.metric() != plan.metric ? "metric"
+      : has.distinct != plan.distinct ? "mark of copies"
+      : !(has.base == plan.base)      ? "base"
+      : has.promised_recall != promised_recall || has.recall_argument != recall_argument ? "recall"
+                                                                                         : nullptr;
+  if (differs)
+    throw InvalidArgument(
+        "{} is whole already, but of another {}, and there is no {}.partial to resume: remove it, "
+        "or begin anew without resuming",
+        path, differs, path);
+}
+
 }  // namespace knear::detail

@@ -34,6 +34,11 @@ struct GraphPlan {
   RowOrder order = RowOrder::by_number;
 };
 
+// Whether the graph in a file, of which nothing is left to do, is the one that was asked for.
+// Throws InvalidArgument if it is another one; IoError, CorruptFile.
+void check_finished(const std::string& path, const GraphPlan& plan, double promised_recall,
+                    const std::string& recall_argument, const Progress& progress);
+
 class PartialGraph {
  public:
   // Where the sums are in the file, 8 bytes each; and 8 bytes before them that nothing here reads,

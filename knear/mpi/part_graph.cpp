@@ -36,10 +36,26 @@ class Builder {
     if (k_ < 1 || k_ >= (std::int64_t{1} << 31) - 1)
       throw InvalidArgument("k must be in [1, 2147483646], but is {}", k_);
     detail::check_dim("base", base_.dim);
-    if (!is_first() || !detail::PartialGraph::exists(partial_path_)) return;
-    if (options_.resume == Resume::no)
+    if (!is_first() || options_.resume == Resume::yes) return;
+    if (detail::PartialGraph::exists(partial_path_))
       throw InvalidArgument("{} is there, of a graph that was begun: resume it, or remove the file",
                             partial_path_);
+  }
+
+  // Whether a graph that is to be resumed is there, whole.
+  bool is_whole() {
+    std::int64_t whole = 0;
+    agree(
+        [&] {
+          if (options_.resume == Resume::no || detail::PartialGraph::exists(partial_path_) ||
+              !detail::PartialGraph::exists(path_))
+            return 0;
+          detail::check_finished(path_, plan(0), 1, "exact", options_.progress);
+          return 1;
+        },
+        whole);
+    report_.was_whole = whole == 1;
+    return report_.was_whole;
   }
 
   // How the rows are divided, the same in all.
@@ -107,6 +123,7 @@ class Builder {
   void finish() {
     together(peers_, [&] {
       if (!is_first()) return;
+      if (report_.blocks_before > 0) partial_->check_edges();
       detail::save_graph(path_, partial_->ids(), partial_->distances(),
                          {options_.metric, base_, 1, "exact", false}, options_.progress);
       partial_->remove();
@@ -215,11 +232,16 @@ class Builder {
   // Brings what processes have found in a round to the first, and to disk.
   void keep(std::int64_t round, std::optional<std::int64_t> own, const ExactNeighbors& found) {
     Neighbors near;
-    together(peers_, [&] {
-      if (!own) return;
-      const std::int64_t begin = begin_of_block(*own), rows = end_of_block(*own) - begin;
-      near = rounded(found, options_.metric, rows, k_, threads_, begin);
-      report_.searched_rows += rows;
+    or_remove([&] {
+      together(peers_, [&] {
+        if (!own) return;
+        const std::int64_t begin = begin_of_block(*own), count = end_of_block(*own) - begin;
+        near = rounded(found, options_.metric, count, k_, threads_, begin);
+        std::vector<Id> rows(static_cast<std::size_t>(count));
+        std::iota(rows.begin(), rows.end(), begin);
+        detail::check_distances(path_, rows, near.ids, near.distances);
+        report_.searched_rows += count;
+      });
     });
     if (own && !is_first()) {
       peers_.send(0, bytes_of(near.ids.data(), near.ids.rows()));
@@ -241,6 +263,17 @@ class Builder {
     together(peers_, [&] {
       if (failure) std::rethrow_exception(failure);
     });
+  }
+
+  // No graph can hold a distance beyond float32: what was begun leads to none.
+  template <class F>
+  void or_remove(F f) {
+    try {
+      f();
+    } catch (const InvalidArgument&) {
+      if (is_first()) partial_->remove();
+      throw;
+    }
   }
 
   // What another process sends of so many rows.
@@ -286,11 +319,13 @@ void build_graph_of_parts(
   detail::public_call([&] {
     Builder builder(peers, base, k, path, options);
     together(peers, [&] { builder.check(); });
-    builder.divide();
-    together(peers, [&] { builder.open(open_rows); });
-    builder.begin();
-    builder.search_all();
-    builder.finish();
+    if (!builder.is_whole()) {
+      builder.divide();
+      together(peers, [&] { builder.open(open_rows); });
+      builder.begin();
+      builder.search_all();
+      builder.finish();
+    }
     const PartGraphReport all = builder.report();
     if (report) *report = all;
   });

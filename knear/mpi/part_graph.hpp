@@ -39,6 +39,8 @@ struct PartGraphReport {
   // Of the base, what processes were told by others, and what was expected; of the graph, what the
   // first was told.
   std::int64_t passed_bytes = 0, predicted_passed_bytes = 0, gathered_bytes = 0;
+  // Nothing was done: PATH was whole when it was to be resumed.
+  bool was_whole = false;
 };
 
 // base: what the graph is of; the checksum counts in the first process alone. open_rows(begin, end)

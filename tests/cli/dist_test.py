@@ -436,6 +436,12 @@ class Graph(Dist):
                 self.ok(*words, "one.knear"), self.ok(*words, "g.knear", "--resume")
                 self.assertEqual(self.file("g.knear").read_bytes(),
                                  self.file("one.knear").read_bytes())  # fmt: skip
+                # Whole: nothing is left to do, and another graph is refused.
+                told = json.loads(self.dist(2, *words, "g.knear", "--resume", "--json"))
+                self.assertEqual((told["method"], told["searched_rows"]), ("none", 0))
+                self.assertIn("whole already", self.dist(2, *words, "g.knear", "--resume"))
+                self.refused(1, 2, *words, "g.knear", "--resume", "--metric", "ip",
+                             says="g.knear is whole already, but of another metric")  # fmt: skip
             self.file("g.knear").unlink()
 
     def test_mpirun_is_told_to_stop(self):

@@ -136,5 +136,49 @@ TEST_F(PartGraph, WhatOneFindsWrongAllThrow) {
   refuses(3, "row 80");
 }
 
+TEST_F(PartGraph, WhatIsWholeIsLeftAsItIs) {
+  const AnyMatrix base = numbers(500, 4);
+  build_graph_file(base, 6, path("one"));
+  const auto before = fs::last_write_time(path("one"));
+  PartGraphReport report;
+  build(3, base, 6, "one", {.resume = Resume::yes}, &report);
+  EXPECT_TRUE(report.was_whole);
+  EXPECT_EQ(report.searched_rows, 0);
+  EXPECT_EQ(report.passed_bytes, 0);
+  EXPECT_EQ(fs::last_write_time(path("one")), before);
+  // Another graph is none to go on with, and it stays.
+  const std::string bytes_before = bytes(path("one"));
+  EXPECT_THROW(build(3, base, 7, "one", {.resume = Resume::yes}), InvalidArgument);
+  EXPECT_THROW(build(3, base, 6, "one", {.metric = Metric::ip, .resume = Resume::yes}),
+               InvalidArgument);
+  const AnyMatrix other = numbers(499, 4);
+  EXPECT_THROW(build(3, other, 6, "one", {.resume = Resume::yes}), InvalidArgument);
+  EXPECT_EQ(bytes(path("one")), bytes_before);
+  // It is made anew where nothing is to be resumed.
+  build(3, base, 7, "one", {}, &report);
+  EXPECT_FALSE(report.was_whole);
+  EXPECT_EQ(report.searched_rows, 500);
+}
+
+TEST_F(PartGraph, DistancesBeyondFloat32LeaveNothing) {
+  // The last rows are too far from all others, so that a block before has been written.
+  const AnyMatrix base = make(ElementType::f32, 120, 2, [](std::int64_t i, std::int64_t j) {
+    return i < 117 ? double(i) : (double(i) - 116) * 1e38 * (j == 0 ? 1 : -1);
+  });
+  as_peers(2, [&](Peers& peers) {
+    const auto open = [&](std::int64_t begin, std::int64_t end) {
+      return base.view().rows(begin, end);
+    };
+    try {
+      build_graph_of_parts(peers, {120, 2, ElementType::f32}, open, 3, path("g"),
+                           {.threads = 1, .block_rows = 20});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("float32"), std::string::npos) << error.what();
+    }
+  });
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
 }  // namespace
 }  // namespace knear
