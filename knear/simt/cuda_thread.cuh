@@ -68,6 +68,15 @@ struct CudaThread {
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
+  KNEAR_DEVICE void multiply_u8_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                                   const int (&start)[4]) const {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%11,%12,%13};"
+        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start[0]),
+          "r"(start[1]), "r"(start[2]), "r"(start[3]));
+  }
   KNEAR_DEVICE void multiply_bf16(float (&c)[4], const unsigned (&a)[4],
                                   const unsigned (&b)[2]) const {
     asm volatile(

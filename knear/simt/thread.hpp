@@ -117,8 +117,9 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   // with g = lane / 4 and q = lane % 4, a[0] row g, a[1] row g + 8, a[2] and a[3] the same rows
   // half of k further on; b[0] column g, b[1] half of k further; of k the q-th 4 bytes of the half;
   // and c[0], c[1] row g, columns 2 q and 2 q + 1, c[2] and c[3] row g + 8. 8-bit integers, k = 32,
-  // a without and b with a sign, sums in 32 bits:
+  // a without and b with a sign, sums in 32 bits; with a fourth argument c = that + a b:
   t.multiply_u8_s8(ints, a, b);
+  t.multiply_u8_s8(ints, a, b, ints);
   // bfloat16, k = 16, sums in fp32 in an order of the hardware's own:
   t.multiply_bf16(floats, a, b);
 };

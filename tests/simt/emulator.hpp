@@ -97,6 +97,11 @@ class HostThread {
   }
 
   void multiply_u8_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const;
+  void multiply_u8_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                      const int (&start)[4]) const {
+    for (int i = 0; i < 4; ++i) c[i] = start[i];
+    multiply_u8_s8(c, a, b);
+  }
   void multiply_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const;
 
  private:

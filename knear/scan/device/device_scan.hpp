@@ -316,6 +316,7 @@ class DeviceScan {
     const Metric metric = packed_.space.metric;
     return {codes_.codes.data(),
             codes_.heads.data(),
+            codes_.tests.data(),
             codes_.bias.data(),
             codes_.squares.data(),
             codes_.sums.data(),

@@ -176,6 +176,7 @@ struct DeviceCodes {
   using Array = typename Queue::template Array<T>;
   Array<std::uint8_t> codes;     // as code_layout.hpp
   Array<PanelHead> heads;        // [panels], certified
+  Array<PanelTest> tests;        // [panels], certified
   Array<float> bias;             // [slots], certified
   Array<std::uint32_t> squares;  // [slots], whole numbers
   Array<std::int32_t> sums;      // [slots], whole numbers
@@ -183,7 +184,7 @@ struct DeviceCodes {
 };
 // Bytes of device memory per row: those of its codes, and of what making them takes.
 inline std::int64_t device_code_bytes(std::int64_t dim) {
-  return slices_of((dim + 3) / 4) * slice_bytes + 16;
+  return slices_of((dim + 3) / 4) * slice_bytes + 17;
 }
 
 // Codes of `rows` as `coding` lays them out (device_coding()). Returns when the work is enqueued,
@@ -217,7 +218,9 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
   out.heads = queue.template allocate<PanelHead>(panels);
   out.bias = queue.template allocate<float>(slots);
   sizes = queue.template allocate<float>(slots);
-  packing.heads = out.heads.data(), packing.bias = out.bias.data();
+  out.tests = queue.template allocate<PanelTest>(panels);
+  packing.heads = out.heads.data(), packing.tests = out.tests.data();
+  packing.bias = out.bias.data();
   packing.sizes = sizes.data();
   packing.slack = space.slack, packing.mean_norm = space.mean_norm;
   if (!space.mean.empty()) {

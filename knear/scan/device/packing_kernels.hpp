@@ -41,6 +41,7 @@ struct DevicePacking {
   float* sizes;            // [slots] certified: what rows of a tile are sorted by
   std::uint8_t* codes;     // as code_layout.hpp
   PanelHead* heads;        // [panels], certified
+  PanelTest* tests;        // [panels], certified
   float* bias;             // [slots], certified
   std::uint32_t* squares;  // [slots], whole numbers
   std::int32_t* sums;      // [slots], whole numbers
@@ -161,7 +162,10 @@ struct EncodePanels {
     if (filled == 0) {  // the whole block; nothing can pass: its largest g is below any threshold
       for (int i = t.index(); i < p.slices() * panel_slice_bytes; i += threads) codes[i] = 0;
       if (t.index() < panel_rows) p.bias[panel * panel_rows + t.index()] = 0;
-      if (t.index() == 0) p.heads[panel] = {1, -std::numeric_limits<double>::max(), 0, 0, 0};
+      if (t.index() == 0) {
+        const PanelHead none = {1, -std::numeric_limits<double>::max(), 0, 0, 0};
+        p.heads[panel] = none, p.tests[panel] = empty_panel_test();
+      }
       return;
     }
     // Padding repeats the last row.
@@ -236,7 +240,7 @@ struct EncodePanels {
     p.bias[panel * panel_rows + lane] =
         static_cast<float>((b - head.bias_max) * unit) * (1.0f - 0x1p-22f);
     head.bias_max += head.slack;
-    if (lane == 0) p.heads[panel] = head;
+    if (lane == 0) p.heads[panel] = head, p.tests[panel] = panel_test(head);
   }
 };
 

@@ -32,6 +32,7 @@ namespace knear::detail {
 struct DeviceBaseView {
   const std::uint8_t* codes;         // as device_codes()
   const PanelHead* heads;            // [panels], certified
+  const PanelTest* tests;            // [panels], certified: of the heads
   const float* row_bias;             // [slots], certified
   const std::uint32_t* row_squares;  // [slots], integer
   const std::int32_t* row_sums;      // [slots], integer
@@ -90,18 +91,22 @@ struct alignas(16) FourWords {
 };
 
 // The limit of a query in a panel: pairs whose sum of products and row term is below it do not
-// pass.
-KNEAR_DEVICE int certified_limit(const PanelHead& panel, const DeviceQuery& query, double scale,
-                                 double threshold) {
-  const double unit = unit_of(panel, scale);
-  double limit = limit_of(panel, unit, threshold, query.norm, query.error);
-  if (!(limit > lowest_limit)) limit = lowest_limit;  // NaN too: keeps all
-  if (limit > highest_limit) limit = highest_limit;
+// pass. No higher than that of limit_of(), to which the margins of both tests lead.
+KNEAR_DEVICE int certified_limit(const PanelTest& panel, const QueryTest& query, float inverse) {
+  constexpr float lowest = -0x1p30f - 128, highest = 0x1p29f + 64;
+  static_assert(double{lowest}<lowest_limit&& double{highest}> highest_limit);
+  const float rest =
+      fmaf(inverse, panel.bias_max, fmaf(query.norm, panel.error, query.error * panel.norm));
+  float limit = fmaxf(fmaf(query.threshold, panel.inverse, -rest), lowest);  // NaN: keeps all
+  limit = fminf(limit, highest);
   return static_cast<int>(limit) - limit_margin + query.correction;
 }
-KNEAR_DEVICE int certified_term(const PanelHead& panel, float bias, double scale) {
-  const float term = bias * term_factor(panel, unit_of(panel, scale));
-  return static_cast<int>(term > lowest_term ? term : lowest_term);
+// What the product of a row of the panel starts from: rounded up, and 0 at most.
+KNEAR_DEVICE int certified_term(const PanelTest& panel, float bias, float inverse) {
+  const float ratio = panel.scale * inverse;
+  if (!(ratio > 0)) return 0;  // NaN too
+  const float factor = fminf(ratio, 1e30f) * (1.0f - 0x1p-21f);
+  return static_cast<int>(fmaxf(bias * factor, lowest_term));
 }
 // The limit for key <= bound; for l2 it is rounded down to a whole number, for odd squared lengths.
 KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) {
@@ -174,33 +179,66 @@ struct DeviceTask {
 // from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
 // queries, and warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so that no product is
 // wasted, and with fewer registers more blocks have copies in flight. Codes of the base pass slice
-// by slice through a ring of stages in shared memory; those of the queries stay there, or pass
-// through it too where they have too many columns. `tabled`: what the blocks do stands in a table,
-// as WorkTable is on the processor (scan/work_table.hpp), so that one launch serves many inverted
-// lists; otherwise all queries are scored against the same panels, which are cut into splits. Both
-// in one form would cost the usual one registers.
-template <class Thread, bool few, bool tabled = false>
+// by slice through a ring of stages in shared memory; those of the queries stay there (`keep`), or
+// pass through it too where they have too many columns. What the test needs of rows and panels
+// comes a tile ahead, what it needs of queries stays. `tabled`: what the blocks do stands in a
+// table, as WorkTable is on the processor (scan/work_table.hpp), so that one launch serves many
+// inverted lists; otherwise all queries are scored against the same panels, which are cut into
+// splits. Forms are compiled apart, since both in one would cost the usual one registers.
+template <class Thread, bool few, bool keep, bool tabled = false>
 struct ScanPanels {
   static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
   static constexpr int most_few = 32;         // queries
   static constexpr int groups = few ? 1 : 4;  // of 16 rows each, per warp
   static constexpr int stages = 4, tile_panels = 4, tile_rows = tile_panels * panel_rows;
   static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
+  static constexpr int stage_bytes = tile_slice_bytes + (keep ? 0 : block_slice_bytes),
+                       ring_bytes = stages * stage_bytes;
   static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
-  static_assert(block_queries * 2 == threads);
+  static_assert(block_queries * 2 == threads && panel_slice_bytes == 64 * 16);
+  static_assert((ring_bytes & (ring_bytes - 1)) == 0);
 
   DeviceBaseView base;
   DeviceQueryView queries;
   DeviceLists lists;
   int begin, end;           // places in base.order; not tabled
   int splits;               // of these panels, each scanned by queries.blocks blocks
-  bool keep_queries;        // in shared memory
   const DeviceTask* tasks;  // [blocks of the grid]; tabled
 
+  // What the test needs of a panel: PanelTest and the bias of each row; or, of whole numbers, the
+  // squares and sums of each.
+  struct CertifiedRecord {
+    PanelTest test;
+    float bias[panel_rows];
+  };
+  struct WholeRecord {
+    std::uint32_t squares[panel_rows];
+    std::int32_t sums[panel_rows];
+  };
+  union PanelRecord {
+    CertifiedRecord certified;
+    WholeRecord whole;
+  };
+  struct alignas(16) Quad {
+    int of[4];
+  };
+  // Shared memory: the ring, this, and the codes of queries that are kept.
+  struct Tests {
+    QueryTest queries[block_queries];
+    // Of tile i at i % stages: so many are on their way or wanted, where a tile has one slice.
+    PanelRecord panels[stages][tile_panels];
+    int limits[2][tile_panels][block_queries];  // of tile i at i % 2
+    // The same: of rows g and g + 8 of 16, twice each, as their sums begin.
+    Quad terms[2][tile_rows / 2];
+  };
+  // The place of a row of the tile among the terms, and of its first number there.
+  static KNEAR_DEVICE int quad_of(int row) { return row / 16 * 8 + row % 8; }
+  static KNEAR_DEVICE int half_of(int row) { return row / 8 % 2 * 2; }
+
   // A grid has queries.blocks * splits blocks, or as many as there are tasks.
-  static std::size_t shared_bytes(int slices, bool keep) {
-    return static_cast<std::size_t>(keep ? slices + stages : 2 * stages) * tile_slice_bytes +
-           2 * (tile_panels * block_queries + tile_rows) * sizeof(int);
+  static constexpr std::size_t shared_bytes(int slices) {
+    return ring_bytes + sizeof(Tests) +
+           static_cast<std::size_t>(keep ? slices : 0) * block_slice_bytes;
   }
 
   // Neighbouring blocks in the grid scan the same rows for other queries, so that these are in
@@ -216,137 +254,200 @@ struct ScanPanels {
     const int last_tile = static_cast<int>(tabled ? tiles : tiles * (split + 1) / splits);
     if (first_tile >= last_tile) return;  // the whole block
 
-    const int stage_bytes = keep_queries ? tile_slice_bytes : 2 * tile_slice_bytes;
-    unsigned char* const kept = t.shared();
-    unsigned char* const ring = kept + (keep_queries ? base.slices * block_slice_bytes : 0);
-    int* const limits = reinterpret_cast<int*>(ring + stages * stage_bytes);
-    int* const terms = limits + 2 * tile_panels * block_queries;
+    unsigned char* const ring = t.shared();
+    Tests& tests = *reinterpret_cast<Tests*>(ring + ring_bytes);
+    unsigned char* const kept = ring + ring_bytes + sizeof(Tests);
 
     const int lane = t.index() % warp_size, warp = t.index() / warp_size;
     const int first_group = few ? warp : warp / 4 * groups, query_warp = few ? 0 : warp % 4;
     const std::uint8_t* const block_codes =
         queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + t.index() * 16;
 
-    // A thread computes the limits of one query. It reads what it needs for them each time: kept
-    // during the products, that would take their registers.
+    // The panel of a tile of which this thread copies. Beyond the last one it is the last again, of
+    // which nothing passes.
+    const auto panel_at = [&](int tile) {
+      const int place = task.begin + tile * tile_panels + t.index() / 64;
+      return base.order[place < task.end ? place : task.end - 1];
+    };
+    // Where this thread finds its 16 bytes of a panel's record.
+    const RecordSource source = source_of_record(t.index() % 64);
+    const auto fetch_record = [&](int tile, unsigned panel) {
+      if (source.stride == 0) return;
+      auto* const to =
+          reinterpret_cast<unsigned char*>(&tests.panels[tile & (stages - 1)][t.index() / 64]);
+      t.copy_16(to + t.index() % 64 * 16, source.first + std::size_t{panel} * source.stride, true);
+    };
+
+    // Limits and terms of a tile; visible after the next sync.
+    const float inverse = base.integer ? 0 : query_inverse(queries.scales[block]);
+    const std::int64_t place = std::int64_t{block} * block_queries + t.index() % block_queries;
+    const bool real = place < queries.count;
     const auto prepare = [&](int tile) {
       if (tile == last_tile) return;
+      const PanelRecord* const panels = tests.panels[tile & (stages - 1)];
       const int my_query = t.index() % block_queries;
-      const int query_place = block * block_queries + my_query;
-      const bool real = query_place < queries.count;
-      const DeviceQuery query = queries.heads[real ? query_place : 0];
-      const double scale = queries.scales[block];
-      const double bound = queries.thresholds[real ? query_place : 0];
-      const double threshold = bound - base.query_slack * query.squares;
-      int* const to = limits + tile % 2 * (tile_panels * block_queries);
-      for (int p = t.index() / block_queries; p < tile_panels; p += threads / block_queries) {
-        const int place = task.begin + tile * tile_panels + p;
-        int limit = std::numeric_limits<int>::max();  // none passes
-        if (real && place < task.end)
-          limit = base.integer
-                      ? integer_limit(query, bound, base.l2)
-                      : certified_limit(base.heads[base.order[place]], query, scale, threshold);
-        to[p * block_queries + my_query] = limit;
+      const QueryTest query = tests.queries[my_query];
+      KNEAR_UNROLL
+      for (int i = 0; i < tile_panels; i += threads / block_queries) {
+        const int p = i + t.index() / block_queries;
+        int limit = base.integer ? query.correction
+                                 : certified_limit(panels[p].certified.test, query, inverse);
+        // None passes.
+        if (!real || task.begin + tile * tile_panels + p >= task.end)
+          limit = std::numeric_limits<int>::max();
+        tests.limits[tile & 1][p][my_query] = limit;
       }
       if (t.index() < tile_rows) {
-        const int place = task.begin + tile * tile_panels + t.index() / panel_rows;
-        int term = 0;
-        if (place < task.end) {
-          const std::int64_t panel = base.order[place];
-          const std::int64_t slot = panel * panel_rows + t.index() % panel_rows;
-          term = base.integer ? integer_term(base.row_squares[slot], base.row_sums[slot],
-                                             queries.shifted ? 0xffffffffu : 0u)
-                              : certified_term(base.heads[panel], base.row_bias[slot], scale);
-        }
-        terms[tile % 2 * tile_rows + t.index()] = term;
+        const PanelRecord& panel = panels[t.index() / panel_rows];
+        const int row = t.index() % panel_rows;
+        const int term =
+            base.integer ? integer_term(panel.whole.squares[row], panel.whole.sums[row],
+                                        queries.shifted ? 0xffffffffu : 0u)
+                         : certified_term(panel.certified.test, panel.certified.bias[row], inverse);
+        int* const to = tests.terms[tile & 1][quad_of(t.index())].of + half_of(t.index());
+        to[0] = term, to[1] = term;
       }
     };
 
     // The next bytes to be copied, 16 by each thread.
-    int next_tile = first_tile;
-    int next_slice = 0, next_stage = 0;
+    int next_tile = first_tile, left_of_tile = 0, next_stage = t.index() * 16;
+    unsigned panel = panel_at(first_tile), panel_ahead = panel_at(first_tile + 1);
+    const std::uint8_t* next_rows = nullptr;
+    const std::uint8_t* next_queries = nullptr;
     const auto fetch = [&] {
-      if (next_tile < last_tile) {
-        unsigned char* const to = ring + next_stage * stage_bytes + t.index() * 16;
-        const int place = task.begin + next_tile * tile_panels + t.index() / 64;
-        const bool valid = place < task.end;
-        const std::int64_t panel = valid ? base.order[place] : 0;
-        t.copy_16(to,
-                  base.codes + (panel * base.slices + next_slice) * panel_slice_bytes +
-                      t.index() % 64 * 16,
-                  valid);
-        if (!keep_queries)
-          t.copy_16(to + tile_slice_bytes, block_codes + next_slice * block_slice_bytes, true);
-        if (++next_slice == base.slices) next_slice = 0, ++next_tile;
-        if (++next_stage == stages) next_stage = 0;
+      if (left_of_tile == 0 && next_tile < last_tile) {
+        left_of_tile = base.slices;
+        next_rows = base.codes +
+                    std::size_t{panel} * static_cast<unsigned>(base.slices * panel_slice_bytes) +
+                    t.index() % 64 * 16;
+        next_queries = block_codes;
+        panel = panel_ahead;
+        fetch_record(++next_tile, panel);
+        panel_ahead = panel_at(next_tile + 1);
+      }
+      if (left_of_tile > 0) {
+        t.copy_16(ring + next_stage, next_rows, true);
+        if (!keep) t.copy_16(ring + next_stage + tile_slice_bytes, next_queries, true);
+        next_rows += panel_slice_bytes, next_queries += block_slice_bytes;
+        next_stage = (next_stage + stage_bytes) & (ring_bytes - 1);
+        --left_of_tile;
       }
       t.close_copies();
     };
 
-    for (int slice = 0; keep_queries && slice < base.slices; ++slice)
+    fetch_record(first_tile, panel);
+    for (int slice = 0; keep && slice < base.slices; ++slice)
       t.copy_16(kept + slice * block_slice_bytes + t.index() * 16,
                 block_codes + slice * block_slice_bytes, true);
     for (int i = 0; i + 1 < stages; ++i) fetch();
+    if (real && t.index() < block_queries) tests.queries[t.index()] = test_of_query(place, block);
+    t.template wait_for_copies<stages - 2>();  // the first record among them
+    t.sync();
     prepare(first_tile);
 
+    // Codes of the warp's rows and queries, of the next slice.
     int stage = 0;
+    const unsigned char* const my_rows = ring + first_group * 512 + lane * 16;
+    const unsigned char* const my_queries =
+        (keep ? kept : ring + tile_slice_bytes) + query_warp * 1024 + lane * 16;
+    // Calls multiply(m, a, b) for the groups of 16 rows of a slice.
+    const auto score_slice = [&](int slice, auto multiply) {
+      const unsigned char* const rows = my_rows + stage;
+      const unsigned char* const columns = my_queries + (keep ? slice * block_slice_bytes : stage);
+      unsigned b[4][2];
+      KNEAR_UNROLL
+      for (int pair = 0; pair < 2; ++pair) {
+        const FourWords words = *reinterpret_cast<const FourWords*>(columns + pair * 512);
+        b[2 * pair][0] = words.word[0], b[2 * pair][1] = words.word[1];
+        b[2 * pair + 1][0] = words.word[2], b[2 * pair + 1][1] = words.word[3];
+      }
+      KNEAR_UNROLL
+      for (int m = 0; m < groups; ++m) {
+        const FourWords a = *reinterpret_cast<const FourWords*>(rows + m * 512);
+        multiply(m, a.word, b);
+      }
+      stage = (stage + stage_bytes) & (ring_bytes - 1);
+    };
     for (int tile = first_tile; tile < last_tile; ++tile) {
       // append() parts the lanes, and mma.sync is for a whole warp.
       t.sync_warp();
       int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
-      for (int slice = 0; slice < base.slices; ++slice) {
+      t.template wait_for_copies<stages - 2>();
+      t.sync();
+      fetch();  // overwrites what was used before the sync
+      const Quad* const terms = tests.terms[tile & 1] + first_group * 8 + lane / 4;
+      score_slice(0, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
+        const Quad start = terms[m * 8];
+        KNEAR_UNROLL
+        for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a, b[n], start.of);
+      });
+      KNEAR_NO_UNROLL
+      for (int slice = 1; slice < base.slices; ++slice) {
         t.template wait_for_copies<stages - 2>();
         t.sync();
-        fetch();  // overwrites what was used before the sync
-        if (slice == 0) {
-          const int* const mine = terms + tile % 2 * tile_rows + first_group * 16 + lane / 4;
+        fetch();
+        score_slice(slice, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
           KNEAR_UNROLL
-          for (int m = 0; m < groups; ++m) KNEAR_UNROLL
-          for (int n = 0; n < 4; ++n) KNEAR_UNROLL
-          for (int i = 0; i < 4; ++i) sums[m][n][i] = mine[m * 16 + i / 2 * 8];
-        }
-        const unsigned char* const rows = ring + stage * stage_bytes;
-        const unsigned char* const columns =
-            keep_queries ? kept + slice * block_slice_bytes : rows + tile_slice_bytes;
-        unsigned b[4][2];
-        KNEAR_UNROLL
-        for (int pair = 0; pair < 2; ++pair) {
-          const FourWords words = *reinterpret_cast<const FourWords*>(
-              columns + (query_warp * 2 + pair) * 512 + lane * 16);
-          b[2 * pair][0] = words.word[0], b[2 * pair][1] = words.word[1];
-          b[2 * pair + 1][0] = words.word[2], b[2 * pair + 1][1] = words.word[3];
-        }
-        KNEAR_UNROLL
-        for (int m = 0; m < groups; ++m) {
-          const int group = first_group + m;
-          const FourWords a = *reinterpret_cast<const FourWords*>(
-              rows + group / 2 * panel_slice_bytes + group % 2 * 512 + lane * 16);
-          KNEAR_UNROLL
-          for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a.word, b[n]);
-        }
-        if (++stage == stages) stage = 0;
+          for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a, b[n]);
+        });
       }
-      append(t, task, tile, sums, limits, terms, first_group, query_warp);
-      prepare(tile + 1);  // visible after the next sync; what it replaces was used before the last
+      append(t, task, tile, sums, &tests.limits[tile & 1][0][0], tests.terms[tile & 1], first_group,
+             query_warp);
+      prepare(tile + 1);  // what it replaces was used before the last sync
     }
     t.template wait_for_copies<0>();
   }
 
  private:
+  static KNEAR_DEVICE int larger(int a, int b) { return a > b ? a : b; }
+  // The first of the 16 bytes that a thread copies of each panel's record, and the bytes from one
+  // panel to the next; 0: it copies nothing.
+  struct RecordSource {
+    const unsigned char* first;
+    unsigned stride;
+  };
+  KNEAR_DEVICE RecordSource source_of_record(int chunk) const {
+    constexpr int of_rows = panel_rows * 4 / 16, of_test = sizeof(PanelTest) / 16;
+    const auto bytes = [](const auto* from, int first) {
+      return reinterpret_cast<const unsigned char*>(from) + first * 16;
+    };
+    const auto rows = [&](const auto* from, int first) -> RecordSource {
+      return {bytes(from, first), panel_rows * 4};
+    };
+    if (base.integer)
+      return chunk < of_rows       ? rows(base.row_squares, chunk)
+             : chunk < 2 * of_rows ? rows(base.row_sums, chunk - of_rows)
+                                   : RecordSource{};
+    return chunk < of_test             ? RecordSource{bytes(base.tests, chunk), sizeof(PanelTest)}
+           : chunk < of_test + of_rows ? rows(base.row_bias, chunk - of_test)
+                                       : RecordSource{};
+  }
+
+  KNEAR_DEVICE QueryTest test_of_query(std::int64_t place, int block) const {
+    const DeviceQuery query = queries.heads[place];
+    const double bound = queries.thresholds[place];
+    if (base.integer) return {0, 0, 0, integer_limit(query, bound, base.l2)};
+    return query_test(query, queries.scales[block], bound - base.query_slack * query.squares);
+  }
+
   KNEAR_DEVICE void append(Thread t, const DeviceTask& task, int tile,
-                           const int (&sums)[groups][4][4], const int* limits, const int* terms,
+                           const int (&sums)[groups][4][4], const int* limits, const Quad* terms,
                            int first_group, int query_warp) const {
     // With the fewer registers of few queries not kept while products are summed either.
     const int lane = (few ? t.computed_here(t.index()) : t.index()) % warp_size,
               column = query_warp * 32 + lane % 4 * 2;
-    const int* const mine = limits + tile % 2 * (tile_panels * block_queries) +
-                            first_group / 2 * block_queries + column;
+    const int* const mine = limits + first_group / 2 * block_queries + column;
+    // The largest of a query's sums in a panel decides: two or three operations for four sums.
     bool passed = false;
     KNEAR_UNROLL
-    for (int m = 0; m < groups; ++m) KNEAR_UNROLL
+    for (int m = 0; m < groups; m += 2) KNEAR_UNROLL
     for (int n = 0; n < 4; ++n) KNEAR_UNROLL
-    for (int i = 0; i < 4; ++i)
-      passed |= sums[m][n][i] >= mine[m / 2 * block_queries + n * 8 + i % 2];
+    for (int i = 0; i < 2; ++i) {
+      int largest = larger(sums[m][n][i], sums[m][n][i + 2]);
+      if (m + 1 < groups)
+        largest = larger(larger(largest, sums[m + 1][n][i]), sums[m + 1][n][i + 2]);
+      passed |= largest >= mine[m / 2 * block_queries + n * 8 + i];
+    }
     if (!t.any(passed)) return;  // the usual case once thresholds are tight
     if (!passed) return;
     // Otherwise the addresses of every pair of a thread would be kept while products are summed.
@@ -368,7 +469,7 @@ struct ScanPanels {
           const int at = t.atomic_add(&lists.counts[query], 1);
           if (at >= lists.room) continue;
           lists.entries[query * lists.room + at] = {
-              slot, sums[m][n][i] - terms[tile % 2 * tile_rows + row]};
+              slot, sums[m][n][i] - terms[quad_of(row)].of[half_of(row)]};
         }
       }
     }

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/long_lists.hpp"
@@ -15,37 +16,48 @@ namespace knear::detail {
 // would allow.
 inline constexpr std::size_t most_kept_bytes = 80 << 10;
 
+// Calls f(keep): whether the codes of a block's queries stay in shared memory.
+template <class Thread, class F>
+void with_kept_queries(int slices, F f) {
+  if (ScanPanels<Thread, false, true>::shared_bytes(slices) <= most_kept_bytes)
+    f(std::true_type{});
+  else
+    f(std::false_type{});
+}
+
 template <bool few, class Queue>
 void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                         const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
-  using Kernel = ScanPanels<typename Queue::Thread, few>;
-  const bool keep = Kernel::shared_bytes(base.slices, true) <= most_kept_bytes;
-  // Several waves of blocks, so that the last one ends soon; none has fewer than two tiles, unless
-  // there are no more.
-  const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
-  const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
-  const std::int64_t wanted = (8 * resident + queries.blocks - 1) / queries.blocks;
-  const std::int64_t splits = std::clamp<std::int64_t>(tiles / 2, 1, wanted);
-  launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices, keep)},
-         Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
-                static_cast<int>(splits), keep, nullptr});
+  with_kept_queries<typename Queue::Thread>(base.slices, [&](auto keep) {
+    using Kernel = ScanPanels<typename Queue::Thread, few, keep.value>;
+    // Several waves of blocks, so that the last one ends soon; none has fewer than two tiles,
+    // unless there are no more.
+    const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
+    const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
+    const std::int64_t wanted = (8 * resident + queries.blocks - 1) / queries.blocks;
+    const std::int64_t splits = std::clamp<std::int64_t>(tiles / 2, 1, wanted);
+    launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices)},
+           Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
+                  static_cast<int>(splits), nullptr});
+  });
 }
 
 // Does the tasks of a table in device memory, [count].
 template <class Queue>
 void launch_scan_tasks(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                        const DeviceLists& lists, const DeviceTask* tasks, std::int64_t count) {
-  using Kernel = ScanPanels<typename Queue::Thread, false, true>;
-  const bool keep = Kernel::shared_bytes(base.slices, true) <= most_kept_bytes;
-  launch(queue, Grid{count, Kernel::shared_bytes(base.slices, keep)},
-         Kernel{base, queries, lists, 0, 0, 0, keep, tasks});
+  with_kept_queries<typename Queue::Thread>(base.slices, [&](auto keep) {
+    using Kernel = ScanPanels<typename Queue::Thread, false, keep.value, true>;
+    launch(queue, Grid{count, Kernel::shared_bytes(base.slices)},
+           Kernel{base, queries, lists, 0, 0, 0, tasks});
+  });
 }
 
 // Scans panels [begin, end) of base.order for all queries.
 template <class Queue>
 void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                  const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
-  if (queries.count <= ScanPanels<typename Queue::Thread, true>::most_few)
+  if (queries.count <= ScanPanels<typename Queue::Thread, true, true>::most_few)
     launch_scan_panels<true>(queue, base, queries, lists, begin, end);
   else
     launch_scan_panels<false>(queue, base, queries, lists, begin, end);
