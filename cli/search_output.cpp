@@ -134,7 +134,6 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
                       {"predicted_scan_seconds", cost.scan_seconds},
                       {"predicted_multiply_add_seconds", cost.multiply_add_seconds},
                       {"predicted_instruction_seconds", cost.instruction_seconds},
-                      {"predicted_float64_seconds", cost.float64_seconds},
                       {"predicted_shared_memory_seconds", cost.shared_seconds},
                       {"predicted_cache_seconds", cost.l2_seconds},
                       {"predicted_memory_seconds", cost.memory_seconds},

@@ -98,7 +98,8 @@ struct Course {
     const double k = std::min(double(shape.k), allowed);
     slices = ceiling(double(shape.dim), ScanForm::slice_columns);
     const double slice = ScanForm::tile_rows * ScanForm::slice_columns;
-    keeps_queries = (slices + ScanForm::stages) * slice + 5120 <= ScanForm::most_kept_bytes;
+    keeps_queries =
+        (slices + ScanForm::stages) * slice + ScanForm::test_bytes <= ScanForm::most_kept_bytes;
     double room = std::min(2048 + 8 * k, rows);
     const bool one_block = queries <= ScanForm::block_queries;
     if (one_block) room = std::max(room, std::min(16384., rows));
@@ -125,7 +126,7 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
                      DeviceCost& cost) {
   const Rates rates(device);
   const double rows = double(shape.rows), slices = course.slices;
-  const ScanLoop& loop = scan_loop(device.code, course.few);
+  const ScanLoop& loop = scan_loop(device.code, course.few, course.keeps_queries);
   const double tiles = ceiling(rows, ScanForm::tile_rows);
   const double work = course.batches * course.blocks * tiles;  // tiles of a block of queries
   // Where there are fewer blocks than multiprocessors some of these have nothing to do.
@@ -136,17 +137,10 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
   const double products = warps * loop.products * slices;
   cost.multiply_add_seconds =
       work * products * (2 * 16 * 8 * 32) / (rates.cycles * device.int8_ops_per_cycle * busy);
-  const double of_limits =
-      shape.whole ? model.integer_limit_instructions : model.limit_instructions;
-  const double of_comparing =
-      course.few ? model.few_compare_instructions : model.compare_instructions;
-  const double instructions = warps * ((loop.instructions - loop.once_a_tile) * slices +
-                                       loop.once_a_tile + of_comparing + of_limits);
+  const double instructions = warps * (loop.instructions * (slices - 1) + loop.tile_instructions);
   cost.instruction_seconds = work * instructions / (rates.instructions * busy);
   const double queries = course.few ? ScanForm::few_queries : ScanForm::block_queries;
   cost.instructions_per_score = 32 * instructions / (ScanForm::tile_rows * queries);
-  if (!shape.whole)
-    cost.float64_seconds = work * warps * 32 * model.float64_of_limits / (rates.float64 * busy);
 
   // A wide load takes 512 bytes of a warp; so do the copies of each slice.
   const double copies = course.keeps_queries ? 1 : 2;
@@ -154,18 +148,17 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
       warps * (512 * (loop.wide_loads + copies) * slices + 128 * model.tile_wavefronts);
   cost.shared_seconds = work * shared / (rates.cycles * device.shared_bytes_per_cycle * busy);
   const double slice_bytes = ScanForm::tile_rows * ScanForm::slice_columns;
-  cost.l2_seconds = work * (slice_bytes * copies * slices + 6 * ScanForm::tile_rows) /
+  cost.l2_seconds = work * (slice_bytes * copies * slices + 5 * ScanForm::tile_rows) /
                     (rates.cycles * device.l2_bytes_per_cycle * busy);
   // Blocks that are resident at once scan the same rows.
   const double together = device.multiprocessors *
                           (course.few ? ScanForm::resident_few_blocks : ScanForm::resident_blocks);
   const double readings = course.batches * ceiling(course.blocks, together);
-  cost.bytes = readings * rows * (slices * ScanForm::slice_columns + 6);
+  cost.bytes = readings * rows * (slices * ScanForm::slice_columns + 5);
   cost.memory_seconds = cost.bytes / rates.memory;
-  cost.scan_seconds =
-      std::max({cost.multiply_add_seconds, cost.instruction_seconds, cost.float64_seconds,
-                cost.shared_seconds, cost.l2_seconds, cost.memory_seconds}) /
-      model.kernel_share;
+  cost.scan_seconds = std::max({cost.multiply_add_seconds, cost.instruction_seconds,
+                                cost.shared_seconds, cost.l2_seconds, cost.memory_seconds}) /
+                      model.kernel_share;
 }
 
 void predict_lists_on(const DeviceShape& shape, const DevicePeaks& device, const Course& course,
@@ -253,7 +246,7 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
 
   // Chunks, as DeviceSearch::most_chunk_rows() has them: two of them are there at a time.
   const double row_bytes = dim * shape.bytes_per_element;
-  const double code_bytes = ceiling(dim, ScanForm::slice_columns) * ScanForm::slice_columns + 24;
+  const double code_bytes = ceiling(dim, ScanForm::slice_columns) * ScanForm::slice_columns + 25;
   cost.chunks = 1;
   if (!shape.resident && rows * (row_bytes + code_bytes) > room / 2)
     cost.chunks = std::int64_t(
@@ -301,9 +294,11 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
   cost.seconds = cost.upload_seconds + searching - cost.overlapped_seconds;
 
   const std::pair<double, const char*> of_scan[] = {
-      {cost.multiply_add_seconds, "int8 multiply-adds"}, {cost.instruction_seconds, "instructions"},
-      {cost.float64_seconds, "float64 operations"},      {cost.shared_seconds, "shared memory"},
-      {cost.l2_seconds, "second-level cache"},           {cost.memory_seconds, "device memory"}};
+      {cost.multiply_add_seconds, "int8 multiply-adds"},
+      {cost.instruction_seconds, "instructions"},
+      {cost.shared_seconds, "shared memory"},
+      {cost.l2_seconds, "second-level cache"},
+      {cost.memory_seconds, "device memory"}};
   const auto longest = [](const auto& times) {
     return std::max_element(std::begin(times), std::end(times),
                             [](const auto& a, const auto& b) { return a.first < b.first; })

@@ -21,9 +21,8 @@
 //                 one before is searched, where they do not fit half of its memory
 //   coding        their codes, made on the device
 //   queries       coded by the processor, and copied
-//   scan          the largest of: tensor cores, instructions issued, float64 (limits of panels),
-//                 shared memory, second-level cache, device memory; over the share of it that a
-//                 kernel reaches
+//   scan          the largest of: tensor cores, instructions issued, shared memory, second-level
+//                 cache, device memory; over the share of it that a kernel reaches
 //   selection     finding the pairs that passed, and the thresholds after each step
 //   rescoring     what is left measured in float64, and ranked
 //   launches      of kernels, a few microseconds each
@@ -84,14 +83,14 @@ struct DeviceShape {
 
 struct DeviceCost {
   double seconds = 0;
-  // The largest of "int8 multiply-adds", "instructions", "float64 operations", "shared memory",
-  // "second-level cache", "device memory", "bus", "processor's memory", "coding", "queries",
+  // The largest of "int8 multiply-adds", "instructions", "shared memory", "second-level cache",
+  // "device memory", "bus", "processor's memory", "coding", "queries",
   // "selection", "rescoring", "launches".
   std::string limit;
   double upload_seconds = 0, coding_seconds = 0, query_seconds = 0;
   // The scan, and the time of each resource if it were the only one.
   double scan_seconds = 0;
-  double multiply_add_seconds = 0, instruction_seconds = 0, float64_seconds = 0;
+  double multiply_add_seconds = 0, instruction_seconds = 0;
   double shared_seconds = 0, l2_seconds = 0, memory_seconds = 0;
   double selection_seconds = 0, rescore_seconds = 0, launch_seconds = 0, download_seconds = 0;
   // Of the seconds above, those in which chunks were on their way while others were searched.

@@ -82,28 +82,24 @@ TEST(PredictOnDevice, AnH100ByHand) {
   shape.resident = true;
   const DeviceCost cost = on_h100(shape);
   const double tiles = 79. * 7813, cycles = 132 * 1.98e9 * model.sustained_clock;
-  // Of a tile: 8 warps, 4 schedulers; 100 instructions a slice, 64 once.
-  EXPECT_DOUBLE_EQ(
-      cost.instruction_seconds,
-      tiles * (8 * (4 * 100 + 64 + model.compare_instructions + model.limit_instructions) / 4) /
-          cycles);
+  // Of a tile: 8 warps, 4 schedulers; 48 instructions a slice but the first, 230 once.
+  EXPECT_DOUBLE_EQ(cost.instruction_seconds, tiles * (8 * (3 * 48 + 230) / 4) / cycles);
+  EXPECT_DOUBLE_EQ(cost.instructions_per_score, (3 * 48 + 230) / 64.);
+  EXPECT_LE(cost.instructions_per_score, 6);
   EXPECT_NEAR(cost.multiply_add_seconds, tiles * (128 * 128 * 128 * 2 / (8192 * 0.62)) / cycles,
               1e-9);
   // 6 loads and a copy of 512 bytes a slice and warp.
   EXPECT_DOUBLE_EQ(cost.shared_seconds, tiles * (8 * (4 * 7 * 4 + model.tile_wavefronts)) / cycles);
-  EXPECT_DOUBLE_EQ(cost.float64_seconds, tiles * (256 * model.float64_of_limits / 64) / cycles);
-  EXPECT_DOUBLE_EQ(cost.l2_seconds, tiles * (128 * (128 + 6) / 24.) / cycles);
-  EXPECT_DOUBLE_EQ(cost.bytes, 1e6 * (128 + 6));  // read once: 79 blocks are resident together
-  EXPECT_DOUBLE_EQ(cost.scan_seconds, cost.instruction_seconds / model.kernel_share);
-  EXPECT_EQ(cost.limit, "instructions");
+  EXPECT_DOUBLE_EQ(cost.l2_seconds, tiles * (128 * (128 + 5) / 24.) / cycles);
+  EXPECT_DOUBLE_EQ(cost.bytes, 1e6 * (128 + 5));  // read once: 79 blocks are resident together
+  EXPECT_DOUBLE_EQ(cost.scan_seconds, cost.shared_seconds / model.kernel_share);
+  EXPECT_EQ(cost.limit, "shared memory");
   EXPECT_EQ(cost.steps, 1 + 6);  // 512 rows, then four times as many each time: 4^5.5
   EXPECT_EQ(cost.chunks, 1);
   EXPECT_EQ(cost.batches, 1);
   EXPECT_EQ(cost.upload_seconds, 0);
   EXPECT_EQ(cost.coding_seconds, 0);
   EXPECT_DOUBLE_EQ(cost.multiply_adds, 1.28e12);
-  // The review on paper of the kernel expects some 5 ms of the scan, within a third.
-  EXPECT_NEAR(cost.scan_seconds, 5.3e-3, 1.8e-3);
   EXPECT_NEAR(cost.seconds,
               cost.query_seconds + cost.scan_seconds + cost.selection_seconds +
                   cost.rescore_seconds + cost.launch_seconds + cost.download_seconds,
@@ -145,7 +141,6 @@ TEST(PredictOnDevice, LimitsAreNamed) {
   const std::pair<double DevicePeaks::*, const char*> units[] = {
       {&DevicePeaks::int8_ops_per_cycle, "int8 multiply-adds"},
       {&DevicePeaks::instructions_per_cycle, "instructions"},
-      {&DevicePeaks::float64_per_cycle, "float64 operations"},
       {&DevicePeaks::shared_bytes_per_cycle, "shared memory"},
       {&DevicePeaks::l2_bytes_per_cycle, "second-level cache"}};
   for (const auto& [unit, name] : units) {
@@ -156,12 +151,6 @@ TEST(PredictOnDevice, LimitsAreNamed) {
   gpu = peaks_of(h100());
   many.k = 20000, many.queries = 1000;
   EXPECT_EQ(limit(many), "selection");
-  // Two lanes of float64 a multiprocessor: the limits of panels take longer than the products.
-  gpu = peaks_of(rtx3090());
-  many.k = 10, many.queries = 10000;
-  EXPECT_EQ(limit(many), "float64 operations");
-  many.whole = true;  // whose limits are whole numbers
-  EXPECT_EQ(limit(many), "int8 multiply-adds");
 }
 
 TEST(PredictOnDevice, MoreTakesLonger) {
@@ -192,9 +181,9 @@ TEST(PredictOnDevice, MoreTakesLonger) {
 
 TEST(PredictOnDevice, LongRowsPassQueriesThroughTheRing) {
   DeviceShape shape = batch;
-  shape.resident = true, shape.dim = 14 * 32;
+  shape.resident = true, shape.dim = 13 * 32;
   const DeviceCost kept = on_h100(shape);
-  shape.dim = 15 * 32;
+  shape.dim = 14 * 32;
   const DeviceCost passed = on_h100(shape);
   EXPECT_GT(passed.l2_seconds / kept.l2_seconds, 1.9);
   EXPECT_GT(passed.shared_seconds / kept.shared_seconds, 1.15);
@@ -302,24 +291,22 @@ TEST(DeviceCostModel, LoopsAreThoseOfTheMachineCode) {
   ASSERT_TRUE(file) << "tests/cuda/machine_code.json";
   const auto kept = nlohmann::json::parse(file);
   int compared = 0;
-  for (const int code : {80, 90})
-    for (const bool few : {false, true}) {
-      const ScanLoop& loop = scan_loop(code, few);
-      EXPECT_EQ(loop.code, code);
-      EXPECT_EQ(loop.few, few);
-      const auto& there =
-          kept.at("kernels").at(code == 80 ? "sm_80" : "sm_90a").at(loop.name).at("loop");
-      const std::pair<double, const char*> numbers[] = {{loop.instructions, "instructions"},
-                                                        {loop.once_a_tile, "once_a_tile"},
-                                                        {loop.products, "products"},
-                                                        {loop.wide_loads, "wide_loads"}};
-      for (const auto& [number, name] : numbers) {
-        const double is = there.at(name).get<double>();
-        EXPECT_NEAR(number, is, 0.05 * is) << loop.name << " " << code << ": " << name;
-        ++compared;
-      }
+  for (const ScanLoop& loop : scan_loops) {
+    EXPECT_EQ(&scan_loop(loop.code, loop.few, loop.keep), &loop);
+    const auto& there =
+        kept.at("kernels").at(loop.code == 80 ? "sm_80" : "sm_90a").at(loop.name).at("loop");
+    const std::pair<double, const char*> numbers[] = {{loop.instructions, "instructions"},
+                                                      {loop.tile_instructions, "tile_instructions"},
+                                                      {loop.products, "products"},
+                                                      {loop.products, "tile_products"},
+                                                      {loop.wide_loads, "wide_loads"}};
+    for (const auto& [number, name] : numbers) {
+      const double is = there.at(name).get<double>();
+      EXPECT_NEAR(number, is, 0.05 * is) << loop.name << " " << loop.code << ": " << name;
+      ++compared;
     }
-  EXPECT_EQ(compared, 16);
+  }
+  EXPECT_EQ(compared, 40);
 }
 
 }  // namespace

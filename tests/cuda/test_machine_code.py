@@ -61,34 +61,53 @@ def test_kernels_and_loops_are_read(tool):
         "local_accesses": 2,
         "loop": {  # the inner one
             "instructions": 4,
-            "once_a_tile": 0,
             "products": 2,
             "wide_loads": 1,
             "local_accesses": 0,
             "instructions_per_product": 2.0,
+            "tile_instructions": 2,  # around it
+            "tile_products": 0,
+            "tile_local_accesses": 1,
         },
     }
     assert "loop" not in kernels["sm_90a", "ScanPanels<false, false>"].json()  # no branch goes back
 
 
-def test_what_the_first_slice_of_a_tile_does_is_counted(tool):
+def test_the_way_on_which_no_row_passes_is_counted(tool):
     text = """
-        /*0010*/               @!P0 BRA 0x0040 ;
-        /*0020*/                   LDGSTS.E.BYPASS.128 [R81], [R76.64] ;
-        /*0030*/                   IADD3 R1, R1, 0x1, RZ ;
-        /*0040*/               @P1 BRA 0x0070 ;
-        /*0050*/                   LDS R13, [R116] ;
-        /*0060*/                   IMAD.MOV.U32 R12, RZ, RZ, R13 ;
-        /*0070*/                   IMMA.16832.U8.S8 R28, R12.ROW, R46.COL, R28 ;
-        /*0080*/              @!P2 BRA 0x0010 ;
+        /*0000*/                   LDGSTS.E.BYPASS.128 [R81], [R76.64] ;
+        /*0010*/                   LDGSTS.E.BYPASS.128 [R82], [R78.64] ;
+        /*0020*/                   IMMA.16832.U8.S8 R28, R12.ROW, R46.COL, R20 ;
+        /*0030*/               @P5 BRA 0x00b0 ;
+        /*0040*/               @P0 BRA 0x0070 ;
+        /*0050*/                   IADD3 R1, R1, 0x1, RZ ;
+        /*0060*/                   LDGSTS.E.BYPASS.128 [R81], [R76.64] ;
+        /*0070*/                   LDGSTS.E.BYPASS.128 [R82], [R78.64] ;
+        /*0080*/                   LDS.128 R12, [R116] ;
+        /*0090*/                   IMMA.16832.U8.S8 R28, R12.ROW, R46.COL, R28 ;
+        /*00a0*/              @!P2 BRA 0x0040 ;
+        /*00b0*/               @P1 BRA 0x00e0 ;
+        /*00c0*/                   ATOMG.E.ADD R4, [R4.64], R7 ;
+        /*00d0*/                   BRA 0x00e0 ;
+        /*00e0*/               @P3 BRA 0x0120 ;
+        /*00f0*/                   FMUL R4, R5, R6 ;
+        /*0100*/                   F2I.TRUNC.NTZ R5, R4 ;
+        /*0110*/                   STS [R4], R5 ;
+        /*0120*/               @P4 BRA 0x0000 ;
+        /*0130*/                   EXIT ;
     """
     kernel = tool.Kernel("some", "sm_90a")
     for line in text.splitlines():
         if match := tool.LINE.match(line):
-            kernel.instructions.append((int(match[1], 16), match[2], match[3]))
+            kernel.instructions.append(tool.instruction(match))
+    assert len(kernel.instructions) == 20
     loop = kernel.json()["loop"]
-    assert loop["instructions"] == 8
-    assert loop["once_a_tile"] == 2  # neither the copy nor what surrounds it
+    # The loop of products without the record of the next tile.
+    assert loop["instructions"] == 5
+    assert (loop["products"], loop["wide_loads"]) == (1, 1)
+    # Around it: the first slice with both copies, limits, but nothing of rows that pass.
+    assert loop["tile_instructions"] == 10
+    assert loop["tile_products"] == 1
 
 
 @pytest.mark.parametrize(
@@ -99,6 +118,7 @@ def test_what_the_first_slice_of_a_tile_does_is_counted(tool):
         (["registers"], 81, "registers is 81, 80 at most"),
         (["loop", "local_accesses"], 1, "loop.local_accesses is 1, 0 at most"),
         (["loop", "instructions_per_product"], 2.11, "is 2.11, 2.1 at most"),
+        (["loop", "tile_instructions"], 3, "loop.tile_instructions is 3, 2 at most"),
         (["loop", "wide_loads"], 0, "loop.wide_loads are 0 for 2 products"),
     ],
 )
@@ -133,11 +153,15 @@ def test_what_is_kept_has_no_spills_in_the_scan():
         for name, kernel in each.items()
         if re.match("ScanPanels", name)
     ]
-    assert len(scans) == 6  # three forms, for sm_80 and sm_90a
+    assert len(scans) == 12  # six forms, for sm_80 and sm_90a
     for kernel in scans:
         assert kernel["local_accesses"] == kernel["stack"] == 0
         assert kernel["loop"]["wide_loads"] > 0
-        assert kernel["loop"]["instructions_per_product"] < 24
+        assert kernel["loop"]["instructions_per_product"] < 10
+    # Of 128 columns: four slices, 64 scores a thread.
+    for each in kept["kernels"].values():
+        loop = each["ScanPanels<false, true, false>"]["loop"]
+        assert loop["tile_instructions"] + 3 * loop["instructions"] <= 6 * 64
 
 
 def test_without_tools_or_device_code(tool, monkeypatch, tmp_path, capsys):

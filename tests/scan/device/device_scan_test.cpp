@@ -553,10 +553,11 @@ TEST(DeviceScan, ThePlanKnowsItsShapeAndSteps) {
   EXPECT_EQ(ScanForm::block_queries, block_queries);
   EXPECT_EQ(ScanForm::slice_columns, slice_bytes);
   EXPECT_EQ(ScanForm::most_kept_bytes, most_kept_bytes);
+  EXPECT_EQ(ScanForm::test_bytes, sizeof(Many::Tests));
   // A warp's products are those of its pairs, 32 columns at a time.
   const double tile_pairs = Many::tile_rows * block_queries;
-  EXPECT_EQ(scan_loop(90, false).products * ScanForm::warps * 16 * 8, tile_pairs);
-  EXPECT_EQ(scan_loop(90, true).products * ScanForm::warps * 16 * 8, tile_pairs / 4);
+  EXPECT_EQ(scan_loop(90, false, true).products * ScanForm::warps * 16 * 8, tile_pairs);
+  EXPECT_EQ(scan_loop(90, true, true).products * ScanForm::warps * 16 * 8, tile_pairs / 4);
 
   constexpr std::int64_t n = 6400, k = 10;
   Random random(16);

@@ -173,25 +173,27 @@ DeviceQuery device_query(const GroupHead& head, std::size_t q, double squares) {
   return {head.norm[q], head.error[q], squares, 0, head.correction[q]};
 }
 
-// The certified test of a GPU: sums of 32 bits are compared with the limit as they are.
+// The certified test of a GPU: sums of 32 bits are compared with a limit in float as they are. It
+// lets a few more pairs through (tests/scan/device/limits_test.cpp).
 Pairs<char> passed_by_device(const PackedBase& packed, const PackedQueries& queries,
                              std::int64_t group, const Pairs<std::int64_t>& products) {
   const GroupHead& head = queries.heads[static_cast<std::size_t>(group)];
+  const float inverse = query_inverse(head.scale);
   Pairs<char> out;
   for (std::size_t i = 0; i < products.size(); ++i) {
     const std::size_t slot = i / static_cast<std::size_t>(head.count);
     const std::size_t q = i % static_cast<std::size_t>(head.count);
-    const PanelHead& panel = packed.heads[slot / panel_rows];
-    const std::int64_t sum = products[i] + certified_term(panel, packed.row_bias[slot], head.scale);
+    const PanelTest panel = panel_test(packed.heads[slot / panel_rows]);
+    const std::int64_t sum = products[i] + certified_term(panel, packed.row_bias[slot], inverse);
     EXPECT_EQ(sum, static_cast<std::int32_t>(sum));
-    out.push_back(sum >=
-                  certified_limit(panel, device_query(head, q, 0), head.scale, head.threshold[q]));
+    const QueryTest query = query_test(device_query(head, q, 0), head.scale, head.threshold[q]);
+    out.push_back(sum >= certified_limit(panel, query, inverse));
   }
   return out;
 }
 
-// That all forms let the same pairs through, which is returned; fp32 has the kernels alone, whose
-// sums differ.
+// That all forms let the same pairs through, and a GPU those at least, which is returned; fp32 has
+// the kernels alone, whose sums differ.
 std::vector<Pairs<char>> forms_of(const PackedBase& packed, const PackedQueries& queries,
                                   std::int64_t group) {
   std::vector<Pairs<char>> out;
@@ -199,7 +201,9 @@ std::vector<Pairs<char>> forms_of(const PackedBase& packed, const PackedQueries&
     const Pairs<std::int64_t> products = code_products(packed, queries, group);
     out.push_back(passed_by_formulas(packed, queries, group, products));
     if (packed.format == format_int8) {
-      EXPECT_EQ(passed_by_device(packed, queries, group, products), out[0]) << "device";
+      const Pairs<char> on_device = passed_by_device(packed, queries, group, products);
+      for (std::size_t i = 0; i < products.size(); ++i)
+        EXPECT_GE(on_device[i], out[0][i]) << "device";
     }
     for (const Isa isa : available_isas()) {
       const auto found = passed_by_kernel(packed, queries, group, isa);
