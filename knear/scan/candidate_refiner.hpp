@@ -256,7 +256,7 @@ class CandidateRefiner {
     };
     // Most of many are never looked at.
     const std::size_t k = static_cast<std::size_t>(job_.k);
-    std::size_t sorted = c.pending.size() > 4 * k + 64 ? likely_first(c.pending) : c.pending.size();
+    std::size_t sorted = c.pending.size() > 2 * k + 16 ? likely_first(c.pending) : c.pending.size();
     std::sort(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(sorted), better);
     c.exact.finish();
     heap_.assign(c.exact.items().begin(), c.exact.items().end());  // sorted, so a heap reversed

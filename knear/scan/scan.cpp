@@ -718,6 +718,8 @@ std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob
           c.threshold = std::max(c.threshold, state.scales[place].threshold_for(bound));
         refiner->finish(c, query, state.scales[place], keys, ids, local);
         estimate_was_wrong = overestimated(c, state.scales[place], keys[job.k - 1], bound);
+        // Here, since giving back all of them in the end is the work of one thread.
+        c.pending = {}, c.exact = TopK();
       }
       if (estimate_was_wrong) wrong.push_back(query);
     }

@@ -1,6 +1,7 @@
 #include "knear/scan/work_table.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace knear::detail {
 
@@ -73,14 +74,20 @@ WorkTable divide(const PackedBase& packed, std::vector<std::int64_t> queries, co
 }
 
 std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
-  std::vector<std::pair<Id, std::int64_t>> by_list;
-  by_list.reserve(static_cast<std::size_t>(probes.rows()));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(probes.rows()));
+  std::iota(order.begin(), order.end(), 0);
+  if (probes.cols() == 0 || probes.rows() == 0) return order;
+  // Counted, then put in place; no_id, for none, before all lists.
+  const auto place_of = [&](std::int64_t q) {
+    return static_cast<std::size_t>(probes.row(q)[0] - no_id);
+  };
+  std::size_t most = 0;
+  for (const std::int64_t q : order) most = std::max(most, place_of(q));
+  std::vector<std::int64_t> next(most + 2);
+  for (const std::int64_t q : order) ++next[place_of(q) + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
   for (std::int64_t q = 0; q < probes.rows(); ++q)
-    by_list.emplace_back(probes.cols() == 0 ? 0 : probes.row(q)[0], q);
-  std::sort(by_list.begin(), by_list.end());
-  std::vector<std::int64_t> order;
-  order.reserve(by_list.size());
-  for (const auto& [list, q] : by_list) order.push_back(q);
+    order[static_cast<std::size_t>(next[place_of(q)]++)] = q;
   return order;
 }
 

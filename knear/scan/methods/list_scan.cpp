@@ -26,12 +26,11 @@ namespace {
 WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                   std::int64_t first, std::int64_t last) {
   // Counted, then put in place, those of a list in the order of all.
-  std::vector<std::int64_t> order;
-  if (job.coded) order = job.coded->order();
+  const std::int64_t* const order = job.coded ? job.coded->order.data() : nullptr;
   std::vector<std::int64_t> begin(static_cast<std::size_t>(lists.lists()) + 1);
   const auto each = [&](auto f) {
     for (std::int64_t i = 0; i < probes.rows(); ++i) {
-      const std::int64_t q = order.empty() ? i : order[static_cast<std::size_t>(i)];
+      const std::int64_t q = order ? order[i] : i;
       for (std::int64_t p = first; p < last && probes.row(q)[p] != no_id; ++p)
         f(q, static_cast<std::size_t>(probes.row(q)[p]));
     }

@@ -36,22 +36,12 @@ double common_scale(const Coding& base, AnyMatrixView queries) {
 
 std::int64_t CodedQueries::bytes() const {
   return static_cast<std::int64_t>(codes.size() + heads.size() * sizeof(QueryCode) + fits.size() +
-                                   own_scales.size() * sizeof(double));
+                                   (own_scales.size() + order.size()) * sizeof(double));
 }
 
 bool CodedQueries::have(const std::int64_t* which, std::int64_t count) const {
   return std::all_of(which, which + count,
                      [&](std::int64_t q) { return fits[static_cast<std::size_t>(q)] != 0; });
-}
-
-std::vector<std::int64_t> CodedQueries::order() const {
-  std::vector<std::int64_t> out(fits.size());
-  std::iota(out.begin(), out.end(), 0);
-  if (!have(out.data(), std::ssize(out)))
-    std::stable_sort(out.begin(), out.end(), [&](std::int64_t a, std::int64_t b) {
-      return own_scales[static_cast<std::size_t>(a)] < own_scales[static_cast<std::size_t>(b)];
-    });
-  return out;
 }
 
 bool CodedQueries::differ(std::int64_t shorter, std::int64_t longer) const {
@@ -80,6 +70,16 @@ CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRang
       out.fits[at] = scale == out.scale && own >= least_share * out.scale;
     }
   });
+  out.order.resize(out.heads.size());
+  std::iota(out.order.begin(), out.order.end(), 0);
+  if (!out.have(out.order.data(), count)) {
+    std::vector<std::pair<double, std::int64_t>> by_scale;
+    by_scale.reserve(out.order.size());
+    for (const std::int64_t q : out.order)
+      by_scale.emplace_back(out.own_scales[static_cast<std::size_t>(q)], q);
+    std::sort(by_scale.begin(), by_scale.end());
+    for (std::size_t i = 0; i < by_scale.size(); ++i) out.order[i] = by_scale[i].second;
+  }
   return out;
 }
 

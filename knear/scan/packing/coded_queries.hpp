@@ -24,12 +24,12 @@ struct CodedQueries {
   std::vector<QueryCode> heads;      // [queries]
   std::vector<char> fits;            // [queries]: whether that scale suits it
   std::vector<double> own_scales;    // [queries]: that would be its own; of zeros the common one
+  // All queries, ascending by their own scales; as they come, where the common one suits all.
+  std::vector<std::int64_t> order;
 
   std::int64_t bytes() const;
   // Whether all of these queries have codes.
   bool have(const std::int64_t* which, std::int64_t count) const;
-  // All queries, ascending by their own scales; as they come, where the common one suits all.
-  std::vector<std::int64_t> order() const;
   // Whether two queries should not be in a group: the bounds of the shorter one would be too wide.
   bool differ(std::int64_t shorter, std::int64_t longer) const;
 };

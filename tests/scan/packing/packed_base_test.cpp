@@ -136,7 +136,7 @@ TEST(CodedQueries, ScalesOfOthersDoNotSuitShortOnes) {
   const PackedBase packed = PackedBase::certified(queries.view(), {}, format_int8, space, 1, {});
   const CodedQueries coded = code_all(packed, queries.view(), ValueRange{}, 1);
   for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(coded.fits[i], i >= 20) << i;
-  const std::vector<std::int64_t> order = coded.order();
+  const std::vector<std::int64_t> order = coded.order;
   for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(order[i] < 20, i < 20) << i;
   EXPECT_TRUE(coded.differ(order[19], order[20]));
   EXPECT_FALSE(coded.differ(order[0], order[19]));
