@@ -22,6 +22,10 @@ constexpr std::size_t most_idle = 4;
 // For paths that are longer than 64 bits can say: more than two million of the largest steps.
 __extension__ typedef __int128 Wide;
 
+// What a cosine distance may lie outside of [0, 2]: that of numbers of 16 bits, which others
+// compute with, is off by 2^-10 at most.
+constexpr float rounding = 0x1p-10f;
+
 std::size_t place(std::int64_t row) { return static_cast<std::size_t>(row); }
 
 // std::llround() of what is not negative and below 2^62, without a call.
@@ -315,8 +319,12 @@ StepGraph::StepGraph(const SparseGraph& symmetric, Metric metric)
       if (metric == Metric::l2 && distance < 0)
         throw InvalidArgument(
             "graph: the distance of rows {} and {} is {}, but those of l2 are not negative "
-            "(products "
-            "are of the metric ip)",
+            "(products are of the metric ip)",
+            row, symmetric.ids[e], distance);
+      if (metric == Metric::cosine && !(distance >= -rounding && distance <= 2 + rounding))
+        throw InvalidArgument(
+            "graph: the distance of rows {} and {} is {}, but those of cosine are between 0 and 2 "
+            "(products are of the metric ip)",
             row, symmetric.ids[e], distance);
       steps[e] = {static_cast<std::uint32_t>(symmetric.ids[e]),
                   larger_is_nearer(metric) ? -distance : distance};

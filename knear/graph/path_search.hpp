@@ -31,8 +31,8 @@ struct StepGraph {
   };
 
   StepGraph() = default;
-  // Throws InvalidArgument for more than 2^32 - 1 rows, for an infinite distance, and for one of l2
-  // that is negative.
+  // Throws InvalidArgument for more than 2^32 - 1 rows, for an infinite distance, for one of l2
+  // that is negative and one of cosine that is outside of [0, 2] by more than 2^-10.
   StepGraph(const SparseGraph& symmetric, Metric metric);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(begin.size()) - 1; }

@@ -35,8 +35,8 @@ struct SmoothPath {
 class PathFinder {
  public:
   // Of a graph, or of the neighbours ids [n x k] of n rows at distances [n x k]. Errors as for
-  // symmetric(); InvalidArgument for an infinite distance, and for a negative one of l2 and for
-  // more than 2^32 - 1 rows.
+  // symmetric(); InvalidArgument for an infinite distance, a negative one of l2, one of cosine that
+  // is outside of [0, 2] by more than 2^-10, and for more than 2^32 - 1 rows.
   explicit PathFinder(SparseGraphView graph, Metric metric = Metric::l2, int threads = 0);
   PathFinder(MatrixView<Id> ids, MatrixView<float> distances, Metric metric = Metric::l2,
              int threads = 0);

@@ -184,6 +184,21 @@ TEST(PathFinder, negative_distances_of_l2_are_refused) {
   EXPECT_EQ(PathFinder(ids, distances, Metric::ip).largest_step(0, 1), -2);
 }
 
+TEST(PathFinder, distances_of_cosine_are_between_0_and_2) {
+  Matrix<Id> ids(2, 1);
+  Matrix<float> distances(2, 1);
+  ids.row(0)[0] = 1, ids.row(1)[0] = 0;
+  const auto largest = [&](float distance) {
+    distances.row(0)[0] = distances.row(1)[0] = distance;
+    return PathFinder(ids, distances, Metric::cosine).largest_step(0, 1);
+  };
+  for (const float distance : {-2.2f, -0.002f, 2.002f, 7.0f})
+    EXPECT_THROW(largest(distance), InvalidArgument) << distance;
+  // What others have rounded.
+  for (const float distance : {-0.0005f, -1e-7f, 0.0f, 1.0f, 2.0f, 2.0000002f, 2.0005f})
+    EXPECT_EQ(largest(distance), distance);
+}
+
 // Three paths of the same largest step and sum: not the number of steps decides, but the ids.
 TEST(PathFinder, equal_sums_are_told_apart_by_ids_alone) {
   const std::vector<std::tuple<Id, Id, float>> edges = {{0, 1, 1}, {1, 4, 2}, {4, 6, 3}, {0, 2, 3},
