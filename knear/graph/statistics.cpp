@@ -43,6 +43,7 @@ Neighbors exact_neighbors(AnyMatrixView queries, AnyMatrixView base, std::int64_
 
 GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
   return detail::public_call([&] {
+    if (hubs < 0) throw InvalidArgument("hubs must not be negative, but is {}", hubs);
     const MatrixView<Id> ids = graph.ids();
     const std::int64_t n = graph.rows(), k = graph.k();
     GraphStatistics out;
@@ -66,7 +67,7 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
     }
     std::vector<Id> order(static_cast<std::size_t>(n));
     for (Id i = 0; i < n; ++i) order[static_cast<std::size_t>(i)] = i;
-    const auto most = order.begin() + std::clamp<std::int64_t>(hubs, 0, n);
+    const auto most = order.begin() + std::min(hubs, n);
     std::partial_sort(order.begin(), most, order.end(), [&](Id a, Id b) {
       const std::int64_t x = in[static_cast<std::size_t>(a)], y = in[static_cast<std::size_t>(b)];
       return x != y ? x > y : a < b;

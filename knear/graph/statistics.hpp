@@ -25,7 +25,7 @@ struct GraphStatistics {
   std::int64_t components = 0, largest_component = 0;
 };
 
-// hubs: how many are wanted.
+// hubs: how many are wanted; throws InvalidArgument for a negative number.
 GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs = 10);
 
 // Of rows drawn at random, the share of the k nearest others that the graph has: those that are at

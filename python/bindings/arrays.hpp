@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,8 +66,16 @@ inline AnyMatrixView view_of(const Array& array, const std::string& type) {
 inline std::string path_of(const nb::bytes& path) { return {path.c_str(), path.size()}; }
 
 // A number that is too large stays too large, for the library to refuse.
-inline int narrow(std::int64_t threads) {
-  return static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 30));
+inline int narrow(std::int64_t number) {
+  using Limits = std::numeric_limits<int>;
+  return static_cast<int>(std::clamp<std::int64_t>(number, Limits::min(), Limits::max()));
+}
+
+// The same of threads, where the library would name another number than the one that was given.
+inline int thread_count(std::int64_t threads) {
+  if (narrow(threads) != threads)
+    throw InvalidArgument("threads must be between 0 (all) and 4096, but is {}", threads);
+  return narrow(threads);
 }
 
 // Whole numbers of 64 bits come as C's long long, and NumPy's int64 is C's long: equal to NumPy,

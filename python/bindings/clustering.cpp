@@ -27,7 +27,7 @@ void bind_clustering(nb::module_& m) {
                               .rows_per_centroid = rows_per_centroid,
                               .tolerance = tolerance,
                               .levels = narrow(levels),
-                              .threads = narrow(threads)};
+                              .threads = thread_count(threads)};
         if (initial) options.initial = view_of(*initial, "f32").as<float>();
         if (weights) options.weights = {weights->data(), weights->size()};
         KMeans found;
@@ -61,7 +61,7 @@ void bind_clustering(nb::module_& m) {
         const Metric by = parse_metric(metric);
         Assignment found;
         without_interpreter(progress_to, [&](Progress progress) {
-          found = nearest_centroids(from, view, by, narrow(threads), progress);
+          found = nearest_centroids(from, view, by, thread_count(threads), progress);
         });
         return nb::make_tuple(array_of(std::move(found.distances)), array_of(std::move(found.ids)));
       },

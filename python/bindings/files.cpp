@@ -103,7 +103,7 @@ void bind_machine(nb::module_& m) {
       [](std::int64_t threads, double seconds) {
         MachinePeaks peaks;
         without_interpreter(
-            [&](const Progress&) { peaks = measure_peaks(narrow(threads), seconds); });
+            [&](const Progress&) { peaks = measure_peaks(thread_count(threads), seconds); });
         nb::dict d;
         const auto set = [&](const char* name, double value) {
           d[name] = std::isfinite(value) ? nb::cast(value) : nb::none();

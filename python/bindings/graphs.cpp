@@ -43,7 +43,7 @@ KnnGraphOptions options_of(const std::string& metric, double recall, bool distin
   return {.metric = parse_metric(metric),
           .recall = recall,
           .distinct = distinct,
-          .threads = narrow(threads),
+          .threads = thread_count(threads),
           .memory = memory};
 }
 
@@ -116,7 +116,7 @@ bool are_roots(SparseGraphView graph, AnyMatrixView base, Metric metric) {
 
 RefineOptions refine_options(std::optional<double> recall, std::uint64_t seed, std::int64_t threads,
                              std::int64_t memory) {
-  return {.recall = recall, .seed = seed, .threads = narrow(threads), .memory = memory};
+  return {.recall = recall, .seed = seed, .threads = thread_count(threads), .memory = memory};
 }
 
 // Arrays of a graph's memory, which lives as long as they do.
@@ -229,7 +229,8 @@ void bind_graphs(nb::module_& m) {
             const AnyMatrixView rows = view_of(base, type);
             SampledAccuracy found;
             without_interpreter(progress_to, [&](Progress progress) {
-              found = sampled_accuracy(g.get(), rows, sample, seed, narrow(threads), progress);
+              found =
+                  sampled_accuracy(g.get(), rows, sample, seed, thread_count(threads), progress);
             });
             return nb::make_tuple(found.mean, found.interval.low, found.interval.high);
           },
@@ -348,8 +349,9 @@ void bind_graphs(nb::module_& m) {
         const Metric by = parse_metric(metric);
         const Closure kind = parse_closure(closure);
         SparseGraph graph;
-        without_interpreter(
-            nb::none(), [&](Progress) { graph = symmetric(from, far, by, kind, narrow(threads)); });
+        without_interpreter(nb::none(), [&](Progress) {
+          graph = symmetric(from, far, by, kind, thread_count(threads));
+        });
         return tuple_of(std::move(graph));
       },
       nb::arg("ids").noconvert(), nb::arg("distances").noconvert(), nb::arg("metric"),
@@ -366,7 +368,7 @@ void bind_graphs(nb::module_& m) {
         SparseGraph out;
         without_interpreter(progress_to, [&](Progress progress) {
           std::vector<Bridge> found =
-              bridges(rows, components(graph), by, narrow(threads), progress);
+              bridges(rows, components(graph), by, thread_count(threads), progress);
           if (are_roots(graph, rows, by))
             for (Bridge& bridge : found) bridge.distance = std::sqrt(bridge.distance);
           out = with_bridges(graph, found);
@@ -384,8 +386,9 @@ void bind_graphs(nb::module_& m) {
              const std::string& metric, std::int64_t threads) {
             const SparseGraphView graph = graph_of(begin, ids, distances);
             const Metric by = parse_metric(metric);
-            without_interpreter(
-                nb::none(), [&](Progress) { new (self) PathFinder(graph, by, narrow(threads)); });
+            without_interpreter(nb::none(), [&](Progress) {
+              new (self) PathFinder(graph, by, thread_count(threads));
+            });
           },
           nb::arg("begin").noconvert(), nb::arg("ids").noconvert(),
           nb::arg("distances").noconvert(), nb::arg("metric"), nb::arg("threads"))

@@ -28,7 +28,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
                                 .rows = rows,
                                 .hold_out = hold_out,
                                 .seed = seed,
-                                .threads = narrow(threads),
+                                .threads = thread_count(threads),
                                 .progress = std::move(progress)});
             });
           },
@@ -40,7 +40,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
              std::int64_t threads, nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter(progress_to, [&](Progress progress) {
-              const ChangeOptions options{.threads = narrow(threads),
+              const ChangeOptions options{.threads = thread_count(threads),
                                           .progress = std::move(progress)};
               ids ? self.add(view, span_of(*ids), options) : self.add(view, options);
             });
@@ -76,7 +76,8 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           [](AnyIndex& self, std::int64_t threads, nb::object progress_to) {
             std::int64_t rows = 0;
             without_interpreter(progress_to, [&](Progress progress) {
-              rows = self.optimize({.threads = narrow(threads), .progress = std::move(progress)});
+              rows = self.optimize(
+                  {.threads = thread_count(threads), .progress = std::move(progress)});
             });
             return rows;
           },
@@ -92,7 +93,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
             if (base) base_view = view_of(*base, base_type);
             std::vector<OperatingPoint> points;
             without_interpreter(progress_to, [&](Progress progress) {
-              const ChangeOptions options{.threads = narrow(threads),
+              const ChangeOptions options{.threads = thread_count(threads),
                                           .progress = std::move(progress)};
               points = base ? self.tune(k, view, base_view,
                                         ids ? span_of(*ids) : std::span<const Id>(), options)

@@ -66,7 +66,7 @@ void bind_parts(nb::module_& m) {
         ExactNeighbors all(found.empty() ? 0 : found.front().keys.rows(), 0);
         without_interpreter([&](const Progress&) {
           for (const ExactNeighbors& one : found)
-            merge(all, one, k, resolve_threads(narrow(threads)));
+            merge(all, one, k, resolve_threads(thread_count(threads)));
         });
         return tuple_of(std::move(all));
       },
@@ -79,7 +79,7 @@ void bind_parts(nb::module_& m) {
         const Metric by = parse_metric(metric);
         std::optional<Neighbors> near;
         without_interpreter([&](const Progress&) {
-          near = rounded(found, by, found.keys.rows(), k, resolve_threads(narrow(threads)));
+          near = rounded(found, by, found.keys.rows(), k, resolve_threads(thread_count(threads)));
         });
         return nb::make_tuple(array_of(std::move(near->distances)), array_of(std::move(near->ids)));
       },

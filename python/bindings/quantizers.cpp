@@ -52,7 +52,7 @@ void bind_transforms(nb::module_& m) {
                                     .balance_over = balance_over,
                                     .most_rows = most_rows,
                                     .seed = seed,
-                                    .threads = narrow(threads),
+                                    .threads = thread_count(threads),
                                     .progress = std::move(progress)});
             });
             return *out;
@@ -74,7 +74,7 @@ void bind_transforms(nb::module_& m) {
                                .iterations = narrow(iterations),
                                .seed = seed,
                                .most_rows = most_rows,
-                               .threads = narrow(threads),
+                               .threads = thread_count(threads),
                                .progress = std::move(progress)});
             });
             return *out;
@@ -87,7 +87,7 @@ void bind_transforms(nb::module_& m) {
       .def_static(
           "centring",
           [](const Array& rows, const std::string& type, std::int64_t threads) {
-            return Transform::centring(view_of(rows, type), narrow(threads));
+            return Transform::centring(view_of(rows, type), thread_count(threads));
           },
           nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"))
       .def_static("unit_norm", &Transform::unit_norm, nb::arg("dim"))
@@ -121,7 +121,7 @@ void bind_transforms(nb::module_& m) {
             const AnyMatrixView view = view_of(rows, type);
             Matrix<float> out;
             without_interpreter(progress_to, [&](Progress progress) {
-              out = self.apply(view, narrow(threads), progress);
+              out = self.apply(view, thread_count(threads), progress);
             });
             return array_of(std::move(out));
           },
@@ -134,7 +134,7 @@ void bind_transforms(nb::module_& m) {
             const AnyMatrixView view = view_of(rows, type);
             Matrix<float> out;
             without_interpreter(progress_to, [&](Progress progress) {
-              out = self.inverse(view, narrow(threads), progress);
+              out = self.inverse(view, thread_count(threads), progress);
             });
             return array_of(std::move(out));
           },
@@ -161,7 +161,7 @@ void bind_coding(nb::class_<Quantizer>& quantizer) {
             const AnyMatrixView view = view_of(rows, type);
             Matrix<std::uint8_t> out;
             without_interpreter(progress_to, [&](Progress progress) {
-              out = self.encode(view, narrow(threads), progress);
+              out = self.encode(view, thread_count(threads), progress);
             });
             return array_of(std::move(out));
           },
@@ -171,8 +171,9 @@ void bind_coding(nb::class_<Quantizer>& quantizer) {
           "decode",
           [](const Quantizer& self, const Codes& codes, std::int64_t threads) {
             Matrix<float> out;
-            without_interpreter(
-                [&](const Progress&) { out = self.decode(codes_of(codes), narrow(threads)); });
+            without_interpreter([&](const Progress&) {
+              out = self.decode(codes_of(codes), thread_count(threads));
+            });
             return array_of(std::move(out));
           },
           nb::arg("codes").noconvert(), nb::arg("threads"))
@@ -184,7 +185,7 @@ void bind_coding(nb::class_<Quantizer>& quantizer) {
             const Metric by = parse_metric(metric);
             Matrix<float> out;
             without_interpreter([&](const Progress&) {
-              out = self.distances(view, codes_of(codes), by, narrow(threads));
+              out = self.distances(view, codes_of(codes), by, thread_count(threads));
             });
             return array_of(std::move(out));
           },
@@ -197,7 +198,7 @@ void bind_coding(nb::class_<Quantizer>& quantizer) {
             const Metric by = parse_metric(metric);
             Matrix<float> out;
             without_interpreter([&](const Progress&) {
-              out = self.code_distances(codes_of(from), codes_of(to), by, narrow(threads));
+              out = self.code_distances(codes_of(from), codes_of(to), by, thread_count(threads));
             });
             return array_of(std::move(out));
           },
@@ -218,7 +219,7 @@ void bind_quantizers(nb::module_& m) {
              std::int64_t threads, nb::object progress_to) {
             const AnyMatrixView view = view_of(rows, type);
             ProductQuantizerOptions options{.iterations = narrow(iterations), .seed = seed};
-            options.most_rows = most_rows, options.threads = narrow(threads);
+            options.most_rows = most_rows, options.threads = thread_count(threads);
             std::optional<ProductQuantizer> out;
             without_interpreter(progress_to, [&](Progress progress) {
               options.progress = std::move(progress);
@@ -247,7 +248,7 @@ void bind_quantizers(nb::module_& m) {
             const Metric by = parse_metric(metric);
             Matrix<float> out;
             without_interpreter(
-                [&](const Progress&) { out = pq.tables(view, by, narrow(threads)); });
+                [&](const Progress&) { out = pq.tables(view, by, thread_count(threads)); });
             return array_of(std::move(out));
           },
           nb::arg("queries").noconvert(), nb::arg("type"), nb::arg("metric"), nb::arg("threads"));
@@ -262,8 +263,9 @@ void bind_quantizers(nb::module_& m) {
             const AnyMatrixView view = view_of(rows, type);
             const ScalarCode as = scalar_code_of(code);
             std::optional<ScalarQuantizer> out;
-            without_interpreter(
-                [&](const Progress&) { out = ScalarQuantizer::train(view, as, narrow(threads)); });
+            without_interpreter([&](const Progress&) {
+              out = ScalarQuantizer::train(view, as, thread_count(threads));
+            });
             return *out;
           },
           nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("code"), nb::arg("threads"))

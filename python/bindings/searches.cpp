@@ -16,7 +16,7 @@ void bind_search_settings(nb::module_& m) {
              const std::string& method, std::optional<double> recall, std::int64_t samples,
              std::int64_t logical_rows, bool aggregate, std::int64_t probes, bool widen,
              bool certify, std::int64_t refine_factor, std::int64_t ef) {
-            new (made) SearchSettings{.threads = narrow(threads),
+            new (made) SearchSettings{.threads = thread_count(threads),
                                       .memory = memory,
                                       .first_pass = parse_first_pass(first_pass),
                                       .tuning = parse_tuning(choices),
@@ -107,7 +107,7 @@ void bind_selection(nb::module_& m) {
          nb::object progress_to) {
         SelectOptions options{.extreme = largest ? Extreme::largest : Extreme::smallest,
                               .sorted = sorted,
-                              .threads = narrow(threads),
+                              .threads = thread_count(threads),
                               .method = parse_select_method(method)};
         const AnyMatrixView rows = view_of(x, type);
         options.lengths = lengths_of(lengths, rows.rows());

@@ -57,13 +57,13 @@ def row_or_matrix(name: str, x: Any) -> tuple[np.ndarray, str, bool]:
 
 def _matrix_of(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if array.ndim != 2:
-        text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
+        text = f"{name} must be a matrix [n x dim], but the array has {array.ndim} dimensions"
         if array.ndim == 0:
             text = f"{text}: it is {shown(array.item())}"
         if array.ndim == 1:
             text = (
-                f"{name} must be a matrix [n x dim], but have one dimension of {array.size} "
-                f"values: {name}[None, :] makes one row of it"
+                f"{name} must be a matrix [n x dim], but the array has one dimension of "
+                f"{array.size} values: {name}[None, :] makes one row of it"
             )
         raise InvalidArgument(text)
     kind = "bf16" if array.dtype == _device.BFLOAT16 else _ELEMENT_TYPES.get(array.dtype.name)
@@ -92,8 +92,8 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
     """`array` as float32 if that changes no value."""
     if array.dtype.kind not in "iuf":
         raise InvalidArgument(
-            f"{name} have elements of type {array.dtype}; knear takes float64, float32, float16, "
-            "bfloat16, uint8, int8, and others that are exact in float32"
+            f"{name} must not have elements of type {array.dtype}; knear takes float64, float32, "
+            "float16, bfloat16, uint8, int8, and others that are exact in float32"
         )
     out = np.empty(array.shape, np.float32)
     block = max(1, _BLOCK // max(1, array.shape[1]))
@@ -109,8 +109,8 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
         if not same.all():
             row, column = (int(i) for i in np.argwhere(~same)[0])
             raise InvalidArgument(
-                f"{name} of type {array.dtype} hold {part[row, column]} in row {begin + row}, "
-                f"column {column}, which is not exact in float32; "
+                f"{name} of type {array.dtype}: {part[row, column]} in row {begin + row}, "
+                f"column {column} is not exact in float32; "
                 f"{name}.astype(numpy.float32) rounds"
             )
     return out
@@ -163,9 +163,7 @@ def floats(name: str, value: Any, dimensions: int) -> np.ndarray:
     if array.dtype != np.float32 and not np.isfinite(out).all():
         over = np.isfinite(array) & ~np.isfinite(out)
         if over.any():
-            raise InvalidArgument(
-                f"{name} hold {array[over][0]}, which is beyond the range of float32"
-            )
+            raise InvalidArgument(f"{name}: {array[over][0]} is beyond the range of float32")
     return out
 
 
@@ -204,6 +202,8 @@ def _dtype_of(kind: str) -> np.dtype:
 def integer(name: str, value: Any) -> int:
     """`value` as an int that fits 64 bits."""
     try:
+        if isinstance(value, (bool, np.bool_)):  # which Python takes for 0 and 1
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         text = f"{name} must be a whole number, but is {shown(value)}"

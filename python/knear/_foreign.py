@@ -166,7 +166,9 @@ def _of_dlpack(name: str, x: Any) -> np.ndarray:
     dtype = _device.dtype_of(code, bits, lanes)
     if dtype is None:
         told = getattr(x, "dtype", f"code {code} of DLPack with {bits} bits")
-        raise InvalidArgument(f"{name} have elements of type {told}, which knear does not take")
+        raise InvalidArgument(
+            f"{name} must not have elements of type {told}, which knear does not take"
+        )
     half = dtype == _device.BFLOAT16
     letters = "<u2" if half else dtype.str
     apart = tuple(each * dtype.itemsize for each in strides)

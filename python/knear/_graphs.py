@@ -458,7 +458,8 @@ class PathFinder:
     progress: as that of knn_graph().
 
     Raises InvalidArgument for a graph that is none: another shape, an id that is no row, a NaN, a
-    negative distance of "l2"; and for one that is not of `base`.
+    negative distance of "l2", one of "cosine" that is not between 0 and 2 (2^-10 are allowed for
+    rounding); and for one that is not of `base`.
     """
 
     def __init__(

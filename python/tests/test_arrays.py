@@ -188,5 +188,5 @@ def test_float64_beyond_float32_is_refused():
     ],
 )
 def test_other_types_are_refused(bad):
-    with pytest.raises(knear.InvalidArgument, match="queries have elements of type"):
+    with pytest.raises(knear.InvalidArgument, match="queries must not have elements of type"):
         knear.knn(bad, np.zeros((2, 2), np.float32), 1)

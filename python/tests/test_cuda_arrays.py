@@ -583,7 +583,7 @@ def test_odd_types_that_are_copied(pretended):
     index.add(Interface(X.astype(">f4")))
     np.testing.assert_array_equal(index.reconstruct(np.arange(10)), X)
     for odd, words in (
-        (Pretender(X.astype(np.complex64)), "x have elements of type complex64"),
+        (Pretender(X.astype(np.complex64)), "x must not have elements of type complex64"),
         (Pretender(X.view(np.uint8), code=8), "x has elements of type uint8, which NumPy has not"),
     ):
         with pytest.raises(knear.InvalidArgument, match=words):

@@ -171,7 +171,7 @@ def test_what_is_refused_leaves_the_dataset_as_it_was():
         ("ragged", {"batch_size": 1}, "column 'ragged', rows 1:2: vectors have 1 columns, index"),
         ("number", {}, "column 'number', rows 0:1: vectors are a column of int64"),
         ("text", {}, "column 'text', rows 0:1: vectors are a column of string"),
-        ("deep", {}, "column 'deep', rows 0:2: x have elements of type object"),
+        ("deep", {}, "column 'deep', rows 0:2: x must not have elements of type object"),
         ("hole", {}, "column 'hole', rows 0:2: vectors have 1 elements without a value"),
         ("nan", {}, "column 'nan', rows 0:2: vectors must be finite, but row 1 column 1 is nan"),
         ("empty", {}, "dim"),

@@ -282,7 +282,31 @@ def test_recall_below_1_goes_by_lists():
         (lambda: knear.knn_graph(X[0], 2), knear.InvalidArgument, "base"),
         (lambda: knear.knn_graph(X, 2, "l3"), knear.InvalidArgument, "metric"),
         (lambda: knear.knn_graph(X, 2, recall=1.5), knear.InvalidArgument, "recall"),
-        (lambda: knear.knn_graph(X, 2, threads=-1), knear.InvalidArgument, "threads"),
+        (lambda: knear.knn_graph(X, 2, threads=-2), knear.InvalidArgument, "but is -2"),
+        (lambda: knear.knn_graph(X, 2, threads=2**40), knear.InvalidArgument, f"but is {2**40}"),
+        (
+            lambda: knear.smoothest_path((X, X.astype(int)), 0, 1, threads=-5),
+            knear.InvalidArgument,
+            "but is -5",
+        ),
+        (lambda: knear.knn_graph(X, True), knear.InvalidArgument, "k must be a whole .* is True"),
+        (
+            lambda: knear.smoothest_path(knear.knn_graph(X, 2), np.True_, 3),
+            knear.InvalidArgument,
+            "start must be a whole number",
+        ),
+        (
+            lambda: knear.knn_graph(X, 2).statistics(hubs=-1),
+            knear.InvalidArgument,
+            "hubs must not be negative, but is -1",
+        ),
+        (
+            lambda: knear.smoothest_path(
+                (np.full((2, 1), -2.2), np.array([[1], [0]])), 0, 1, metric="cosine"
+            ),
+            knear.InvalidArgument,
+            "is -2.2, but those of cosine are between 0 and 2",
+        ),
         (lambda: knear.knn_graph(X, 2, as_csr="or"), knear.InvalidArgument, "as_csr"),
         (lambda: knear.knn_graph(X, 2, euclidean=True), knear.InvalidArgument, "as_csr"),
         (
@@ -365,7 +389,7 @@ def test_what_a_matrix_holds_is_numbers_that_float32_has():
         path, _ = knear.smoothest_path(matrix(np.array([1, 0, 1], dtype)), 0, 2)
         assert path.tolist() == [0, 2]
     for values, says in ((np.array([1j, 1, 1]), "hold numbers"), ([1e300, 1, 1], "1e\\+300")):
-        with pytest.raises(knear.InvalidArgument, match="graph's distances .*" + says):
+        with pytest.raises(knear.InvalidArgument, match="graph's distances.*" + says):
             knear.smoothest_path(matrix(values), 0, 2)
 
 

@@ -232,8 +232,10 @@ def test_a_class_of_ones_own_stays_what_it_is(rng):
 def test_numbers_out_of_range_are_named(rng):
     index = knear.Index("Flat", dim=4)
     for threads in (-5, 2**31, 2**62):
-        with pytest.raises(knear.InvalidArgument, match="threads"):
+        with pytest.raises(knear.InvalidArgument, match=f"threads must .* but is {threads}"):
             index.optimize(threads=threads)
+    with pytest.raises(knear.InvalidArgument, match="iterations must .* but is -3"):
+        knear.KMeans(2, iterations=-3).train(rng.standard_normal((9, 4)))
     knear.Index("IVF2,Flat", dim=4).train(rng.standard_normal((9, 4)), iterations=2**40)  # at most
 
 

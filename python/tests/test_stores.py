@@ -92,7 +92,7 @@ def test_columns_that_are_no_vectors_or_ids_are_named(pyarrow, x):
         (table, r'x is a Table of Arrow: give its column of vectors, x.column\("..."\)'),
         (table.to_reader(), "x is a RecordBatchReader of Arrow"),
         (table["id"], "x are a column of int64"),
-        (pyarrow.array([["a"], ["b"]]), "x have elements of type"),
+        (pyarrow.array([["a"], ["b"]]), "x must not have elements of type"),
     ):
         with pytest.raises(knear.InvalidArgument, match=text):
             index.add(bad)
