@@ -43,8 +43,9 @@ void check_words(const ExploreArguments& arguments) {
       (arguments.k || !arguments.metric.empty() || !std::isnan(arguments.recall)))
     unparsable("-k, --metric and --recall are for a graph that is made, not for that of --graph");
   if (arguments.k) check_positive("-k", *arguments.k);
-  if (arguments.epochs < 0)
-    throw InvalidArgument("--epochs must not be negative, but is {}", arguments.epochs);
+  if (arguments.epochs < 0 || arguments.epochs > most_layout_epochs)
+    throw InvalidArgument("--epochs must be between 0 (as many as usual) and {}, but is {}",
+                          most_layout_epochs, arguments.epochs);
   if (arguments.port && (*arguments.port < 0 || *arguments.port > 65535))
     throw InvalidArgument("--port must be between 0 (any) and 65535, but is {}", *arguments.port);
   if (arguments.port && !can_serve())

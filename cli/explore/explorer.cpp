@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "cli/graph_text.hpp"
 #include "cli/interrupt.hpp"
@@ -214,10 +215,14 @@ nlohmann::ordered_json Explorer::search(const std::vector<float>& vector, std::i
     near = items_.index->search(query, wanted, options);
   }
   auto found = nlohmann::ordered_json::array();
-  for (std::int64_t j = 0; j < near.ids.cols(); ++j)
-    if (const Id id = near.ids.row(0)[j]; id != no_id)
-      found.push_back(
-          {{"id", id}, {"distance", near.distances.row(0)[j]}, {"label", items_.label(id)}});
+  for (std::int64_t j = 0; j < near.ids.cols(); ++j) {
+    const Id id = near.ids.row(0)[j];
+    if (id == no_id) continue;
+    const float distance = near.distances.row(0)[j];
+    if (!std::isfinite(distance))
+      throw InvalidArgument("the distance of vector to row {} is beyond float32", id);
+    found.push_back({{"id", id}, {"distance", distance}, {"label", items_.label(id)}});
+  }
   return {
       {"neighbors", found},
       {"seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}};

@@ -52,7 +52,8 @@ class Explorer {
   const std::vector<Bridge>& gaps() const;
   double gap_seconds() const;  // 0 once they are known
   static constexpr double longest_gap_seconds = 60;
-  // The nearest rows of a vector, exactly. Throws as knn().
+  // The nearest rows of a vector, exactly. Throws as knn(), and InvalidArgument where a distance is
+  // beyond float32.
   nlohmann::ordered_json search(const std::vector<float>& vector, std::int64_t k) const;
   // Items whose label contains a text, whatever the case of its ASCII letters: the first 50.
   nlohmann::ordered_json find(const std::string& text) const;

@@ -3,7 +3,9 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -28,8 +30,12 @@ struct CloseGz {
 using GzFile = std::unique_ptr<gzFile_s, CloseGz>;
 
 GzFile open_gz(const std::string& path) {
+  errno = 0;  // zlib leaves it alone where it has no memory
   GzFile file(gzopen(path.c_str(), "rb"));
-  if (!file || std::filesystem::is_directory(path)) throw IoError("cannot open '{}'", path);
+  if (!file)
+    throw IoError("cannot open '{}': {}", path, std::strerror(errno == 0 ? ENOMEM : errno));
+  if (std::filesystem::is_directory(path))
+    throw IoError("cannot open '{}': {}", path, std::strerror(EISDIR));
   return file;
 }
 

@@ -4,6 +4,7 @@
 #include <httplib.h>
 
 #include <mutex>
+#include <set>
 #include <thread>
 #endif
 
@@ -69,10 +70,40 @@ Id parameter(const httplib::Request& request, const char* name) {
   return whole(name, request.get_param_value(name));
 }
 
+// Refuses what is asked beside these names, and a name that is there twice.
+void check_parameters(const httplib::Request& request, const std::vector<std::string>& names) {
+  for (const auto& [name, value] : request.params) {
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw Refusal{400,
+                    fmt::format("'{}' is not known here; there {}", name.substr(0, 40),
+                                names.empty() ? "are no parameters"
+                                              : fmt::format("are {}", fmt::join(names, ", ")))};
+    if (request.get_param_value_count(name) > 1)
+      throw Refusal{400, fmt::format("{} is there twice", name)};
+  }
+}
+
+// A body as JSON, discarded if it is none. Refuses keys that are not known and those that are there
+// twice.
+nlohmann::json parse_body(const std::string& body) {
+  std::set<std::string> seen;
+  const auto look = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+    if (depth != 1 || event != nlohmann::json::parse_event_t::key) return true;
+    const auto key = parsed.get<std::string>();
+    if (key != "vector" && key != "k")
+      throw Refusal{
+          400, fmt::format("the key '{}' is not known; there are vector, k", key.substr(0, 40))};
+    if (!seen.insert(key).second)
+      throw Refusal{400, fmt::format("the key '{}' is there twice", key)};
+    return true;
+  };
+  return nlohmann::json::parse(body, look, false);
+}
+
 // {"vector": [numbers], "k": N}
 std::pair<std::vector<float>, std::int64_t> parse_search(const std::string& body,
                                                          std::int64_t dim) {
-  const auto sent = nlohmann::json::parse(body, nullptr, false);
+  const auto sent = parse_body(body);
   if (!sent.is_object() || !sent.contains("vector") || !sent["vector"].is_array())
     throw Refusal{400, "the body must be a JSON object with an array 'vector'"};
   std::vector<float> vector;
@@ -119,9 +150,10 @@ struct PageServer::State {
 
   void check_request(const httplib::Request& request) const;
   void add_questions();
-  // Calls f with request and response, and answers what it throws.
+  // Calls f with request and response, and answers what it throws. The request may have parameters
+  // of these names.
   template <class F>
-  httplib::Server::Handler asking(F f) const;
+  httplib::Server::Handler asking(F f, std::initializer_list<std::string> names = {}) const;
 
   const Explorer& explorer;
   httplib::Server server;
@@ -135,9 +167,12 @@ struct PageServer::State {
 };
 
 template <class F>
-httplib::Server::Handler PageServer::State::asking(F f) const {
-  return [f](const httplib::Request& request, httplib::Response& response) {
+httplib::Server::Handler PageServer::State::asking(F f,
+                                                   std::initializer_list<std::string> names) const {
+  return [f, names = std::vector<std::string>(names)](const httplib::Request& request,
+                                                      httplib::Response& response) {
     try {
+      if (request.path.starts_with("/api/")) check_parameters(request, names);
       f(request, response);
     } catch (const Refusal& refusal) {
       refuse(response, refusal.status, refusal.message);
@@ -232,17 +267,23 @@ void PageServer::State::add_questions() {
                                        explorer.graph().rows())};
     return std::pair(from, to);
   };
-  server.Get("/api/path", asking([this, ends_of](const auto& request, auto& response) {
-               const auto [from, to] = ends_of(request);
-               answer(response, explorer.path(from, to));
-             }));
-  server.Get("/api/gap", asking([this, ends_of](const auto& request, auto& response) {
-               const auto [from, to] = ends_of(request);
-               answer(response, explorer.gap(from, to));
-             }));
-  server.Get("/api/find", asking([this](const auto& request, auto& response) {
-               answer(response, explorer.find(request.get_param_value("text")));
-             }));
+  server.Get("/api/path", asking(
+                              [this, ends_of](const auto& request, auto& response) {
+                                const auto [from, to] = ends_of(request);
+                                answer(response, explorer.path(from, to));
+                              },
+                              {"from", "to"}));
+  server.Get("/api/gap", asking(
+                             [this, ends_of](const auto& request, auto& response) {
+                               const auto [from, to] = ends_of(request);
+                               answer(response, explorer.gap(from, to));
+                             },
+                             {"from", "to"}));
+  server.Get("/api/find", asking(
+                              [this](const auto& request, auto& response) {
+                                answer(response, explorer.find(request.get_param_value("text")));
+                              },
+                              {"text"}));
   server.Post("/api/search", asking([this](const auto& request, auto& response) {
                 const auto [vector, k] =
                     parse_search(request.body, explorer.graph().properties().base.dim);

@@ -208,8 +208,9 @@ Matrix<float> graph_layout(const NeighborGraph& graph, MatrixView<float> places,
                            const LayoutOptions& options) {
   return detail::public_call([&] {
     check_places(places, graph.rows());
-    if (options.epochs < 0)
-      throw InvalidArgument("epochs must not be negative, but is {}", options.epochs);
+    if (options.epochs < 0 || options.epochs > most_layout_epochs)
+      throw InvalidArgument("epochs must be between 0 (as many as usual) and {}, but is {}",
+                            most_layout_epochs, options.epochs);
     const std::int64_t n = graph.rows();
     const std::int64_t epochs = options.epochs > 0 ? options.epochs : (n <= 200000 ? 300 : 100);
     const int threads = resolve_threads(options.threads);

@@ -19,6 +19,8 @@
 
 namespace knear {
 
+inline constexpr std::int64_t most_layout_epochs = 100'000;
+
 struct LayoutOptions {
   std::int64_t epochs = 0;  // 0: 300, or 100 of more than 200,000 rows
   std::uint64_t seed = 1;
@@ -36,7 +38,8 @@ Matrix<float> principal_places(AnyMatrixView base, int threads = 0, const Progre
 
 // Places [n x 2] of the rows of a graph, from these on. The same bits for the same seed, whatever
 // the threads. Throws ShapeMismatch unless there are two columns and a row for each of the graph's;
-// InvalidArgument for places or distances that are not finite and epochs below 0; Cancelled.
+// InvalidArgument for places or distances that are not finite and for epochs below 0 or above
+// most_layout_epochs; Cancelled.
 Matrix<float> graph_layout(const NeighborGraph& graph, MatrixView<float> places,
                            const LayoutOptions& options = {});
 

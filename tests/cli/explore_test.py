@@ -240,6 +240,9 @@ class Served(ProgramTest):
             ("/api/path?from=0&to=-1", 404, "to is row -1"),
             ("/api/path?from=0", 400, "to needs a whole number"),
             ("/api/path?from=1.5&to=2", 400, "from needs a whole number, but got '1.5'"),
+            ("/api/path?from=1&from=2&to=3", 400, "from is there twice"),
+            ("/api/path?from=1&to=2&metric=ip", 400, "'metric' is not known here; there are from"),
+            ("/api/item/3?k=2", 400, "'k' is not known here; there are no parameters"),
             ("/api/picture/1", 404, "no pictures"),
             ("/../../etc/passwd", 404, "nothing of this name"),
             ("/%2e%2e/%2e%2e/etc/passwd", 404, "nothing of this name"),
@@ -255,6 +258,9 @@ class Served(ProgramTest):
             ('{"vector": [1, "a"]}', "vector has no number at place 1"),
             ('{"vector": [1, 2]}', "vector has 2 numbers, base has 12"),
             (json.dumps({"vector": [1e39] * 12}), "finite"),
+            (json.dumps({"vector": [1e30] * 12}), "vector to row 0 is beyond float32"),
+            (json.dumps({"vector": [1] * 12, "q": 1}), "the key 'q' is not known"),
+            ('{"k": 2, "vector": [1], "k": 3}', "the key 'k' is there twice"),
             (json.dumps({"vector": [1] * 12, "k": 0}), "k must be"),
             (json.dumps({"vector": [1] * 12, "k": 10**30}), "k must be"),
             (b"\xff\xfe\x00", "JSON object"),
@@ -272,7 +278,7 @@ class Served(ProgramTest):
         ):
             self.assertEqual(server.refused("/api/search", b"x", headers)[0], status)
         # What curl -d says of a body.
-        body = json.dumps({"vector": [1] * 12, "more": "x" * 100000})
+        body = json.dumps({"vector": [1] * 12}) + " " * 100000
         form = {"Content-Type": "application/x-www-form-urlencoded"}
         status, says = server.refused("/api/search", body, form)
         self.assertEqual((status, "Content-Type: application/json" in says), (415, True))
@@ -373,6 +379,9 @@ class Refused(ProgramTest):
         self.fails(2, *base, "--graph", "g", "-k", "3", "--port", "0", says="-k, --metric")
         self.fails(1, *base, "--html", "x.txt", says="--html must end in .html")
         self.fails(1, *base, "--html", "x.html", "-k", "0", says="-k must be at least 1")
+        self.fails(
+            1, *base, "--html", "x.html", "--epochs", 99999999999, says="--epochs must be between 0"
+        )
         self.fails(1, *base, "--html", "x.html", "--from", "300", says="--from is row 300")
         self.fails(1, *base, "--html", "x.html", "--shape", "3x5", says="--shape 3x5")
         self.fails(2, *base, "--html", "x.html", "--shape", "12", says="--shape needs")
@@ -407,7 +416,8 @@ class Refused(ProgramTest):
         self.fails(
             1, *words, "--names", "a,b", says="--names has 2 names, but row 0 has the label 2"
         )
-        self.fails(1, *words[:-1], "none.txt", says="none.txt")
+        self.fails(1, *words[:-1], "none.txt", says="'none.txt': No such file or directory")
+        self.fails(1, *words[:-1], ".", says="'.': Is a directory")
         whole = gzip.compress(b"a\n" * 300)
         self.file("l.txt.gz").write_bytes(whole[:-5])
         self.fails(1, *words[:-1], "l.txt.gz", says="l.txt.gz")

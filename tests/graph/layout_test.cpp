@@ -86,6 +86,8 @@ TEST(GraphLayout, SaysWhatIsWrong) {
   EXPECT_THROW(graph_layout(graph, Matrix<float>(49, 2).view()), ShapeMismatch);
   EXPECT_THROW(graph_layout(graph, Matrix<float>(50, 3).view()), ShapeMismatch);
   EXPECT_THROW(graph_layout(graph, places.view(), {.epochs = -1}), InvalidArgument);
+  EXPECT_THROW(graph_layout(graph, places.view(), {.epochs = most_layout_epochs + 1}),
+               InvalidArgument);
   EXPECT_THROW(graph_layout(graph, places.view(),
                             {.progress = [](std::string_view, double) { return false; }}),
                Cancelled);
