@@ -37,6 +37,31 @@ void check_first_word(CLI::App& app, const std::string& program, int argc, char*
     unparsable(fmt::format("unknown command '{}'; '{} --help' lists them", word, program));
 }
 
+// A word that is there but empty is no answer of any option: it would count as one that was not
+// given.
+void refuse_empty_words(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->get_items_expected_max() > 0)
+      option->check(
+          [name = option->get_name()](const std::string& word) {
+            if (word.empty()) unparsable(fmt::format("{} needs a value, but got ''", name));
+            return std::string();
+          },
+          "", "");
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    refuse_empty_words(*command);
+}
+
+// The option of this name, with as many dashes as it takes, that was given to the command that ran;
+// empty if there is none.
+std::string given_option(const CLI::App& app, std::string_view name) {
+  for (const CLI::App* command : app.get_subcommands())
+    if (std::string found = given_option(*command, name); !found.empty()) return found;
+  const std::string option = fmt::format("{}{}", name.size() == 1 ? "-" : "--", name);
+  const CLI::Option* given = app.get_option_no_throw(option);
+  return given != nullptr && given->count() > 0 ? option : "";
+}
+
 }  // namespace
 
 void prepare_process() {
@@ -68,7 +93,16 @@ void complain(std::string message) {
 void parse(CLI::App& app, const std::string& program, int argc, char** argv, bool prints) {
   try {
     check_first_word(app, program, argc, argv);
+    refuse_empty_words(app);
     app.parse(argc, argv);
+  } catch (const Error& error) {
+    // The library names its argument, which is mostly that of an option.
+    const std::string_view message = error.what();
+    const std::string_view name = message.substr(0, message.find(' '));
+    const std::string option = given_option(app, name);
+    const std::string_view rest = message.substr(name.size());
+    if (option.empty() || !(rest.starts_with(" must ") || rest.starts_with(" is "))) throw;
+    throw InvalidArgument("{}{}", option, rest);
   } catch (const CLI::CallForHelp&) {
     if (prints) print_text(app.help());
   } catch (const CLI::CallForVersion& version) {

@@ -109,6 +109,30 @@ class EveryCommand(ProgramTest):
         for command in ("search", "truth"):
             self.fails(1, *self.words(command, "wide.fvecs"), says="12 columns, base has 13")
 
+    def test_empty_words(self):
+        # They would count as options that were not given.
+        for command in self.reading:
+            words = self.words(command, "base.fvecs")
+            for i, word in enumerate(words[1:], 1):
+                if word.startswith("-"):
+                    continue
+                with self.subTest(command=command, word=word):
+                    self.fails(
+                        2, *words[:i], "", *words[i + 1 :], says=" needs a value, but got ''"
+                    )
+        graph = self.words("graph", "base.fvecs")
+        for option in "--metric", "--type", "--from", "--recall", "--memory":
+            says = f"knear: {option} needs a value, but got ''"
+            self.fails(2, *graph, option, "", says=says)
+        for words in (
+            ["convert", "g.knear", "out.npz", "--closure", ""],
+            [*self.words("search", "base.fvecs"), "--first-pass", ""],
+            [*self.words("search", "base.fvecs"), "--method", ""],
+            [*self.words("explore", "base.fvecs"), "--names", ""],
+        ):
+            self.fails(2, *words, says=f"knear: {words[-2]} needs a value, but got ''")
+        self.assertFalse(self.file("out.knear").exists())
+
     def test_k(self):
         self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "a.knear")
         for command in (

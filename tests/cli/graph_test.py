@@ -221,8 +221,9 @@ class Graph(ProgramTest):
         command = ["graph", "--base", "base.bvecs", "--out", "h.knear"]
         self.fails(2, *command, says="-k")
         self.fails(1, *command, "-k", "0", says="-k")
-        self.fails(1, *command, "-k", "3", "--recall", "1.5", says="recall")
-        self.fails(1, *command, "-k", "3", "--metric", "l3", says="l3")
+        self.fails(1, *command, "-k", "3", "--recall", "1.5", says="knear: --recall must")
+        self.fails(1, *command, "-k", "3", "--metric", "l3", says="knear: --metric must be one of")
+        self.fails(1, *command, "-k", "3", "--memory", "1", says="knear: --memory is 1 bytes")
         self.fails(1, *command, "-k", "3", "--accuracy", "-1", says="--accuracy")
         self.fails(1, "graph", "--base", "base.bvecs", "-k", "3", "--out", "h.npy", says="h.npy")
         self.fails(1, *command[:-1], "base.bvecs", "-k", "3", says="--out")

@@ -260,8 +260,8 @@ class Index(ProgramTest):
         self.assertIn("Flat: a recall of 1 is certain", self.ok(*build, "--recall", "1"))
         for more, says in (
             (["--memory", "1k"], "memory is 1024 bytes, but 300 x 12 take"),
-            (["--recall", "2"], "recall must be in (0, 1], but is 2"),
-            (["--batch", "0"], "batch must be at least 1, but is 0"),
+            (["--recall", "2"], "--recall must be in (0, 1], but is 2"),
+            (["--batch", "0"], "--batch must be at least 1, but is 0"),
             (["--train", "100"], "--train is 100, but Flat learns nothing"),
         ):
             with self.subTest(more=more):
