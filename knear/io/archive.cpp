@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
 #include "knear/core/error.hpp"
 #include "knear/io/atomic_file.hpp"
@@ -170,6 +171,8 @@ Archive::Archive(const std::string& path) : path_(path), file_(path) {
   if (header.sections > max_sections || header.sections * sizeof(Entry) > directory)
     refuse("more sections than it has room for");
   std::uint64_t blocks = 0;
+  std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string_view>> parts{
+      {0, sizeof header + directory, "table"}};
   const auto* sums =
       reinterpret_cast<const std::uint64_t*>(begin + header.sections * sizeof(Entry));
   const std::uint64_t sum_count = (directory - header.sections * sizeof(Entry)) / 8;
@@ -191,6 +194,7 @@ Archive::Archive(const std::string& path) : path_(path), file_(path) {
                         size, header.file_bytes);
     const std::uint64_t count = CheckedBlocks::block_count(entry->bytes);
     if (count > sum_count - blocks) refuse("fewer checksums than blocks");
+    parts.emplace_back(entry->offset, entry->offset + entry->bytes, name);
     if (entry->version == 1) {
       if (!numbers_.emplace(name, sections_.size()).second) refuse("a name occurs twice");
       sections_.push_back({name, file_.data() + entry->offset, entry->bytes, optional});
@@ -200,6 +204,20 @@ Archive::Archive(const std::string& path) : path_(path), file_(path) {
   }
   if (size != header.file_bytes)
     throw CorruptFile("{} has {} bytes, but its header says {}", path, size, header.file_bytes);
+  // No checksum holds what is between sections.
+  std::sort(parts.begin(), parts.end());
+  parts.push_back({size, size, ""});
+  std::uint64_t end = 0;
+  std::string_view before;
+  for (const auto& [first, last, name] : parts) {
+    if (first > end && first - end >= alignment)
+      refuse(fmt::format("there are {} bytes between sections", first - end));
+    for (; end < first; ++end)
+      if (file_.data()[end] != std::byte{0})
+        throw CorruptFile("{}: section '{}' is followed by bytes that have been altered: byte {}",
+                          path, before, end);
+    if (last >= end) end = last, before = name;
+  }
 }
 
 std::string Archive::title(std::string_view name) const {

@@ -7,9 +7,9 @@
 //   const auto archive = Archive::open("my.knear");
 //   const Section vectors = archive->section("vectors");
 //
-// docs/knear-files.md describes the format. Opening maps the file, checks header and table and that
-// every section lies inside; contents are checked when asked for: at once (read) or block by block
-// on first use (blocks).
+// docs/knear-files.md describes the format. Opening maps the file, checks header and table, that
+// every section lies inside and that there are zeros between them; contents are checked when asked
+// for: at once (read) or block by block on first use (blocks).
 #pragma once
 #include <cstddef>
 #include <cstdint>

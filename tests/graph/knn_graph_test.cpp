@@ -177,18 +177,12 @@ TEST_F(GraphFile, is_refused_when_cut_off_or_altered) {
     put_bytes(bad, {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
     EXPECT_THROW(NeighborGraph::load(bad), Error) << size;
   }
-  std::int64_t harmless = 0;
   for (std::size_t at = 0; at < whole.size(); at += 13) {
     std::vector<std::byte> altered = whole;
     altered[at] ^= std::byte{16};
     put_bytes(bad, altered);
-    try {
-      NeighborGraph::load(bad);
-      ++harmless;  // in a gap between sections
-    } catch (const CorruptFile&) {
-    }
+    EXPECT_THROW(NeighborGraph::load(bad), CorruptFile) << at;
   }
-  EXPECT_LT(harmless, 15);
   // An index is no graph.
   EXPECT_THROW(NeighborGraph::load(this->path("none.knear")), IoError);
 }

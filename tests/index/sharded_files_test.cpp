@@ -474,8 +474,7 @@ TEST_F(ShardedFiles, HostileManifestsAreCorruptFiles) {
     write("base.knear", bad);
     try {
       ShardedIndex::load(path("base.knear"));
-      // Gaps between sections are no content.
-      EXPECT_EQ(good[at], 0) << at;
+      ADD_FAILURE() << at;
     } catch (const CorruptFile& error) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
     }
