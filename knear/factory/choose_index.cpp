@@ -22,9 +22,11 @@ double scan_time(double rows, double dim, double batch) {
   const double of_many = 4 + rows * dim * 1.6e-6, alone = 20 + rows * dim * 1.05e-5;
   return of_many + (alone - of_many) / batch;
 }
-// Graphs are not among them: for one query at a time with a promised recall, lists took 0.5 to 1.25
-// times as long as a graph (bench/auto, on a Zen 5), and a graph takes 3 to 15 times as long to
-// make.
+// Graphs are not among them. For one query at a time, asked for a recall, a graph took 1.05 to 3.6
+// times as long as the fastest lists of 60,000 vectors and more (bench/auto, on a Zen 5). Tuned by
+// queries it took 0.64 to 0.86 of the time of 1,024 lists for descriptors of pictures, 1.07 to 1.38
+// times it for vectors in clusters (bench/inverted_lists), and rows, columns and type do not tell
+// these apart. It takes 10 to 16 times as long to make.
 double probing_time(double recall, double batch) {
   const double missed = std::max(1 - recall, 1e-3);
   const double of_many = 4 + 1.5 / std::sqrt(missed), alone = 14 + 2.8 / std::sqrt(missed);
@@ -56,6 +58,13 @@ constexpr double id_and_scalar = 12.5;
 // twice as long, take less: comparing with centroids is what is left. Seen of 60,000 to 1,000,000
 // vectors as they are (bench/auto); codes take longer for each row.
 constexpr std::int64_t many_queries = 1000;
+
+// For one query a call. Of 100,000 to 400,000 rows half as many as usual took 0.72 to 1.04 of the
+// time (bench/auto); 10,000, 60,000 and 1,000,000 have as many either way.
+std::int64_t lists_for_one(std::int64_t rows) {
+  const double power = std::round(std::log2(2 * std::sqrt(static_cast<double>(rows))));
+  return std::min(std::int64_t{1} << static_cast<int>(power), usual_lists(rows));
+}
 
 // A form of rows, and what it takes for each.
 struct Form {
@@ -122,7 +131,9 @@ IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& 
                batch = static_cast<double>(needs.batch);
     const bool lists_pay =
         needs.recall < 1 && probing_time(needs.recall, batch) < scan_time(n, d, batch);
-    std::int64_t lists = lists_pay ? usual_lists(rows) : 0;
+    std::int64_t lists = !lists_pay         ? 0
+                         : needs.batch == 1 ? lists_for_one(rows)
+                                            : usual_lists(rows);
     // Centroids; of codes also the tables of a quantiser and what recall is measured by.
     const double of_lists = static_cast<double>(lists) * 4 * d,
                  of_codes = 256 * 4 * d + std::min(n, 1000.0) * (1024 + 4 * d);

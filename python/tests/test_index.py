@@ -424,9 +424,9 @@ def test_an_index_is_chosen_by_numbers():
     factory, _, _ = knear.choose_index(1_000_000, 96, memory="150M", dtype=np.uint8)
     assert factory == "IVF1024,Flat"
     index = knear.Index("auto", dim=96, rows=300_000, recall=0.98, batch=1)
-    assert index.factory == "IVF2048,Flat"
+    assert index.factory == "IVF1024,Flat"
     assert index.reason == knear.choose_index(300_000, 96, recall=0.98, batch=1).reason
-    assert index.reason.startswith("IVF2048,Flat: ")
+    assert index.reason.startswith("IVF1024,Flat: ")
     assert copy.deepcopy(index).reason == index.reason
     assert knear.Index("Flat", dim=96).reason is None
     assert knear.Index("auto", dim=96, rows=100_000, recall=1).factory == "Flat"

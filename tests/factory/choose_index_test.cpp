@@ -53,7 +53,9 @@ TEST(ChooseIndex, ComparesFewVectorsAndProbesListsOfMany) {
   EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.99}), "IVF1024,Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.recall = 1}), "Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.99, .batch = 1}), "IVF2048,Flat");
-  EXPECT_EQ(chosen(100'000, 96, {.recall = 0.99, .batch = 1}), "IVF1024,Flat");
+  EXPECT_EQ(chosen(100'000, 96, {.recall = 0.99, .batch = 1}), "IVF512,Flat");
+  EXPECT_EQ(chosen(400'000, 128, {.recall = 0.99, .batch = 1}), "IVF1024,Flat");
+  EXPECT_EQ(chosen(400'000, 128, {.recall = 0.99, .batch = 2}), "IVF2048,Flat");
   EXPECT_EQ(chosen(1'000'000'000, 96, {.batch = 10'000}), "IVF65536,Flat");
   EXPECT_EQ(chosen(1'000'000'000, 96, {.batch = 1}), "IVF65536(IVF512,Flat),Flat");
 }
