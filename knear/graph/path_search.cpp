@@ -28,11 +28,9 @@ constexpr float rounding = 0x1p-10f;
 
 std::size_t place(std::int64_t row) { return static_cast<std::size_t>(row); }
 
-// std::llround() of what is not negative and below 2^62, without a call.
-std::int64_t rounded(double x) {
-  const auto whole = static_cast<std::int64_t>(x);
-  return whole + (x - static_cast<double>(whole) >= 0.5 ? 1 : 0);
-}
+// std::llround() of a float in whole units, which is not negative and below 2^40, without a call:
+// the sum is exact, or x is far below a half.
+std::int64_t rounded(double x) { return static_cast<std::int64_t>(x + 0.5); }
 
 // Rows by their distance, where each that comes is as far as the last that was taken or farther, by
 // a largest step at most. What is far lies unordered in buckets; the nearest of them is sorted when
@@ -114,13 +112,14 @@ class RowQueue {
 // together, since who looks for the one mostly needs the other.
 template <class Sum>
 struct RowState {
-  static constexpr Sum marks = 4, settled_mark = 1, path_mark = 2;
+  static constexpr Sum marks = 1 << 2, settled_mark = 1, path_mark = 2;
   // No path is known; not from std::numeric_limits, which does not know the wide type.
   static constexpr Sum unseen = (Sum{1} << (8 * sizeof(Sum) - 3)) - 1;
 
   std::array<Sum, 2> far{unseen * marks, unseen* marks};
 
-  Sum distance(std::size_t side) const { return far[side] / marks; }
+  // Not negative, so that a shift does for a division, which would round towards 0.
+  Sum distance(std::size_t side) const { return far[side] >> 2; }
   bool seen(std::size_t side) const { return far[side] < unseen * marks; }
   bool settled(std::size_t side) const { return (far[side] & settled_mark) != 0; }
   bool on_path() const { return (far[0] & path_mark) != 0; }
@@ -140,13 +139,14 @@ class PathSearch {
     graph_ = &graph, largest_ = largest, weights_ = weights;
     // A power of two, so that only lengths far below the largest are rounded.
     if (weights == PathWeights::lengths) units_ = std::ldexp(1.0, 39 - std::ilogb(largest));
-    offer(0, static_cast<std::uint32_t>(from), 0);
-    offer(1, static_cast<std::uint32_t>(to), 0);
+    const std::uint32_t first = graph.place_of(from), last = graph.place_of(to);
+    offer(0, first, 0);
+    offer(1, last, 0);
     meet();
     std::vector<Id> path;
     if (shortest_ < Row::unseen) {
-      mark_before_meetings(static_cast<std::uint32_t>(to));
-      path = walk(from, to);
+      mark_before_meetings(last);
+      path = walk(first, last);
     }
     clear();
     return path;
@@ -163,12 +163,13 @@ class PathSearch {
   void each_step(std::uint32_t row, F f) {
     for (const StepGraph::Step& step : graph_->from(row)) {
       if (step.length > largest_) break;
-      f(step.row, weight(step.length));
+      f(step.place, weight(step.length));
     }
   }
   std::int64_t weight(float length) const {
     if (weights_ == PathWeights::ones) return 1;
-    return std::max(std::int64_t{1}, rounded(static_cast<double>(length) * units_));
+    // Those of cosine may be rounded to less than 0.
+    return std::max(std::int64_t{1}, rounded(std::max(0.0, static_cast<double>(length)) * units_));
   }
 
   void offer(std::size_t side, std::uint32_t row, Sum distance) {
@@ -218,12 +219,13 @@ class PathSearch {
     const std::span<const StepGraph::Step> steps = graph_->from(row);
     for (const StepGraph::Step& step : steps) {
       if (step.length > largest_) break;
-      __builtin_prefetch(&at(step.row));
+      __builtin_prefetch(&at(step.place));
     }
     each_step(row, [&](std::uint32_t neighbor, std::int64_t step) {
       const Row& known = at(neighbor);
-      if (known.settled(own)) return;
       const Sum reached = distance + step;
+      // Most rows are known to be nearer.
+      if (known.distance(own) < reached || known.settled(own)) return;
       if (known.seen(other)) {
         const Sum length = reached + known.distance(other);
         if (length <= shortest_) {
@@ -258,20 +260,22 @@ class PathSearch {
   }
 
   // From the beginning to the smallest row of those that shortest paths lead on to.
-  std::vector<Id> walk(Id from, Id to) {
-    std::vector<Id> path{from};
-    for (Sum gone = 0; path.back() != to;) {
-      Id next = no_id;
+  std::vector<Id> walk(std::uint32_t from, std::uint32_t to) {
+    std::vector<Id> path{graph_->row_at[from]};
+    Sum gone = 0;
+    for (std::uint32_t here = from; here != to;) {
+      std::uint32_t next = here;
       std::int64_t its_step = 0;
-      each_step(
-          static_cast<std::uint32_t>(path.back()), [&](std::uint32_t neighbor, std::int64_t step) {
-            const Row& known = at(neighbor);
-            const Sum reached = gone + step;
-            const bool leads_on = (known.on_path() && known.distance(0) == reached) ||
-                                  (known.settled(1) && reached + known.distance(1) == shortest_);
-            if (leads_on && (next == no_id || neighbor < next)) next = neighbor, its_step = step;
-          });
-      path.push_back(next);
+      each_step(here, [&](std::uint32_t neighbor, std::int64_t step) {
+        const Row& known = at(neighbor);
+        const Sum reached = gone + step;
+        const bool leads_on = (known.on_path() && known.distance(0) == reached) ||
+                              (known.settled(1) && reached + known.distance(1) == shortest_);
+        if (leads_on && (next == here || graph_->row_at[neighbor] < graph_->row_at[next]))
+          next = neighbor, its_step = step;
+      });
+      here = next;
+      path.push_back(graph_->row_at[here]);
       gone += its_step;
     }
     return path;
@@ -300,38 +304,51 @@ class PathSearch {
   std::vector<Meeting> met_;
 };
 
-StepGraph::StepGraph(const SparseGraph& symmetric, Metric metric)
-    : begin(AlignedArray<std::int64_t>::unset(symmetric.begin.size())),
-      steps(AlignedArray<Step>::unset(symmetric.ids.size())) {
-  if (rows() > std::int64_t{std::numeric_limits<std::uint32_t>::max()})
-    throw InvalidArgument("graph has {} rows, but paths are found among {} at most", rows(),
-                          std::numeric_limits<std::uint32_t>::max());
-  std::copy(symmetric.begin.begin(), symmetric.begin.end(), begin.begin());
-  for (Id row = 0; row < rows(); ++row) {
+void check_steps(const SparseGraph& symmetric, Metric metric) {
+  if (symmetric.rows() > std::int64_t{std::numeric_limits<std::uint32_t>::max()})
+    throw InvalidArgument("graph has {} rows, but paths are found among {} at most",
+                          symmetric.rows(), std::numeric_limits<std::uint32_t>::max());
+  for (Id row = 0; row < symmetric.rows(); ++row) {
     if (row % rows_between_checks == 0) stop_if_asked();
-    const auto first = place(begin[place(row)]), last = place(begin[place(row) + 1]);
+    const auto first = place(symmetric.begin[place(row)]),
+               last = place(symmetric.begin[place(row) + 1]);
     for (std::size_t e = first; e < last; ++e) {
       const float distance = symmetric.distances[e];
-      if (distance == std::numeric_limits<float>::infinity() ||
-          distance == -std::numeric_limits<float>::infinity())
-        throw InvalidArgument("graph: the distance of rows {} and {} is infinite", row,
-                              symmetric.ids[e]);
+      const Id other = symmetric.ids[e];
+      if (std::isinf(distance))
+        throw InvalidArgument("graph: the distance of rows {} and {} is infinite", row, other);
       if (metric == Metric::l2 && distance < 0)
         throw InvalidArgument(
             "graph: the distance of rows {} and {} is {}, but those of l2 are not negative "
             "(products are of the metric ip)",
-            row, symmetric.ids[e], distance);
+            row, other, distance);
       if (metric == Metric::cosine && !(distance >= -rounding && distance <= 2 + rounding))
         throw InvalidArgument(
             "graph: the distance of rows {} and {} is {}, but those of cosine are between 0 and 2 "
             "(products are of the metric ip)",
-            row, symmetric.ids[e], distance);
-      steps[e] = {static_cast<std::uint32_t>(symmetric.ids[e]),
-                  larger_is_nearer(metric) ? -distance : distance};
+            row, other, distance);
     }
-    std::sort(steps.data() + first, steps.data() + last, [](const Step& a, const Step& b) {
-      return a.length < b.length || (a.length == b.length && a.row < b.row);
+  }
+}
+
+StepGraph::StepGraph(const SparseGraph& symmetric, Metric metric, std::vector<std::uint32_t> order)
+    : row_at(std::move(order)),
+      places(row_at.size()),
+      begin(AlignedArray<std::int64_t>::unset(symmetric.begin.size())),
+      steps(AlignedArray<Step>::unset(symmetric.ids.size())) {
+  for (std::size_t at = 0; at < row_at.size(); ++at)
+    places[row_at[at]] = static_cast<std::uint32_t>(at);
+  std::size_t end = 0;
+  begin[0] = 0;
+  for (std::size_t at = 0; at < row_at.size(); ++at) {
+    if (at % rows_between_checks == 0) stop_if_asked();
+    const std::size_t row = row_at[at], first = end;
+    for (auto e = place(symmetric.begin[row]); e < place(symmetric.begin[row + 1]); ++e)
+      steps[end++] = {place_of(symmetric.ids[e]), step_length(symmetric.distances[e], metric)};
+    std::sort(steps.data() + first, steps.data() + end, [](const Step& a, const Step& b) {
+      return a.length < b.length || (a.length == b.length && a.place < b.place);
     });
+    begin[at + 1] = static_cast<std::int64_t>(end);
   }
 }
 

@@ -1,7 +1,9 @@
 // knear/graph/path_search.hpp -- the shortest path between two rows, by steps that are not too
 // long.
 //
-//   const StepGraph graph(symmetric(near.ids, near.distances, metric, Closure::either), metric);
+//   const SparseGraph edges = symmetric(near.ids, near.distances, metric, Closure::either);
+//   check_steps(edges, metric);
+//   const StepGraph graph(edges, metric, order);
 //   PathSearches searches(graph);
 //   const std::vector<Id> ids = searches.shortest(17, 4711, largest, PathWeights::lengths);
 //
@@ -23,26 +25,37 @@
 
 namespace knear::detail {
 
-// The steps from each row of a symmetric graph, the shortest first, ties by row.
+// Throws InvalidArgument for more than 2^32 - 1 rows, for an infinite distance, for one of l2 that
+// is negative and one of cosine that is outside of [0, 2] by more than 2^-10.
+void check_steps(const SparseGraph& symmetric, Metric metric);
+
+// How long a step is for all metrics, less is better: of ip the negated product.
+inline float step_length(float distance, Metric metric) {
+  return larger_is_nearer(metric) ? -distance : distance;
+}
+
+// The steps from each row of a symmetric graph that was checked, the shortest first. Rows lie in an
+// order of the caller's: where it has neighbours near each other, a search waits less for memory.
 struct StepGraph {
   struct Step {
-    std::uint32_t row;
-    float length;  // less is better: of ip the negated product
+    std::uint32_t place;  // of the row at the other end
+    float length;
   };
 
-  StepGraph() = default;
-  // Throws InvalidArgument for more than 2^32 - 1 rows, for an infinite distance, for one of l2
-  // that is negative and one of cosine that is outside of [0, 2] by more than 2^-10.
-  StepGraph(const SparseGraph& symmetric, Metric metric);
+  // order: each row once.
+  StepGraph(const SparseGraph& symmetric, Metric metric, std::vector<std::uint32_t> order);
 
-  std::int64_t rows() const { return static_cast<std::int64_t>(begin.size()) - 1; }
-  std::span<const Step> from(Id row) const {
-    const auto first = static_cast<std::size_t>(begin[static_cast<std::size_t>(row)]);
-    const auto last = static_cast<std::size_t>(begin[static_cast<std::size_t>(row) + 1]);
+  std::int64_t rows() const { return std::ssize(row_at); }
+  std::uint32_t place_of(Id row) const { return places[static_cast<std::size_t>(row)]; }
+  std::span<const Step> from(std::uint32_t place) const {
+    const auto first = static_cast<std::size_t>(begin[place]);
+    const auto last = static_cast<std::size_t>(begin[std::size_t{place} + 1]);
     return {steps.data() + first, last - first};
   }
 
-  AlignedArray<std::int64_t> begin{1};  // [rows + 1]
+  std::vector<std::uint32_t> row_at;  // [rows] by place
+  std::vector<std::uint32_t> places;  // [rows] by row
+  AlignedArray<std::int64_t> begin;   // [rows + 1] by place
   AlignedArray<Step> steps;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -20,33 +21,35 @@ constexpr std::int64_t rows_between_checks = 16384;
 
 std::size_t place(std::int64_t row) { return static_cast<std::size_t>(row); }
 
-}  // namespace
+struct Edge {
+  float length;
+  std::uint32_t a, b;
+};
 
-// How long a step is, for all metrics: shorter is better.
-struct PathFinder::Forest {
-  Forest(const SparseGraph& symmetric_graph, Metric graph_metric)
-      : graph(symmetric_graph, graph_metric), metric(graph_metric), components(graph.rows()) {
-    struct Edge {
-      float length;
-      std::uint32_t a, b;
-    };
+// The least spanning forest of a graph, by Kruskal.
+struct SpanningForest {
+  SpanningForest(const SparseGraph& symmetric, Metric metric) : components(symmetric.rows()) {
+    const Id rows = symmetric.rows();
     std::vector<Edge> edges;
-    edges.reserve(graph.steps.size() / 2);
-    for (Id a = 0; a < graph.rows(); ++a) {
+    edges.reserve(symmetric.ids.size() / 2);
+    for (Id a = 0; a < rows; ++a) {
       if (a % rows_between_checks == 0) stop_if_asked();
-      for (const auto& [b, length] : graph.from(a))
-        if (a < b) edges.push_back({length, static_cast<std::uint32_t>(a), b});
+      for (auto e = place(symmetric.begin[place(a)]); e < place(symmetric.begin[place(a) + 1]); ++e)
+        if (const Id b = symmetric.ids[e]; a < b)
+          edges.push_back({detail::step_length(symmetric.distances[e], metric),
+                           static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b)});
     }
     std::sort(edges.begin(), edges.end(),
               [](const Edge& x, const Edge& y) { return x.length < y.length; });
 
     // The tree of joins: each set that is joined to a larger one hangs from it at the step that did
     // it. Steps grow towards the root, and no way to it is longer than log2(rows).
-    parent.resize(place(graph.rows()));
-    for (Id row = 0; row < graph.rows(); ++row) parent[place(row)] = row;
-    joined_at.assign(place(graph.rows()), no_step);
-    detail::DisjointSets sets(graph.rows());
+    parent.resize(place(rows));
+    for (Id row = 0; row < rows; ++row) parent[place(row)] = row;
+    joined_at.assign(place(rows), no_step);
+    detail::DisjointSets sets(rows);
     std::int64_t seen = 0;
+    std::size_t kept = 0;
     for (const Edge& edge : edges) {
       if (seen++ % rows_between_checks == 0) stop_if_asked();
       const Id a = sets.find(edge.a), b = sets.find(edge.b);
@@ -55,12 +58,64 @@ struct PathFinder::Forest {
       parent[place(other)] = root;
       joined_at[place(other)] = edge.length;
       --components;
+      edges[kept++] = edge;
     }
+    edges.resize(kept);
+    order = depth_first(edges, place(rows));
   }
 
+  // The rows of each tree as one comes to them from its first, so that those which few short steps
+  // connect lie near each other.
+  static std::vector<std::uint32_t> depth_first(const std::vector<Edge>& tree, std::size_t rows) {
+    std::vector<std::size_t> begin(rows + 2, 0);
+    std::vector<std::uint32_t> ends(2 * tree.size());
+    for (const Edge& edge : tree) ++begin[place(edge.a) + 2], ++begin[place(edge.b) + 2];
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
+    for (const Edge& edge : tree) {
+      ends[begin[place(edge.a) + 1]++] = edge.b;
+      ends[begin[place(edge.b) + 1]++] = edge.a;
+    }
+    std::vector<std::uint32_t> out, open;
+    out.reserve(rows);
+    std::vector<bool> seen(rows, false);
+    for (std::size_t first = 0; first < rows; ++first) {
+      if (seen[first]) continue;
+      seen[first] = true;
+      open.push_back(static_cast<std::uint32_t>(first));
+      while (!open.empty()) {
+        const std::size_t row = open.back();
+        open.pop_back();
+        if (out.size() % rows_between_checks == 0) stop_if_asked();
+        out.push_back(static_cast<std::uint32_t>(row));
+        for (std::size_t e = begin[row]; e < begin[row + 1]; ++e) {
+          if (seen[ends[e]]) continue;
+          seen[ends[e]] = true;
+          open.push_back(ends[e]);
+        }
+      }
+    }
+    return out;
+  }
+
+  std::int64_t components;
+  std::vector<Id> parent;
+  std::vector<float> joined_at;
+  std::vector<std::uint32_t> order;
+};
+
+}  // namespace
+
+struct PathFinder::Forest {
+  Forest(const SparseGraph& symmetric, Metric graph_metric)
+      : metric(graph_metric),
+        joins((detail::check_steps(symmetric, metric), SpanningForest(symmetric, metric))),
+        graph(symmetric, metric, std::move(joins.order)) {}
+
   float length_between(Id a, Id b) const {
-    const auto steps = graph.from(a);
-    return std::find_if(steps.begin(), steps.end(), [&](const auto& step) { return step.row == b; })
+    const auto steps = graph.from(graph.place_of(a));
+    const std::uint32_t to = graph.place_of(b);
+    return std::find_if(steps.begin(), steps.end(),
+                        [&](const auto& step) { return step.place == to; })
         ->length;
   }
 
@@ -73,10 +128,10 @@ struct PathFinder::Forest {
   std::optional<float> largest_between(Id a, Id b) const {
     float largest = -no_step;
     while (a != b) {
-      if (joined_at[place(a)] > joined_at[place(b)]) std::swap(a, b);
-      if (joined_at[place(a)] == no_step) return {};
-      largest = joined_at[place(a)];
-      a = parent[place(a)];
+      if (joins.joined_at[place(a)] > joins.joined_at[place(b)]) std::swap(a, b);
+      largest = joins.joined_at[place(a)];
+      if (largest == no_step) return {};
+      a = joins.parent[place(a)];
     }
     return largest;
   }
@@ -85,11 +140,9 @@ struct PathFinder::Forest {
     return larger_is_nearer(metric) ? -static_cast<double>(step) : static_cast<double>(step);
   }
 
-  detail::StepGraph graph;
   Metric metric;
-  std::int64_t components;
-  std::vector<Id> parent;
-  std::vector<float> joined_at;
+  SpanningForest joins;
+  detail::StepGraph graph;
   mutable detail::PathSearches searches{graph};
 };
 
@@ -108,7 +161,7 @@ PathFinder::PathFinder(PathFinder&&) noexcept = default;
 PathFinder& PathFinder::operator=(PathFinder&&) noexcept = default;
 
 std::int64_t PathFinder::rows() const { return forest_->graph.rows(); }
-std::int64_t PathFinder::component_count() const { return forest_->components; }
+std::int64_t PathFinder::component_count() const { return forest_->joins.components; }
 
 bool PathFinder::connected(Id from, Id to) const {
   forest_->check("from", from), forest_->check("to", to);

@@ -10,8 +10,8 @@
 //
 // A spanning forest of least steps (Kruskal) is built once and tells the largest step between any
 // two rows in log(rows) memory accesses; of the edges that are no longer than that a search from
-// both ends takes the path with the least sum of steps (path_search.hpp). Memory: 20 bytes a
-// row (36 while it is made) and 8 for each direction of an edge (32 while it is made); 16 bytes a
+// both ends takes the path with the least sum of steps (path_search.hpp). Memory: 28 bytes a
+// row (52 while it is made) and 8 for each direction of an edge (32 while it is made); 16 bytes a
 // row for each path looked for at once, which are kept for the next one, those of four at most.
 // Threads: any number of calls at once.
 #pragma once
