@@ -139,37 +139,45 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
   } else {
     nearest_keys = keys_without_lists(state, queries, threads);
   }
-  const auto recalls = [&](const ExactNeighbors& found) {
-    std::vector<double> out;
+  // What was found, with the scales of nearness.
+  const auto note = [&](RuleSeen& to, const ExactNeighbors& found,
+                        const std::vector<Nearness>& scales) {
     for (std::size_t q = 0; q < static_cast<std::size_t>(count); ++q) {
       const std::vector<Id>&nearest = truth.nearest[q], &equal = truth.equal[q];
       const Id* ids = found.ids.row(static_cast<std::int64_t>(q));
       std::int64_t taken = 0, there = 0;
+      Nearness near{};
       for (std::int64_t i = 0; i < found.columns() && taken < k; ++i) {
         if (std::find(equal.begin(), equal.end(), ids[i]) != equal.end()) continue;
         there += std::find(nearest.begin(), nearest.end(), ids[i]) != nearest.end(), ++taken;
+        const double key = found.keys.row(static_cast<std::int64_t>(q))[i];
+        if (taken == 1) near[0] = nearness_of(key, scales[q][0]);
+        if (taken <= last_of_a_third(k)) near[1] = nearness_of(key, scales[q][1]);
       }
-      out.push_back(
+      to.nearness.push_back(near);
+      to.recalls.push_back(
           nearest.empty() ? 1 : static_cast<double>(there) / static_cast<double>(nearest.size()));
     }
-    return out;
   };
   std::vector<RuleSeen> seen;
   // Tries a rule; returns its mean recall.
   const auto attempt = [&](const RecallRule& rule) {
     CodeSearch probed(state, request, segments, truth.vectors.view(), rule.refine_factor, 0);
     probed.measure(k * rule.refine_factor + request.k - k);
-    RuleSeen one{rule, {}, 1, static_cast<double>(state.size), 0};
+    RuleSeen one;
+    one.rule = rule, one.lists = 1, one.rows = static_cast<double>(state.size);
     if (state.coarse) {
       ListProbing search(state, request, probed);
-      search.probe_by(rule, search.lists_near(queries, rule));
-      one.recalls = recalls(search.found());
+      Neighbors near = search.lists_near(queries, rule);
+      const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
+      search.probe_by(rule, std::move(near));
+      note(one, search.found(), scales);
       const KnnReport report = search.report();
       one.lists = report.probes, one.rows = report.probed_rows;
     } else {
       ExactNeighbors found;
       probed.nearest(Matrix<Id>(count, 1).view(), found);
-      one.recalls = recalls(found);
+      note(one, found, scales_without_lists(queries, shape.metric));
     }
     // Nanoseconds, about: bytes of codes, lists, their order, vectors that are measured.
     one.cost = one.rows * static_cast<double>(state.coder->code_size()) * 0.015 + one.lists * 150 +

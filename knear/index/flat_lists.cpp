@@ -231,7 +231,7 @@ RecallCurve FlatLists::tune(const State& state, const IndexShape& shape, std::in
   auto curve = std::make_shared<const RecallCurve>(
       queries.rows() == 0 ? calibrate_by_rows(*made, shape.metric, k, threads, options.progress)
                           : calibrate(*made, shape.metric, live_segments(*made), k, queries, {},
-                                      threads, options.progress));
+                                      CurveUse::kept, threads, options.progress));
   std::lock_guard lock(mutex_);
   lists_ = std::move(made), curves_[k] = curve, refused_ = false;
   return *curve;
@@ -296,7 +296,9 @@ std::int64_t FlatLists::bytes() const {
   if (!lists_) return 0;
   std::int64_t sum = lists_->coarse->bytes();
   for (const Segment& segment : lists_->segments) sum += segment.rows->bytes_of_lists();
+  const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
   return sum;
+  if (!finds_as_calibrated(*point, *options.method.recall, k, search.found(), scales)) return {};
 }
 
 }  // namespace knear::detail

@@ -23,8 +23,6 @@ namespace {
 std::int64_t rows_measured(std::int64_t k) { return std::max(2 * k, k + 16); }
 // Scoring a node takes so many times as long as scoring a row of a scan.
 constexpr std::int64_t scan_rows_of_node = 64;
-// Batches of at least so many queries are calibrated by some of their own.
-constexpr std::int64_t least_calibrated_batch = 1000;
 // Rows by which a graph is calibrated.
 constexpr std::int64_t most_rows_calibrated = 1000;
 

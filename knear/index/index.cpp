@@ -563,7 +563,7 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
         : by_rows
             ? detail::calibrate_by_rows(*state, metric(), k, options.threads, options.progress)
             : detail::calibrate(*state, metric(), detail::live_segments(*state), k, queries, {},
-                                options.threads, options.progress));
+                                detail::CurveUse::kept, options.threads, options.progress));
   });
 }
 

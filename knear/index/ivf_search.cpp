@@ -96,9 +96,6 @@ SearchOptions all_if_exact(SearchOptions options, const State& state, const Inde
 constexpr std::string_view note_of_exact_codes =
     "exact with respect to the vectors that codes stand for";
 
-// Batches of at least so many queries are calibrated by some of their own.
-constexpr std::int64_t least_calibrated_batch = 1000;
-
 // The calibrations that a search has to make before it can begin, which its report names.
 class Calibration {
  public:
@@ -143,7 +140,10 @@ class RecallSearch {
         recall_(recall),
         filtered_(filtered) {}
 
-  void run(ListProbing& search) {
+  // Calls begin() for a search that has probed nothing yet; returns the one with the answer, which
+  // is the last one that was begun.
+  template <class Begin>
+  ListProbing& run(Begin begin) {
     const Metric metric = request_.options.metric;
     auto curve = state_.recall->get(request_.k_asked, [&] {
       return calibration_.first([&] {
@@ -152,13 +152,23 @@ class RecallSearch {
       });
     });
     const RecallPoint* point = curve->find(recall_);
-    Neighbors near = lists_of_first_round(search, point);
-    if (filtered_ || !of_one_kind(*curve, near)) {
+    ListProbing* search = &begin();
+    Neighbors near = lists_of_first_round(*search, point);
+    bool like_others = !filtered_ && of_one_kind(*curve, near), probed = false;
+    if (like_others && point) {
+      const std::vector<Nearness> scales = nearness_scales(request_.queries, metric, near);
+      search->probe_by(point->rule, std::move(near));
+      probed = true;
+      like_others = finds_as_calibrated(*point, recall_, request_.k_asked, search->found(), scales);
+    }
+    if (!like_others) {
       if (request_.queries.rows() >= least_calibrated_batch) {
         curve = std::make_shared<const RecallCurve>(
             calibration_.by_batch([&] { return by_the_batch(); }));
         point = curve->find(recall_);
-        near = lists_of_first_round(search, point);
+        if (probed) search = &begin();
+        near = lists_of_first_round(*search, point);
+        probed = false;
         note_ = fmt::format(
             "{}, so recall was calibrated on {} queries of this batch{}", reason(),
             curve->nearest_keys.size(),
@@ -172,12 +182,13 @@ class RecallSearch {
       }
     }
     if (!point) {  // as many as there are, until everything is found
-      search.probe(std::min(first_probes, state_.coarse->lists()));
-      search.certify(true);
-      return;
+      search->probe(std::min(first_probes, state_.coarse->lists()));
+      search->certify(true);
+      return *search;
     }
     expected_ = point->expected;
-    search.probe_by(point->rule, std::move(near));
+    if (!probed) search->probe_by(point->rule, std::move(near));
+    return *search;
   }
 
   void note(KnnReport& report) const {
@@ -198,7 +209,7 @@ class RecallSearch {
     const AnyMatrix sample =
         copies_of(request_.queries, queries_to_calibrate(request_.queries.rows()));
     return calibrate(state_, request_.options.metric, segments_, request_.k_asked, sample.view(),
-                     {}, request_.threads, request_.options.progress);
+                     {}, CurveUse::once, request_.threads, request_.options.progress);
   }
   std::string_view reason() const {
     return filtered_ ? "a filter leaves other rows than recall was calibrated on"
@@ -279,6 +290,19 @@ class CodeRecall {
   const RecallRule& rule() const { return point_.rule; }
   const RecallCurve& curve() const { return *curve_; }
 
+  // The scales of nearness, near: the lists that the queries choose from, of codes without lists
+  // none.
+  std::vector<Nearness> scales(const Neighbors& near) const {
+    if (near.ids.rows() > 0)
+      return nearness_scales(request_.queries, request_.options.metric, near);
+    return scales_without_lists(request_.queries, request_.options.metric);
+  }
+  // Whether queries that are like those of the curve have found rows as near as these.
+  bool finds_as_calibrated(const ExactNeighbors& found, std::span<const Nearness> scales) const {
+    return filtered_ || !promised_ ||
+           detail::finds_as_calibrated(point_, recall_, request_.k_asked, found, scales);
+  }
+
   // Told whether the queries are like those of the curve, returns whether there is another rule
   // now. Throws InvalidArgument for a recall that no rule is known to reach.
   bool settle(bool alike) {
@@ -290,6 +314,7 @@ class CodeRecall {
                       : "the queries are unlike the vectors that recall was calibrated on";
     if (!shape_.keeps_vectors()) {
       point_of_codes(*curve_, shape_, recall_);
+    promised_ = false;
       holds_ = false;
       note_ += filtered_
                    ? ", so nothing is promised"
@@ -335,7 +360,8 @@ class CodeRecall {
   const bool filtered_;
   std::shared_ptr<const RecallCurve> curve_;
   RecallPoint point_;
-  bool holds_ = true;  // the promise
+  bool promised_ = true;  // by the curve of the index
+  bool holds_ = true;     // the promise
   std::string note_;
   Calibration calibration_;
 };
@@ -356,11 +382,20 @@ ExactNeighbors search_all_codes(const State& state, const IndexShape& shape,
         of_one_kind(recall->curve(), keys_without_lists(state, queries, request.threads)));
     refine_factor = recall->rule().refine_factor;
   }
-  CodeSearch search(state, request, segments, vectors, refine_factor, 0);
+  std::optional<CodeSearch> search;
   ExactNeighbors found;
-  search.nearest(Matrix<Id>(queries.rows(), 1).view(), found);
+  const auto run = [&] {
+    search.emplace(state, request, segments, vectors, refine_factor, 0);
+    found = {};
+    search->nearest(Matrix<Id>(queries.rows(), 1).view(), found);
+  };
+  run();
+  if (recall && !recall->finds_as_calibrated(found, recall->scales({})) && recall->settle(false)) {
+    refine_factor = recall->rule().refine_factor;
+    run();
+  }
   if (report) {
-    *report = search.report();
+    *report = search->report();
     set_recall(*report, false, queries.rows());
     if (request.k_asked > request.k) report->short_queries = queries.rows();
     if (recall) recall->note(*report);
@@ -393,7 +428,12 @@ ExactNeighbors search_codes_by_recall(const State& state, const IndexShape& shap
   if (options.method.widen) probing->widen();
   if (report) {
     *report = probing->report();
+  const std::vector<Nearness> scales = recall.scales(near);
     recall.note(*report);
+  if (!recall.finds_as_calibrated(probing->found(), scales) && recall.settle(false)) {
+    near = begin();
+    probing->probe_by(recall.rule(), std::move(near));
+  }
   }
   return probing->take_found();
 }
@@ -420,17 +460,23 @@ ExactNeighbors search_probed(const State& state, const IndexShape& shape,
     return search_codes_by_recall(state, shape, segments, vectors, request, options, report);
   // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
   const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);
-  const std::unique_ptr<ProbedSearch> probed = probed_search(
-      state, request, segments, vectors, refine_factor, queries.rows() * looked_at * 12);
-  ListProbing search(state, request, *probed);
+  std::unique_ptr<ProbedSearch> probed;
+  std::optional<ListProbing> probing;
+  const auto begin = [&]() -> ListProbing& {
+    probing.reset();
+    probed = probed_search(state, request, segments, vectors, refine_factor,
+                           queries.rows() * looked_at * 12);
+    return probing.emplace(state, request, *probed);
+  };
   const bool everything = probes == 0 && *options.method.recall == 1;
   std::optional<RecallSearch> for_recall;
   if (probes == 0 && !everything)
     for_recall
         .emplace(state, request, segments, *options.method.recall, !options.filter.everything())
-        .run(search);
+        .run(begin);
   else
-    search.probe(probes > 0 ? probes : std::min(first_probes, lists));
+    begin().probe(probes > 0 ? probes : std::min(first_probes, lists));
+  ListProbing& search = *probing;
   if (options.method.widen) search.widen();
   if (everything || options.method.certify) search.certify(everything);
   if (report) {

@@ -62,6 +62,15 @@ constexpr std::int64_t few_queries = 11;
 // How often queries of the same kind may be taken for others because of those that are far.
 constexpr double seldom = 1e-3;
 
+// Of n numbers and m more of the same kind, all orders are as likely: so that the last `count` of
+// them are all of the n.
+double chance_at_the_end(std::int64_t count, double n, double m) {
+  double out = 1;
+  for (std::int64_t i = 0; i < count; ++i)
+    out *= (n - static_cast<double>(i)) / (n + m - static_cast<double>(i));
+  return out;
+}
+
 // Whether more numbers lie beyond the known ones, by half of their range, than may be expected of
 // the same kind; both ascending, not empty. Of thousands some lie there whatever the kind.
 bool too_many_beyond(std::span<const float> keys, std::span<const float> known) {
@@ -79,15 +88,64 @@ bool too_many_beyond(std::span<const float> keys, std::span<const float> known) 
     const auto [above, below] = within(std::max(0.5, 50 * n / m));
     if (above + below > 0) return true;
   }
-  // All orders of both together are as likely: so that the last `count` of them are all keys.
-  const auto chance = [&](std::int64_t count) {
-    double out = 1;
-    for (std::int64_t i = 0; i < count; ++i)
-      out *= (n - static_cast<double>(i)) / (n + m - static_cast<double>(i));
-    return out;
-  };
   const auto [above, below] = within(0.5);
-  return chance(std::max(above, below)) < seldom / 2;
+  return chance_at_the_end(std::max(above, below), n, m) < seldom / 2;
+}
+
+// Whether so many of n queries or more are unlikely to lie where a share of m known ones does: the
+// bound of Chernoff, of once in 100,000 times, for a share as large as those may have come from.
+bool unlikely(double count, double n, double share, double m) {
+  const double part = count / n, most = share + (4.3 * std::sqrt(share * m) + 9) / m;
+  if (part <= most) return false;
+  const double others = part < 1 ? (1 - part) * std::log((1 - part) / (1 - most)) : 0;
+  return n * (part * std::log(part / most) + others) > 11.512925464970229;  // ln(1e5)
+}
+
+// The same of nearness, by what is far alone: what is nearer is found as well. Of the farthest
+// twentieth of the queries that are known the recall is hardly known.
+bool too_many_farther(std::span<const float> nearness, const RecallByNearness& known) {
+  const auto n = static_cast<double>(nearness.size()), m = static_cast<double>(known.queries);
+  const auto beyond = [&](double ranges) {
+    const double room = ranges * (known.most - known.least);
+    return std::count_if(nearness.begin(), nearness.end(),
+                         [&](float x) { return x > known.most + room; });
+  };
+  if (std::ssize(nearness) < few_queries && beyond(std::max(0.5, 50 * n / m)) > 0) return true;
+  std::vector<double> counts(known.shares.size());
+  for (const float x : nearness) ++counts[known.group_of(x)];
+  double share = 0, count = 0;
+  for (std::size_t g = counts.size(); g-- > 1;) {
+    share += known.shares[g], count += counts[g];
+    if (share > 0.051) break;
+    if (unlikely(count, n, share, m)) return true;
+  }
+  return chance_at_the_end(beyond(0.5), n, m) < seldom / 2;
+}
+
+// How often queries of the same kind may be taken for others because of what they find: that is a
+// bound, and is reached by few queries alone. Other lists are probed for large batches.
+constexpr double seldom_lower = 0.01, seldom_lower_of_many = 1e-5;
+
+// At most how likely the mean recall of n queries, drawn from those that are known, is so low: the
+// bound of Chernoff. Of few queries it has a longer tail than its variance says.
+double chance_of_mean(double mean, double n, const RecallByNearness& known) {
+  const auto log_of_bound = [&](double t) {
+    double sum = 0;
+    for (std::size_t g = 0; g < known.shares.size(); ++g)
+      sum += known.shares[g] * std::exp(t * (mean - known.recalls[g]));
+    return std::log(sum);
+  };
+  double low = 0, high = 1e4;  // of a convex function
+  for (int i = 0; i < 100; ++i) {
+    const double a = low + (high - low) / 3, b = high - (high - low) / 3;
+    if (log_of_bound(a) > log_of_bound(b))
+      low = a;
+    else
+      high = b;
+  }
+  // What is known is the mean of no more than so many queries itself.
+  const double m = static_cast<double>(known.queries);
+  return std::exp(std::min(0.0, log_of_bound(low)) * n * m / (n + m));
 }
 
 }  // namespace
@@ -232,6 +290,48 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys) {
   const std::vector<float>& known = curve.nearest_keys;
   if (keys.empty() || known.empty()) return true;
   return !too_many_beyond(keys, known) && alike(keys, known);
+}
+
+std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const Neighbors& near) {
+  if (metric == Metric::ip) return scales_without_lists(queries, metric);
+  std::vector<Nearness> out;
+  for (std::int64_t q = 0; q < queries.rows(); ++q)
+    out.push_back({1, near.distances.row(q)[near.distances.cols() - 1]});
+  return out;
+}
+
+std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric) {
+  std::vector<Nearness> out;
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    const auto scale =
+        metric == Metric::ip ? static_cast<float>(length_of(queries.rows(q, q + 1))) : 1;
+    out.push_back({scale, scale});
+  }
+  return out;
+}
+
+bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
+                         const ExactNeighbors& found, std::span<const Nearness> scales) {
+  const std::int64_t queries = found.ids.rows();
+  if (queries == 0 || found.columns() < k) return true;  // all rows are found
+  const std::int64_t places[nearness_measures] = {0, last_of_a_third(k) - 1};
+  for (std::size_t m = 0; m < nearness_measures; ++m) {
+    const RecallByNearness& known = point.by_nearness[m];
+    if (known.recalls.empty()) continue;
+    std::vector<float> nearness;
+    double sum = 0;
+    for (std::int64_t q = 0; q < queries; ++q) {
+      nearness.push_back(
+          nearness_of(found.keys.row(q)[places[m]], scales[static_cast<std::size_t>(q)][m]));
+      sum += known.recalls[known.group_of(nearness.back())];
+    }
+    if (too_many_farther(nearness, known)) return false;
+    const double mean = sum / static_cast<double>(queries);
+    const double chance = queries < least_calibrated_batch ? seldom_lower : seldom_lower_of_many;
+    if (mean < recall && chance_of_mean(mean, static_cast<double>(queries), known) < chance)
+      return false;
+  }
+  return true;
 }
 
 KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {

@@ -67,12 +67,26 @@ class ListProbing {
   double coarse_seconds_ = 0;
 };
 
+// Batches of at least so many queries are calibrated by some of their own.
+inline constexpr std::int64_t least_calibrated_batch = 1000;
+
 // Whether queries are like those of a calibration, near: their nearest lists. Of few (10) one that
 // is far from every centroid says that they are not; of more it takes as many far ones as queries
 // of that kind have once in a thousand batches, or another distribution.
 bool of_one_kind(const RecallCurve& curve, const Neighbors& near);
 // The same by what else tells them apart, ascending.
 bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);
+
+// The scales of nearness of queries (index/recall_rule.hpp), near: the lists that they choose from.
+std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const Neighbors& near);
+// The same where all codes are searched.
+std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric);
+// Whether a search by the rule of a point, which was asked for a recall of k neighbours and is to
+// be promised it, has found rows as near as those of the calibration. Not, if queries that find
+// such rows have a lower recall, by more than chance does once in 100 batches (of 1,000 queries,
+// once in 100,000), or if little is known of queries that find rows so far away.
+bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
+                         const ExactNeighbors& found, std::span<const Nearness> scales);
 
 // As a search of the rows themselves takes them.
 KnnOptions options_of_scan(const SearchOptions& options, Metric metric);

@@ -40,8 +40,8 @@ std::vector<SearchSegment> live_segments(const State& state) {
 }
 
 RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchSegment> segments,
-                      std::int64_t k, AnyMatrixView queries, std::span<const Id> own, int threads,
-                      const Progress& progress) {
+                      std::int64_t k, AnyMatrixView queries, std::span<const Id> own, CurveUse use,
+                      int threads, const Progress& progress) {
   const std::int64_t count = queries.rows(), lists = state.coarse->lists();
   const std::int64_t looked_at = std::min(lists, most_lists_looked_at);
   const std::int64_t wanted = k + (own.empty() ? 0 : 1);
@@ -102,7 +102,42 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     for (; j < k; ++j) sample.ranks.row(q)[j] = -1;
   }
 
-  return calibrated(sample, threads);
+  if (use == CurveUse::once || state.size < wanted) return calibrated(sample, threads);
+  // Lists of each rule are those of the one before and some more: these are added to its answers.
+  ListSearch search(request);
+  ExactNeighbors found;
+  std::vector<std::int64_t> done(static_cast<std::size_t>(count), 0);
+  const std::vector<Nearness> lengths = scales_without_lists(queries, metric);
+  return calibrated(sample, threads, [&](const RecallRule& rule, auto probed) {
+    std::int64_t most = 0;
+    for (std::size_t q = 0; q < done.size(); ++q) most = std::max(most, probed[q] - done[q]);
+    if (most > 0) {
+      Matrix<Id> probes(count, most);
+      std::fill_n(probes.data(), count * most, no_id);
+      for (std::int64_t q = 0; q < count; ++q) {
+        std::int64_t& from = done[static_cast<std::size_t>(q)];
+        const std::int64_t to = std::max(from, probed[static_cast<std::size_t>(q)]);
+        std::copy(order.ids.row(q) + from, order.ids.row(q) + to, probes.row(q));
+        from = to;
+      }
+      search.nearest(probes.view(), found);
+    }
+    std::vector<Nearness> out;
+    for (std::int64_t q = 0; q < count; ++q) {
+      const auto at = static_cast<std::size_t>(q);
+      const std::int64_t places[] = {0, last_of_a_third(k) - 1};
+      const Id* const ids = found.ids.row(q);
+      Nearness near = lengths[at];
+      if (metric != Metric::ip) near[1] = sample.keys.row(q)[std::min(rule.lists, looked_at) - 1];
+      for (std::size_t m = 0; m < nearness_measures; ++m) {
+        const bool behind =
+            !own.empty() && std::find(ids, ids + places[m] + 1, own[at]) <= ids + places[m];
+        near[m] = nearness_of(found.keys.row(q)[places[m] + behind], near[m]);
+      }
+      out.push_back(near);
+    }
+    return out;
+  });
 }
 
 std::vector<DrawnRow> drawn_rows(const State& state, std::int64_t most) {
@@ -142,8 +177,8 @@ RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k,
     copy_exactly(base.row_view(one.row, scratch.data()), type, queries.row(std::ssize(own)));
     own.push_back(one.id);
   }
-  RecallCurve out =
-      calibrate(state, metric, live_segments(state), k, queries.view(), own, threads, progress);
+  RecallCurve out = calibrate(state, metric, live_segments(state), k, queries.view(), own,
+                              CurveUse::kept, threads, progress);
   // Rows that the centroids were learned from are nearer to them than queries like the rows; rows
   // that are farther than vectors they were not learned from, or far nearer, are of another kind
   // than these.

@@ -30,12 +30,15 @@ std::vector<DrawnRow> drawn_rows(const State& state, std::int64_t most);
 // batches have periods (each vector followed by its altered copies), and the same every time.
 std::vector<std::int64_t> queries_to_calibrate(std::int64_t queries);
 
+// Whether searches to come go by a curve: how near what they find has to be is noted for these.
+enum class CurveUse { once, kept };
+
 // By these queries, each of which is searched for exactly among the rows of the segments (those of
 // the state). own: of each query the id under which it is among the rows, which is left out of its
 // answer; empty: none is.
 RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchSegment> segments,
-                      std::int64_t k, AnyMatrixView queries, std::span<const Id> own, int threads,
-                      const Progress& progress);
+                      std::int64_t k, AnyMatrixView queries, std::span<const Id> own, CurveUse use,
+                      int threads, const Progress& progress);
 
 // By rows of the state itself: 2,000, the same ones whatever the history, or all.
 RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -61,6 +62,7 @@ class Simulation {
                                              : static_cast<double>(found_.row(q)[known]) /
                                                    static_cast<double>(there_[at]));
       seen.lists += static_cast<double>(probed), seen.rows += sample_.rows.row(q)[known];
+      seen.probed.push_back(known + 1);
     }
     const auto n = static_cast<double>(queries_);
     seen.lists /= n, seen.rows /= n;
@@ -89,13 +91,47 @@ class Simulation {
   std::vector<std::int64_t> there_;  // [queries]: neighbours
 };
 
+// Recall by one measure of nearness, which is noted.
+RecallByNearness by_nearness(const RuleSeen& seen, std::size_t measure) {
+  // Fewer queries in a group show little of its recall. The farthest may be of another kind than
+  // the rest, so they are told apart down to the last one.
+  constexpr std::size_t usual_group = 50, most_groups = 20;
+  RecallByNearness out;
+  const std::size_t count = seen.recalls.size();
+  std::vector<float> all;
+  for (const Nearness& one : seen.nearness) all.push_back(one[measure]);
+  std::sort(all.begin(), all.end());
+  out.queries = static_cast<std::int64_t>(count), out.least = all.front(), out.most = all.back();
+  const auto bound_at = [&](std::size_t place) {
+    const float bound = all[place - 1];
+    if (bound < out.most && (out.bounds.empty() || bound > out.bounds.back()))
+      out.bounds.push_back(bound);
+  };
+  const std::size_t groups = std::clamp<std::size_t>(count / usual_group, 1, most_groups);
+  for (std::size_t g = 1; g < groups; ++g) bound_at(g * count / groups);
+  for (std::size_t left = count / groups / 2; left >= 1; left /= 2) bound_at(count - left);
+  std::vector<double> sums(out.bounds.size() + 1), counts(sums.size());
+  for (std::size_t q = 0; q < count; ++q) {
+    const std::size_t group = out.group_of(seen.nearness[q][measure]);
+    sums[group] += seen.recalls[q], ++counts[group];
+  }
+  for (std::size_t g = 0; g < sums.size(); ++g) {
+    out.recalls.push_back(static_cast<float>(sums[g] / counts[g]));
+    out.shares.push_back(static_cast<float>(counts[g] / static_cast<double>(count)));
+  }
+  return out;
+}
+
 // What a rule is worth for k neighbours.
 RecallPoint point_of(const RuleSeen& seen, std::int64_t k) {
   const auto n = static_cast<double>(seen.recalls.size());
   double sum = 0, squares = 0;
   for (const double recall : seen.recalls) sum += recall, squares += recall * recall;
   const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
-  return {seen.rule, promised_mean(mean, variance, n, k), mean, seen.lists, seen.rows};
+  RecallPoint out{seen.rule, promised_mean(mean, variance, n, k), mean, seen.lists, seen.rows};
+  if (!seen.nearness.empty())
+    for (std::size_t m = 0; m < nearness_measures; ++m) out.by_nearness[m] = by_nearness(seen, m);
+  return out;
 }
 
 struct PricedPoint {
@@ -114,6 +150,12 @@ std::vector<RecallPoint> worth_using(std::vector<PricedPoint> points) {
 }
 
 }  // namespace
+
+float nearness_of(double key, double scale) {
+  constexpr double least = std::numeric_limits<float>::min(),
+                   most = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(key / std::max(scale, least), -most, most));
+}
 
 double length_of(AnyMatrixView query) {
   return visit(query, [](auto view) {
@@ -165,7 +207,7 @@ const RecallPoint* RecallCurve::find(double recall) const {
   return nullptr;
 }
 
-RecallCurve calibrated(const CalibrationSample& sample, int threads) {
+RecallCurve calibrated(const CalibrationSample& sample, int threads, const NearnessOf& nearness) {
   RecallCurve out;
   out.k = sample.k;
   const std::int64_t queries = sample.keys.rows(), looked_at = sample.keys.cols();
@@ -195,6 +237,12 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads) {
     points[at] = {point_of(seen, sample.k), seen.cost};
   });
   out.points = worth_using(std::move(points));
+  for (RecallPoint& point : out.points) {
+    if (!nearness) break;
+    RuleSeen seen = simulation.run(point.rule);
+    seen.nearness = nearness(point.rule, seen.probed);
+    point = point_of(seen, sample.k);
+  }
   return out;
 }
 

@@ -13,6 +13,8 @@
 // to large, each with the lists that are enough for most queries. A rule promises the lower end of
 // Wilson's interval for its mean recall (one side, 99.5 %).
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -50,11 +52,38 @@ std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule);
 // enough for nine in ten. More for the others find less than they cost.
 std::int64_t lists_enough(std::vector<std::int64_t> wanted);
 
+// How near to a query the rows are that it found: the key of the nearest, and that of the last of
+// the first third of the k neighbours, which is found even where many are missed, in parts of the
+// key of the farthest list that the query chose from. Of products both in parts of its length.
+inline constexpr std::size_t nearness_measures = 2;
+using Nearness = std::array<float, nearness_measures>;
+constexpr std::int64_t last_of_a_third(std::int64_t k) { return (k + 2) / 3; }
+float nearness_of(double key, double scale);
+
+// What recall queries have by one measure of nearness: of groups of these, from the nearest on,
+// those up to each bound and those beyond the last. Of the farthest there are smaller and smaller
+// groups.
+struct RecallByNearness {
+  std::vector<float> bounds;           // ascending
+  std::vector<float> recalls, shares;  // of each group, one more: mean recall; share of the queries
+  std::int64_t queries = 0;
+  float least = 0, most = 0;  // the range of nearness
+
+  std::size_t group_of(float nearness) const {
+    return static_cast<std::size_t>(std::lower_bound(bounds.begin(), bounds.end(), nearness) -
+                                    bounds.begin());
+  }
+
+  bool operator==(const RecallByNearness&) const = default;
+};
+
 // What a rule was seen to do.
 struct RecallPoint {
   RecallRule rule;
   double promised = 0, expected = 0;  // mean recall: the lower end of its interval, and itself
   double lists = 0, rows = 0;         // that a query probes, on average
+  // By each measure; no groups where that was not noted.
+  std::array<RecallByNearness, nearness_measures> by_nearness = {};
 
   bool operator==(const RecallPoint&) const = default;
 };
@@ -90,9 +119,11 @@ struct CalibrationSample {
 // What a search by a rule was seen to do for some queries.
 struct RuleSeen {
   RecallRule rule;
-  std::vector<double> recalls;  // of each query
-  double lists = 0, rows = 0;   // that a query probes, on average
-  double cost = 0;              // in any unit
+  std::vector<double> recalls;       // of each query
+  std::vector<std::int64_t> probed;  // lists of each query, of those looked at; or empty
+  std::vector<Nearness> nearness;    // of each query, or empty
+  double lists = 0, rows = 0;        // that a query probes, on average
+  double cost = 0;                   // in any unit
 };
 // The points of rules that were tried; nearest_keys: of each query, in any order.
 RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<float> nearest_keys);
@@ -104,7 +135,12 @@ RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<flo
 double promised_mean(double mean, double variance, double count, std::int64_t k);
 
 // Simulates the rules of a grid; the same curve for any number of threads and on every machine.
-RecallCurve calibrated(const CalibrationSample& sample, int threads);
+// nearness: says how near the rows are that queries find by a rule in so many lists of those that
+// were looked at, for one rule after another, each of which takes no fewer lists than that before.
+using NearnessOf = std::function<std::vector<Nearness>(const RecallRule& rule,
+                                                       std::span<const std::int64_t> probed)>;
+RecallCurve calibrated(const CalibrationSample& sample, int threads,
+                       const NearnessOf& nearness = {});
 
 // Whether two ascending lists of numbers come from one distribution: false if that is very
 // unlikely.

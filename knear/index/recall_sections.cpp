@@ -26,10 +26,54 @@ struct EffortFields {
   std::int64_t ef, starts;
 };
 
+// Of lists and codes, of each point and measure of nearness.
+struct NearnessFields {
+  std::int64_t groups, queries;
+  double least, most;
+};
+
 struct KnownFields {
   std::int64_t queries;
   std::uint64_t type;
 };
+
+// Recall by nearness, of the points of a curve; false: there is none.
+bool load_nearness(Sections& in, const std::string& prefix, RecallCurve& curve) {
+  const auto fields = in.list<NearnessFields>(prefix + "nearness");
+  const auto bounds = in.list<float>(prefix + "nearness/bounds"),
+             recalls = in.list<float>(prefix + "nearness/recalls"),
+             shares = in.list<float>(prefix + "nearness/shares");
+  const auto refuse = [&] { in.refuse(prefix + "nearness", "it holds what nobody has seen"); };
+  if (fields.empty()) return curve.points.empty();
+  if (fields.size() != curve.points.size() * nearness_measures || recalls.size() != shares.size() ||
+      recalls.size() != bounds.size() + fields.size())
+    refuse();
+  const auto is_share = [](float x) { return x >= 0 && x <= 1; };
+  if (!std::all_of(recalls.begin(), recalls.end(), is_share) ||
+      !std::all_of(shares.begin(), shares.end(), is_share))
+    refuse();
+  std::size_t group = 0;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const NearnessFields& from = fields[i];
+    if (from.groups < 1 || from.groups > std::ssize(recalls) - static_cast<std::int64_t>(group) ||
+        from.queries < 1 || from.queries > (std::int64_t{1} << 40) || !(from.least <= from.most) ||
+        !std::isfinite(from.most - from.least))
+      refuse();
+    const auto some = [&](const std::vector<float>& all, std::size_t first, std::int64_t count) {
+      if (first + static_cast<std::size_t>(count) > all.size()) refuse();
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+      return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(count));
+    };
+    RecallByNearness& to = curve.points[i / nearness_measures].by_nearness[i % nearness_measures];
+    to = {some(bounds, group - i, from.groups - 1), some(recalls, group, from.groups),
+          some(shares, group, from.groups),         from.queries,
+          static_cast<float>(from.least),           static_cast<float>(from.most)};
+    if (!are_ascending(to.bounds)) refuse();
+    group += static_cast<std::size_t>(from.groups);
+  }
+  if (group != recalls.size()) refuse();
+  return true;
+}
 
 }  // namespace
 
@@ -66,6 +110,21 @@ void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int6
     for (const RecallPoint& at : curve.points) efforts.push_back({at.rule.ef, at.rule.starts});
     if (std::any_of(efforts.begin(), efforts.end(), [](const auto& x) { return x.ef > 0; }))
       writer.add_copy(prefix + "effort", efforts.data(), efforts.size() * sizeof efforts[0]);
+    std::vector<NearnessFields> nearness;
+    std::vector<float> bounds, recalls, shares;
+    for (const RecallPoint& at : curve.points)
+      for (const RecallByNearness& one : at.by_nearness) {
+        nearness.push_back({std::ssize(one.recalls), one.queries, one.least, one.most});
+        bounds.insert(bounds.end(), one.bounds.begin(), one.bounds.end());
+        recalls.insert(recalls.end(), one.recalls.begin(), one.recalls.end());
+        shares.insert(shares.end(), one.shares.begin(), one.shares.end());
+      }
+    if (recalls.empty()) continue;
+    writer.add_copy(prefix + "nearness", nearness.data(), nearness.size() * sizeof nearness[0]);
+    writer.add_copy(prefix + "nearness/bounds", bounds.data(), bounds.size() * sizeof bounds[0]);
+    writer.add_copy(prefix + "nearness/recalls", recalls.data(),
+                    recalls.size() * sizeof recalls[0]);
+    writer.add_copy(prefix + "nearness/shares", shares.data(), shares.size() * sizeof shares[0]);
   }
   writer.set_optional(false);
 }
@@ -177,7 +236,8 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists, bool
     if (std::ssize(curve.points) != fields.points ||
         std::ssize(curve.nearest_keys) != fields.keys || !are_ascending(curve.nearest_keys))
       in.refuse(prefix + "keys", "they are others than were saved");
-    out->set(std::move(curve));
+    // Curves of earlier versions do not say what is found far away: they are measured again.
+    if (load_nearness(in, prefix, curve) || graph) out->set(std::move(curve));
   }
   return out;
 }
