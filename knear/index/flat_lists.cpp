@@ -53,25 +53,38 @@ struct LiveRow {
   std::int64_t row;
 };
 
-// About `count` live rows by ascending id, drawn by their ids, so that history does not matter; but
-// for those that recall is calibrated by (calibrate_by_rows()): centroids are nearer to rows that
-// they were learned from than to others.
-std::vector<LiveRow> some_rows(const State& state, std::int64_t count) {
+// Rows by ascending id.
+struct SomeRows {
+  std::vector<LiveRow> learned;  // that centroids are learned from
+  std::vector<LiveRow> apart;    // that they are not, to know queries like the rows by
+};
+
+// About `count` live rows and those kept apart, drawn by their ids, so that history does not
+// matter. Rows that were learned from are nearer to their centroid, and by the spread of a rule
+// probe fewer lists; so a recall that is promised to them too is calibrated by rows of both kinds.
+SomeRows some_rows(const State& state, std::int64_t count, KeptApart apart) {
+  const bool calibrated = apart == KeptApart::calibrated;
+  const double most_apart = calibrated ? 1.1 * static_cast<double>(most_rows_sampled) : 1000;
   const double share = static_cast<double>(count) / static_cast<double>(state.size);
-  const double held_out =
-      1.1 * static_cast<double>(most_rows_sampled) / static_cast<double>(state.size);
+  const double held_out = most_apart / static_cast<double>(state.size);
   const auto drawn = [](std::uint64_t seed) { return Random(seed).uniform(); };
-  std::vector<LiveRow> out;
+  SomeRows out;
   for (std::size_t s = 0; s < state.segments.size(); ++s) {
     const Segment& segment = state.segments[s];
     const RowIds ids = segment.rows->ids();
     for (std::int64_t row = 0; row < segment.rows->rows(); ++row) {
       const auto id = static_cast<std::uint64_t>(ids(row));
-      if (segment.live.contains(row) && drawn(id) >= held_out && drawn(~id) < share)
-        out.push_back({ids(row), static_cast<std::uint32_t>(s), row});
+      if (!segment.live.contains(row)) continue;
+      const LiveRow one{ids(row), static_cast<std::uint32_t>(s), row};
+      if (drawn(calibrated ? id : id ^ 0x6b6e6f776eULL) < held_out)
+        out.apart.push_back(one);
+      else if (drawn(~id) < share)
+        out.learned.push_back(one);
     }
   }
-  std::sort(out.begin(), out.end(), [](const LiveRow& a, const LiveRow& b) { return a.id < b.id; });
+  for (std::vector<LiveRow>* rows : {&out.learned, &out.apart})
+    std::sort(rows->begin(), rows->end(),
+              [](const LiveRow& a, const LiveRow& b) { return a.id < b.id; });
   return out;
 }
 
@@ -127,22 +140,30 @@ Segment listed(const Segment& segment, const CoarseQuantizer& coarse, ElementTyp
 
 }  // namespace
 
-std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shape, int threads,
-                                      const Progress& progress) {
+std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shape, KeptApart apart,
+                                      int threads, const Progress& progress) {
   const IndexShape inner{
       .dim = shape.inner_dim(), .metric = shape.metric, .lists = usual_lists(state.size)};
   const ElementType type = state.type.value_or(ElementType::f32);
-  const std::vector<LiveRow> drawn = some_rows(state, rows_of_list * inner.lists);
-  const auto nth = [&](std::int64_t i) { return drawn[static_cast<std::size_t>(i)]; };
-  const AnyMatrix sample = copies(
-      type, std::ssize(drawn), inner.dim, threads,
-      [&](std::int64_t i) -> const BaseRows& {
-        return state.segments[nth(i).segment].rows->base();
-      },
-      [&](std::int64_t i) { return nth(i).row; });
+  const SomeRows some = some_rows(state, rows_of_list * inner.lists, apart);
+  const auto vectors_of = [&](const std::vector<LiveRow>& rows) {
+    const auto nth = [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; };
+    return copies(
+        type, std::ssize(rows), inner.dim, threads,
+        [&](std::int64_t i) -> const BaseRows& {
+          return state.segments[nth(i).segment].rows->base();
+        },
+        [&](std::int64_t i) { return nth(i).row; });
+  };
   auto out = std::make_shared<State>();
-  out->coarse =
-      CoarseQuantizer::trained(sample.view(), inner, {.threads = threads, .progress = progress});
+  out->coarse = CoarseQuantizer::trained(vectors_of(some.learned).view(), inner,
+                                         {.threads = threads, .progress = progress});
+  if (apart == KeptApart::some) {
+    const Neighbors near = out->coarse->probe(vectors_of(some.apart).view(), 1, threads);
+    std::vector<float> keys(near.distances.data(), near.distances.data() + near.distances.rows());
+    std::sort(keys.begin(), keys.end());
+    out->fresh_keys = std::make_shared<const std::vector<float>>(std::move(keys));
+  }
   out->recall = std::make_shared<RecallCurves>(state.size);
   out->type = state.type, out->next_id = state.next_id;
   out->version = state.version, out->size = state.size;
@@ -198,7 +219,7 @@ std::optional<FlatLists::Calibrated> FlatLists::calibrated(const State& state,
   }
   const Stopwatch time;
   try {
-    if (!made) made = in_lists(state, shape, threads, options.progress);
+    if (!made) made = in_lists(state, shape, KeptApart::some, threads, options.progress);
     auto curve = std::make_shared<const RecallCurve>(
         calibrate_by_rows(*made, shape.metric, k, threads, options.progress));
     made_seconds += time.seconds();
@@ -227,7 +248,7 @@ RecallCurve FlatLists::tune(const State& state, const IndexShape& shape, std::in
     std::lock_guard lock(mutex_);
     made = lists_;
   }
-  if (!made) made = in_lists(state, shape, threads, options.progress);
+  if (!made) made = in_lists(state, shape, KeptApart::some, threads, options.progress);
   auto curve = std::make_shared<const RecallCurve>(
       queries.rows() == 0 ? calibrate_by_rows(*made, shape.metric, k, threads, options.progress)
                           : calibrate(*made, shape.metric, live_segments(*made), k, queries, {},
@@ -278,7 +299,9 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
   ListProbing search(*known->lists, request, rows);
   Neighbors near = search.lists_near(queries, point->rule);
   if (!of_one_kind(*known->curve, near)) return {};
+  const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
   search.probe_by(point->rule, std::move(near));
+  if (!finds_as_calibrated(*point, *options.method.recall, k, search.found(), scales)) return {};
   if (report) {
     *report = search.report();
     report->prepare_seconds += made_seconds;
@@ -296,9 +319,7 @@ std::int64_t FlatLists::bytes() const {
   if (!lists_) return 0;
   std::int64_t sum = lists_->coarse->bytes();
   for (const Segment& segment : lists_->segments) sum += segment.rows->bytes_of_lists();
-  const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
   return sum;
-  if (!finds_as_calibrated(*point, *options.method.recall, k, search.found(), scales)) return {};
 }
 
 }  // namespace knear::detail

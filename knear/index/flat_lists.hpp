@@ -61,9 +61,13 @@ class FlatLists {
   std::mutex making_;
 };
 
+// Rows that centroids are not learned from: 1,000, by which queries like the rows are known; or
+// those by which recall is calibrated (calibrate_by_rows()), which are then like rows to come.
+enum class KeptApart { some, calibrated };
+
 // The rows of a state without lists in usual_lists() of them, trained on some of these: the state
 // of an index of inverted lists, whose vectors are shared. Throws MemoryBudgetError; Cancelled.
-std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shape, int threads,
-                                      const Progress& progress);
+std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shape, KeptApart apart,
+                                      int threads, const Progress& progress);
 
 }  // namespace knear::detail

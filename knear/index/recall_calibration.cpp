@@ -165,7 +165,7 @@ std::vector<std::int64_t> queries_to_calibrate(std::int64_t queries) {
 }
 
 RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,
-                              const Progress& progress) {
+                              const Progress& progress, CurveUse use) {
   const std::vector<DrawnRow> rows = drawn_rows(state, most_rows_sampled);
   const ElementType type = state.type.value_or(ElementType::f32);
   AnyMatrix queries(type, std::ssize(rows), state.coarse->centroids().cols());
@@ -177,8 +177,8 @@ RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k,
     copy_exactly(base.row_view(one.row, scratch.data()), type, queries.row(std::ssize(own)));
     own.push_back(one.id);
   }
-  RecallCurve out = calibrate(state, metric, live_segments(state), k, queries.view(), own,
-                              CurveUse::kept, threads, progress);
+  RecallCurve out = calibrate(state, metric, live_segments(state), k, queries.view(), own, use,
+                              threads, progress);
   // Rows that the centroids were learned from are nearer to them than queries like the rows; rows
   // that are farther than vectors they were not learned from, or far nearer, are of another kind
   // than these.

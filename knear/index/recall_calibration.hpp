@@ -42,6 +42,6 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
 
 // By rows of the state itself: 2,000, the same ones whatever the history, or all.
 RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,
-                              const Progress& progress);
+                              const Progress& progress, CurveUse use = CurveUse::kept);
 
 }  // namespace knear::detail

@@ -222,7 +222,8 @@ class NearestOthers {
       return out;
     }
     make_lists();
-    const RecallCurve curve = calibrate_by_rows(*lists_, metric_, k_, threads_, progress_);
+    const RecallCurve curve =
+        calibrate_by_rows(*lists_, metric_, k_, threads_, progress_, CurveUse::once);
     const RecallPoint* point = curve.find(recall_of_neighbours);
     const RecallRule rule = point ? point->rule : RecallRule{.lists = lists_->coarse->lists()};
     const std::vector<SearchSegment> segments = live_segments(*lists_);
@@ -257,7 +258,8 @@ class NearestOthers {
         {SegmentRows::of_matrix({.matrix = rows_, .keeper = {}, .found = found, .first = 0},
                                 metric_),
          RowSet(rows_.rows())});
-    lists_ = in_lists(state, {.dim = rows_.cols(), .metric = metric_}, threads_, progress_);
+    lists_ = in_lists(state, {.dim = rows_.cols(), .metric = metric_}, KeptApart::calibrated,
+                      threads_, progress_);
   }
 
   const AnyMatrixView rows_;

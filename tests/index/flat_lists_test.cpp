@@ -134,6 +134,37 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// Rows that centroids are learned from are nearer to their own, and by a spread probe fewer lists:
+// 0.89 was found of 0.9, calibrated by rows that nothing was learned from.
+TEST(FlatListsOfAnIndex, KeepThePromiseForTheRowsThemselves) {
+  constexpr std::int64_t many = 100000;
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    Random random(seed);
+    const auto normal = [&] {  // about
+      double sum = -6;
+      for (int i = 0; i < 12; ++i) sum += random.uniform();
+      return static_cast<float>(sum);
+    };
+    Matrix<float> centres(300, dim), base(many, dim);
+    for (std::int64_t i = 0; i < 300 * dim; ++i) centres.data()[i] = 3 * normal();
+    for (std::int64_t i = 0; i < many; ++i) {
+      const float* const centre = centres.row(static_cast<std::int64_t>(random.below(300)));
+      for (std::int64_t j = 0; j < dim; ++j) base.row(i)[j] = centre[j] + normal();
+    }
+    Index index = make_index("Flat", dim, Metric::l2);
+    index.add(base.view());
+    index.tune(10);
+    const AnyMatrixView own = base.view().rows(0, 6000);
+    const Neighbors truth = index.search(own, 10);
+    for (const double recall : {0.8, 0.9, 0.95}) {
+      KnnReport report;
+      const Neighbors found = index.search(own, 10, asking(recall), &report);
+      EXPECT_EQ(report.method, "inverted-lists") << report.note;
+      EXPECT_GE(recall_of(found, truth), recall) << seed;
+    }
+  }
+}
+
 TEST(FlatListsOfAnIndex, AreMadeOnceTheyWouldHavePaid) {
   const Matrix<float> base = clustered(rows, 1), queries = clustered(2000, 2);
   FlatIndex index(dim);
