@@ -638,9 +638,12 @@ class Index:
         probes: how many of the lists nearest to a query are searched (inverted lists); or
         recall: the least mean share of the k nearest to find, in (0, 1]: each query probes as many
             lists as it takes, by a rule that was calibrated on vectors of the index (tune). Queries
-            unlike these, and filters, are noticed: a batch of 1,000 is then calibrated by itself,
-            of fewer plan["note"] says that nothing is promised. 1 goes on until the radii of
-            the lists prove that no other list holds anything nearer. One of the two is needed. A
+            unlike these, by their distances from the lists or from what they find, and filters, are
+            noticed: plan["note"] then says that nothing is promised. Where the index keeps its
+            vectors (",Flat", ",RFlat"), a batch of 1,000 is calibrated by itself instead. A few
+            queries whose distances are those of the vectors too are taken for such. 1 goes on until
+            the radii of the lists prove that no other list holds anything nearer; codes refuse what
+            they are not known to reach. One of the two is needed. A
             flat index takes a recall too (tune), and answers exactly where that is as fast. A graph
             finds out how far its searches have to go in the same way.
         filter: ids, each of which the index must hold;
