@@ -211,7 +211,9 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
   };
   double best = 0;
   std::vector<std::int64_t> factors{0};
-  if (shape.refine) factors = {2, 4, 8, 16, 32};
+  if (shape.refine) factors.clear();
+  for (std::int64_t f = 2; shape.refine && f <= most_calibrated_factor; f *= 2)
+    factors.push_back(f);
   for (const std::int64_t factor : factors) {
     // What is nearly everything needs no more of them.
     if (!seen.empty() && best >= 0.998) break;

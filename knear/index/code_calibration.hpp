@@ -19,6 +19,10 @@ namespace knear::detail {
 // By fewer vectors than this nothing is said of all.
 inline constexpr std::int64_t least_calibration_queries = 100;
 
+// More codes than that are not refined for each neighbour by a recall, but by what a search is
+// told.
+inline constexpr std::int64_t most_calibrated_factor = 32;
+
 // Measured by vectors that the index was trained on, or by some of its rows where it keeps vectors
 // and those are too few. Throws InvalidArgument if nothing is known; Cancelled.
 RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,

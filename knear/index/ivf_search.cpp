@@ -254,14 +254,18 @@ void check_no_probes(const SearchOptions& options) {
 const RecallPoint& point_of_codes(const RecallCurve& curve, const IndexShape& shape,
                                   double recall) {
   if (const RecallPoint* point = curve.find(recall)) return *point;
+  const double most = curve.points.empty() ? 0 : curve.points.back().promised;
+  const std::string highest = fmt::format("{:.3f}", std::floor(1000 * most) / 1000);
+  if (shape.refine)
+    throw InvalidArgument(
+        "recall is {}, but {} is the highest that is promised of index {}, with refine_factor up "
+        "to {}: a larger one, which is passed {}instead of a recall, or longer codes reach more",
+        recall, highest, shape.description(), most_calibrated_factor,
+        shape.lists > 0 ? "with probes " : "");
   throw InvalidArgument(
       "recall is {}, but {} is the highest that is promised of the codes of index {}: longer "
-      "ones{} reach more",
-      recall,
-      fmt::format(
-          "{:.3f}",
-          std::floor(1000 * (curve.points.empty() ? 0 : curve.points.back().promised)) / 1000),
-      shape.description(), shape.refine ? "" : ", or vectors to refine them by (RFlat),");
+      "ones, or vectors to refine them by (RFlat), reach more",
+      recall, highest, shape.description());
 }
 
 // A search of codes for a recall: by which rule, and what is to be said of it.
