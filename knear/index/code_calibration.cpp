@@ -250,6 +250,12 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
     truth =
         truth_among(state, shape.metric, segments, std::move(vectors), own, k, threads, progress);
   } else if (truth.size() < least_calibration_queries) {
+    constexpr std::int64_t usual = 100;  // neighbours that are kept, and some for what is removed
+    if (k > usual && truth_known(state, usual).size() >= least_calibration_queries)
+      throw InvalidArgument(
+          "k is {}, but recall of index {} is known of {} neighbours, or few more: tuning for this "
+          "k with the base (knear tune --base) finds it out, and a search without recall takes any",
+          k, shape.description(), usual);
     throw InvalidArgument(
         "recall of {} neighbours is not known of index {}: it knows those of {} vectors, where {} "
         "are needed (training keeps {} with {} neighbours, unless hold_out is off; what was "
@@ -257,7 +263,7 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
         "removed or read from FAISS is not known; tuning with the base, knear tune --base, finds "
         "out)",
         k, shape.description(), truth.size(), least_calibration_queries,
-        KnownNeighbors::most_queries, 100);
+        KnownNeighbors::most_queries, usual);
   }
   return curve_by(state, shape, segments, truth, k, threads, progress);
 }

@@ -21,6 +21,15 @@ namespace {
 constexpr std::int32_t inner_product = 0, l2 = 1;
 constexpr int most_nested = 8;
 
+// Letters of a file that no terminal takes for orders.
+std::string shown(std::string_view letters) {
+  std::string out;
+  for (const char c : letters)
+    out += c < ' ' || c > '~' ? fmt::format("\\x{:02x}", static_cast<unsigned char>(c))
+                              : std::string(1, c);
+  return out;
+}
+
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path), file_(path) {}
@@ -103,8 +112,7 @@ class Reader {
       throw CorruptFile("{} holds {} ({}){}, which knear does not read", path_, name, type,
                         depth > 0 ? fmt::format(" at byte {}", begin) : "");
     at_ = begin;
-    for (const char c : type)
-      if (c < ' ' || c > '~') refuse("no index of FAISS begins like this");
+    if (shown(type) != type) refuse("no index of FAISS begins like this");
     refuse(fmt::format("'{}' is no type of an index that knear knows of FAISS", type));
   }
 
@@ -470,7 +478,7 @@ class Reader {
     if (!linear && !shift && type != "VNrm") {
       const std::string_view name = name_of_faiss_transform(type);
       at_ = begin;
-      if (name.empty()) refuse(fmt::format("'{}' is no type of a transform", type));
+      if (name.empty()) refuse(fmt::format("'{}' is no type of a transform", shown(type)));
       throw CorruptFile("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
                         begin);
     }
@@ -483,6 +491,7 @@ class Reader {
       for (int i = 0; i < 3; ++i) some_floats(what);  // it is in the matrix
     }
     if (type == "Viqm") take(8, what);  // how it was found
+    random_rotation_ = type == "rrot";
     std::vector<float> matrix, offset;
     if (linear) {
       const bool biased = flag(what);
@@ -545,8 +554,8 @@ class Reader {
     for (std::size_t i = 0; i < out.transforms.size(); ++i)
       add_transform(before, out.transforms[i], std::move(out.chain[i]));
     out.transforms = std::move(before.transforms), out.chain = std::move(before.chain);
-    // A rotation before a product quantiser is most likely OPQ's.
-    if (out.codes && out.codes->is_product() && !out.transforms.empty() &&
+    // A rotation before a product quantiser is most likely OPQ's, unless it is a random one.
+    if (!random_rotation_ && out.codes && out.codes->is_product() && !out.transforms.empty() &&
         out.transforms.back().kind == TransformShape::Kind::rotation &&
         out.transforms.back().dim_out <= out.chain.back().dim_in()) {
       out.transforms.back().kind = TransformShape::Kind::opq;
@@ -605,7 +614,7 @@ class Reader {
   [[noreturn]] void refuse_lists(std::string_view type) {
     at_ -= 4;
     const std::string_view name = name_of_faiss_lists(type);
-    if (name.empty()) refuse(fmt::format("'{}' is no type of inverted lists", type));
+    if (name.empty()) refuse(fmt::format("'{}' is no type of inverted lists", shown(type)));
     throw CorruptFile("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
                       at_);
   }
@@ -661,6 +670,7 @@ class Reader {
   std::string path_;
   io::MappedFile file_;
   std::int64_t at_ = 0;
+  bool random_rotation_ = false;  // whether the last linear transform that was read is one
 };
 
 }  // namespace

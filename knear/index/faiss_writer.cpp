@@ -78,7 +78,8 @@ void write_halves(Writer& writer, ElementType type, std::int64_t dim) {
   write_scalar(writer, type == ElementType::f16 ? 4 : 7, dim, 2 * dim, {});
 }
 
-void write_transforms(Writer& writer, const Transform& transform) {
+// random: the last one is a rotation that nothing was learned for, which OPQ's is not.
+void write_transforms(Writer& writer, const Transform& transform, bool random) {
   const std::vector<Transform::Step> steps = transform.steps();
   writer.value(static_cast<std::int32_t>(steps.size()));
   for (const Transform::Step& step : steps) {
@@ -93,7 +94,7 @@ void write_transforms(Writer& writer, const Transform& transform) {
         break;
       }
       case Transform::Kind::linear:
-        writer.letters("LTra");
+        writer.letters(random && &step == &steps.back() ? "rrot" : "LTra");
         writer.value(static_cast<std::uint8_t>(!step.offset.empty()));
         writer.array(
             std::span(step.matrix.data(), static_cast<std::size_t>(step.dim_out * step.dim_in)));
@@ -135,7 +136,8 @@ class IndexWriter {
     if (shape_.refine) writer_.header("IxRF", shape_.dim, n, shape_.metric);
     if (state_.transform) {
       writer_.header("IxPT", shape_.dim, n, shape_.metric);
-      write_transforms(writer_, *state_.transform);
+      write_transforms(writer_, *state_.transform,
+                       shape_.transforms.back().kind == TransformShape::Kind::rotation);
     }
     if (shape_.lists > 0)
       write_lists(in_lists);

@@ -290,10 +290,6 @@ class CodeRecall {
     if (const RecallPoint* point = curve_->find(recall_)) point_ = *point;
   }
 
-  // Any, until it is settled.
-  const RecallRule& rule() const { return point_.rule; }
-  const RecallCurve& curve() const { return *curve_; }
-
   // The scales of nearness, near: the lists that the queries choose from, of codes without lists
   // none.
   std::vector<Nearness> scales(const Neighbors& near) const {
@@ -307,6 +303,10 @@ class CodeRecall {
            detail::finds_as_calibrated(point_, recall_, request_.k_asked, found, scales);
   }
 
+  // Any, until it is settled.
+  const RecallRule& rule() const { return point_.rule; }
+  const RecallCurve& curve() const { return *curve_; }
+
   // Told whether the queries are like those of the curve, returns whether there is another rule
   // now. Throws InvalidArgument for a recall that no rule is known to reach.
   bool settle(bool alike) {
@@ -314,11 +314,11 @@ class CodeRecall {
       point_of_codes(*curve_, shape_, recall_);
       return false;
     }
+    promised_ = false;
     note_ = filtered_ ? "a filter leaves other rows than recall was calibrated on"
                       : "the queries are unlike the vectors that recall was calibrated on";
     if (!shape_.keeps_vectors()) {
       point_of_codes(*curve_, shape_, recall_);
-    promised_ = false;
       holds_ = false;
       note_ += filtered_
                    ? ", so nothing is promised"
@@ -379,8 +379,8 @@ ExactNeighbors search_all_codes(const State& state, const IndexShape& shape,
   const SearchRequest request = request_of_codes(SearchKind::nearest, state, segments, queries, k,
                                                  options_of_scan(options, shape.metric));
   std::optional<CodeRecall> recall;
-  if (options.method.recall) {
-    probes_of(options, 1);
+  if (options.method.recall) probes_of(options, 1);
+  if (options.method.recall && state.size > 0) {
     recall.emplace(state, shape, segments, vectors, request, options);
     recall->settle(
         of_one_kind(recall->curve(), keys_without_lists(state, queries, request.threads)));
@@ -428,16 +428,16 @@ ExactNeighbors search_codes_by_recall(const State& state, const IndexShape& shap
   };
   Neighbors near = begin();
   if (recall.settle(of_one_kind(recall.curve(), near))) near = begin();
-  probing->probe_by(recall.rule(), std::move(near));
-  if (options.method.widen) probing->widen();
-  if (report) {
-    *report = probing->report();
   const std::vector<Nearness> scales = recall.scales(near);
-    recall.note(*report);
+  probing->probe_by(recall.rule(), std::move(near));
   if (!recall.finds_as_calibrated(probing->found(), scales) && recall.settle(false)) {
     near = begin();
     probing->probe_by(recall.rule(), std::move(near));
   }
+  if (options.method.widen) probing->widen();
+  if (report) {
+    *report = probing->report();
+    recall.note(*report);
   }
   return probing->take_found();
 }
@@ -454,13 +454,16 @@ ExactNeighbors search_probed(const State& state, const IndexShape& shape,
   if (!state.coarse)
     return search_all_codes(state, shape, segments, queries, vectors, k, options, refine_factor,
                             report);
-  const std::int64_t lists = state.coarse->lists(), probes = probes_of(options, lists);
+  const std::int64_t lists = state.coarse->lists(), asked_probes = probes_of(options, lists);
+  // Of codes of no rows nothing has to be known.
+  const bool nothing = shape.codes && state.size == 0;
+  const std::int64_t probes = nothing ? lists : asked_probes;
   const KnnOptions scan_options = options_of_scan(options, shape.metric);
   const SearchRequest request =
       shape.codes
           ? request_of_codes(SearchKind::nearest, state, segments, queries, k, scan_options)
           : SearchRequest(SearchKind::nearest, segments, queries, k, scan_options, Reuse::expected);
-  if (shape.codes && options.method.recall)
+  if (shape.codes && options.method.recall && !nothing)
     return search_codes_by_recall(state, shape, segments, vectors, request, options, report);
   // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
   const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);

@@ -200,7 +200,7 @@ def _dtype_of(kind: str) -> np.dtype:
 
 
 def integer(name: str, value: Any) -> int:
-    """`value` as an int that fits 64 bits."""
+    """`value` as an int that fits 64 bits; True and False are none, though Python has them so."""
     try:
         if isinstance(value, (bool, np.bool_)):  # which Python takes for 0 and 1
             raise TypeError
@@ -214,8 +214,10 @@ def integer(name: str, value: Any) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """`value` as a float."""
+    """`value` as a float; a str is none, whatever it says, nor are True and False."""
     try:
+        if isinstance(value, (str, bytes, bytearray, bool, np.bool_)):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise InvalidArgument(f"{name} must be a number, but is {shown(value)}") from None

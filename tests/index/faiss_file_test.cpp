@@ -136,11 +136,26 @@ TEST_F(FaissFile, RowsInTheListsOfFarCentroidsAreFound) {
 // What is written is read back as the same index, but for the words for linear maps.
 TEST_F(FaissFile, FormsComeBackAsTheyWere) {
   for (const Metric metric : {Metric::l2, Metric::ip})
-    for (const std::string factory :
-         {"Flat", "SQfp16", "SQbf16", "IVF20,SQfp16", "IVF20,SQbf16", "PQ6x4", "SQ8", "IVF20,PQ6x4",
-          "IVF20,SQ4", "SQ8,RFlat", "SQ4,Refine(SQ8)", "IVF20,SQ4,Refine(SQfp16)",
-          "IVF20,PQ6x4,Refine(SQbf16)", "SQ4,Refine(PQ12x4)", "PCA8,Flat", "RR14,IVF20,Flat",
-          "L2norm,IVF20,SQfp16", "OPQ3_6,IVF20,PQ3x4", "PCAW6,SQ8,Refine(SQ4)"}) {
+    for (const std::string factory : {"Flat",
+                                      "SQfp16",
+                                      "SQbf16",
+                                      "IVF20,SQfp16",
+                                      "IVF20,SQbf16",
+                                      "PQ6x4",
+                                      "SQ8",
+                                      "IVF20,PQ6x4",
+                                      "IVF20,SQ4",
+                                      "SQ8,RFlat",
+                                      "SQ4,Refine(SQ8)",
+                                      "IVF20,SQ4,Refine(SQfp16)",
+                                      "IVF20,PQ6x4,Refine(SQbf16)",
+                                      "SQ4,Refine(PQ12x4)",
+                                      "PCA8,Flat",
+                                      "RR14,IVF20,Flat",
+                                      "RR6,PQ3x4",
+                                      "L2norm,IVF20,SQfp16",
+                                      "OPQ3_6,IVF20,PQ3x4",
+                                      "PCAW6,SQ8,Refine(SQ4)"}) {
       SCOPED_TRACE(factory);
       Index index = filled(factory, metric);
       index.remove(std::vector<Id>{5, 17});
@@ -161,6 +176,43 @@ TEST_F(FaissFile, FormsComeBackAsTheyWere) {
         ASSERT_NEAR(ours.distances.data()[i], theirs.distances.data()[i],
                     1e-5f * (1 + std::abs(ours.distances.data()[i])));
     }
+}
+
+// A random rotation was read as OPQ's, which no index of its own factory could be merged with.
+TEST_F(FaissFile, RandomRotationsStayThat) {
+  Index index = make_index("RR6,PQ3x4", 12, Metric::l2);
+  const Matrix<float> x = clustered(400, 12, 3, many);
+  index.train(x.view());
+  index.save(path);
+  Index other = Index::load(path);
+  other.add(x.view().rows(200, 400));
+  index.add(x.view().rows(0, 200));
+  write_faiss(index, path);
+  Index again = Index::load(path);
+  EXPECT_EQ(again.description(), "RR6,PQ3x4");
+  again.merge(other, MergeIds::shifted);
+  EXPECT_EQ(again.size(), 400);
+}
+
+// A file's own bytes may be orders to a terminal.
+TEST_F(FaissFile, LettersOfListsAreShownAsText) {
+  write_faiss(filled("IVF20,Flat", Metric::l2), path);
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  bytes.replace(bytes.find("ilar"), 4, "i\x1b[J");
+  std::ofstream(path, std::ios::binary) << bytes;
+  try {
+    Index::load(path);
+    FAIL() << "no error";
+  } catch (const CorruptFile& e) {
+    const std::string message = e.what();
+    EXPECT_NE(message.find("'i\\x1b[J' is no type of inverted lists"), std::string::npos)
+        << message;
+    EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  }
 }
 
 TEST_F(FaissFile, WhatIsNotReadIsNamed) {

@@ -675,13 +675,47 @@ TEST(Reports, NameNoQueryUncertifiedUnasked) {
 }
 
 // A recall of nothing was seen to be no number, which the file kept and nobody read again.
+// What reaches more than a recall does is named.
+TEST(RecallOfCodes, RefusalsNameWhatIsMissing) {
+  const auto refused = [](const Index& index, std::int64_t k, double recall) -> std::string {
+    try {
+      index.search(clustered(5, 16, 2).view(), k, {.method = {.recall = recall}});
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const Matrix<float> base = clustered(5000, 16, 1);
+  for (const char* name : {"IVF8,PQ2x4,RFlat", "PQ2x4,Refine(SQ8)"})
+    for (const double recall : {0.999, 1.0}) {
+      Index index = make_index(name, 16);
+      index.train(base.view());
+      index.add(base.view());
+      const std::string message = refused(index, 10, recall);
+      EXPECT_NE(message.find("with refine_factor up to 32: a larger one, which is passed"),
+                std::string::npos)
+          << message;
+      EXPECT_EQ(message.find("with probes instead") != std::string::npos, name[0] == 'I');
+    }
+  Index index = make_index("IVF8,PQ8", 16);
+  index.train(base.view());
+  index.add(base.view());
+  const std::string message = refused(index, 200, 0.5);
+  EXPECT_EQ(message.find("k is 200, but recall of index IVF8,PQ8 is known of 100 neighbours"), 0u)
+      << message;
+}
+
 TEST(RecallOfCodes, OfAnEmptyIndexIsNotKept) {
   for (const char* name : {"IVF4,SQ8,RFlat", "SQ8,RFlat", "IVF4,SQ8"}) {
     SCOPED_TRACE(name);
     Index index = make_index(name, 8);
     index.train(clustered(60, 8, 1).view());
     const Matrix<float> queries = clustered(5, 8, 2);
-    EXPECT_THROW(index.search(queries.view(), 3, {.method = {.recall = 0.1}}), InvalidArgument);
+    // Nothing is found, as by lists of vectors.
+    for (const double recall : {0.1, 1.0})
+      EXPECT_EQ(index.search(queries.view(), 3, {.method = {.recall = recall}}).ids.row(4)[0],
+                no_id);
+    EXPECT_THROW(index.search(queries.view(), 3, {.method = {.recall = 2.0}}), InvalidArgument);
     std::string path = std::filesystem::temp_directory_path() / "knear-empty-XXXXXX";
     close(mkstemp(path.data()));
     index.save(path);
