@@ -126,9 +126,17 @@ bool too_many_farther(std::span<const float> nearness, const RecallByNearness& k
 // bound, and is reached by few queries alone. Other lists are probed for large batches.
 constexpr double seldom_lower = 0.01, seldom_lower_of_many = 1e-5;
 
-// At most how likely the mean recall of n queries, drawn from those that are known, is so low: the
-// bound of Chernoff. Of few queries it has a longer tail than its variance says.
-double chance_of_mean(double mean, double n, const RecallByNearness& known) {
+// Whether the mean recall of n queries, drawn from those that are known, is less likely than that
+// to be so low, by the bound of Chernoff. Of few queries it has a longer tail than its variance
+// says.
+bool is_unlikely_mean(double mean, double n, const RecallByNearness& known, double chance) {
+  // What is known is the mean of no more than so many queries itself.
+  const double m = static_cast<double>(known.queries), counted = n * m / (n + m);
+  // The bound is not below the share of those whose recall is as low, which is enough for most.
+  double as_low = 0;
+  for (std::size_t g = 0; g < known.shares.size(); ++g)
+    if (known.recalls[g] <= mean) as_low += known.shares[g];
+  if (std::log(as_low) * counted > std::log(chance)) return false;
   const auto log_of_bound = [&](double t) {
     double sum = 0;
     for (std::size_t g = 0; g < known.shares.size(); ++g)
@@ -143,9 +151,7 @@ double chance_of_mean(double mean, double n, const RecallByNearness& known) {
     else
       high = b;
   }
-  // What is known is the mean of no more than so many queries itself.
-  const double m = static_cast<double>(known.queries);
-  return std::exp(std::min(0.0, log_of_bound(low)) * n * m / (n + m));
+  return std::min(0.0, log_of_bound(low)) * counted < std::log(chance);
 }
 
 }  // namespace
@@ -328,7 +334,7 @@ bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k
     if (too_many_farther(nearness, known)) return false;
     const double mean = sum / static_cast<double>(queries);
     const double chance = queries < least_calibrated_batch ? seldom_lower : seldom_lower_of_many;
-    if (mean < recall && chance_of_mean(mean, static_cast<double>(queries), known) < chance)
+    if (mean < recall && is_unlikely_mean(mean, static_cast<double>(queries), known, chance))
       return false;
   }
   return true;
