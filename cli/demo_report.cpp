@@ -222,10 +222,13 @@ std::string walk(const DemoResult& result) {
   }
   return section(
       title,
-      fmt::format("In the graph of the 10 nearest others of each row (made in {}), the path whose "
-                  "largest step is as small as can be (found in {}). Steps are Euclidean "
-                  "distances.",
-                  readable_seconds(walk.graph_seconds), readable_seconds(walk.path_seconds)),
+      fmt::format(
+          "In the graph of the 10 nearest others of each row (made in {}{}), the path whose "
+          "largest step is as small as can be (found in {}). Steps are Euclidean "
+          "distances.",
+          readable_seconds(walk.graph_seconds),
+          walk.recall < 1 ? fmt::format(", with a recall of {}", walk.recall) : "",
+          readable_seconds(walk.path_seconds)),
       film + "</div>");
 }
 

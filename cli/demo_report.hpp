@@ -38,6 +38,7 @@ struct DemoWalk {
   Id from = no_id, to = no_id;  // no_id where there was no graph
   SmoothPath path;
   std::vector<double> steps;  // squared distances, one fewer than rows on the path
+  double recall = 1;          // that the graph promises
   double graph_seconds = 0, path_seconds = 0;
 };
 

@@ -562,6 +562,21 @@ class Demo(ProgramTest):
             "again.html",
         )
 
+    def test_many_rows(self):
+        # More than an exact graph is made of: nine neighbours in ten, and the report says so.
+        source = random.Random(5)
+        for name, count in (("base", 100001), ("queries", 20)):
+            with open(self.path(f"{name}.bvecs"), "wb") as out:
+                for _ in range(count):
+                    out.write((8).to_bytes(4, "little") + source.randbytes(8))
+        words = ["--base", "base.bvecs", "--queries", "queries.bvecs", "--report", "r.html"]
+        self.assertRegex(
+            self.ok("demo", *words),
+            r"from row 0 to row 100000 in \d+ steps, graph of recall 0\.9 made",
+        )
+        html = pathlib.Path(self.path("r.html")).read_text()
+        self.assertIn(", with a recall of 0.9)", html)
+
     def test_errors(self):
         os.makedirs(self.path("empty"))
         self.fails(1, "demo", "--data", "empty", says="empty")
