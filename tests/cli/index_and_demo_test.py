@@ -568,7 +568,7 @@ class Demo(ProgramTest):
         for name, count in (("base", 100001), ("queries", 20)):
             with open(self.path(f"{name}.bvecs"), "wb") as out:
                 for _ in range(count):
-                    out.write((8).to_bytes(4, "little") + source.randbytes(8))
+                    out.write((128).to_bytes(4, "little") + source.randbytes(4) + bytes(124))
         words = ["--base", "base.bvecs", "--queries", "queries.bvecs", "--report", "r.html"]
         self.assertRegex(
             self.ok("demo", *words),
