@@ -340,7 +340,8 @@ struct ScanPanels {
       t.copy_16(kept + slice * block_slice_bytes + t.index() * 16,
                 block_codes + slice * block_slice_bytes, true);
     for (int i = 0; i + 1 < stages; ++i) fetch();
-    if (real && t.index() < block_queries) tests.queries[t.index()] = test_of_query(place, block);
+    if (t.index() < block_queries)
+      tests.queries[t.index()] = real ? test_of_query(place, block) : QueryTest{};
     t.template wait_for_copies<stages - 2>();  // the first record among them
     t.sync();
     prepare(first_tile);

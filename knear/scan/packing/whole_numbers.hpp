@@ -21,7 +21,7 @@ std::int16_t whole_number(T x) {
     return static_cast<std::int16_t>(widened(x));
 }
 
-// Of the values, not of their codes. |squares| holds 65,536 of 255 * 255.
+// Of the values, not of their codes. `squares` holds 65,536 times 255 * 255.
 struct WholeSums {
   std::int32_t sum = 0;
   std::uint32_t squares = 0;
@@ -30,7 +30,7 @@ struct WholeSums {
 // codes[j] = x[j] + offset, as a byte, for x [dim], dim up to 65,536.
 template <class T>
 WholeSums code_whole_numbers(const T* x, std::int64_t dim, int offset, std::uint8_t* codes) {
-  constexpr std::int64_t part = 16384;  // of squares: up to 2^30.0
+  constexpr std::int64_t part = 16384;  // whose squares sum to less than 2^30
   WholeSums out;
   for (std::int64_t first = 0; first < dim; first += part) {
     const std::int64_t count = std::min(part, dim - first);
