@@ -43,11 +43,17 @@ class Stages {
     marks_.emplace_back(stage ? stage : "", cuda::Event());
     marks_.back().second.record(stream_);
   }
-  double seconds_of(std::string_view stage) const {
-    double sum = 0;
+  // Of each time that the stage was run.
+  std::vector<double> each(std::string_view stage) const {
+    std::vector<double> out;
     for (std::size_t i = 0; i + 1 < marks_.size(); ++i)
-      if (marks_[i].first == stage) sum += marks_[i + 1].second.seconds_since(marks_[i].second);
-    return sum;
+      if (marks_[i].first == stage)
+        out.push_back(marks_[i + 1].second.seconds_since(marks_[i].second));
+    return out;
+  }
+  double seconds_of(std::string_view stage) const {
+    const std::vector<double> all = each(stage);
+    return std::accumulate(all.begin(), all.end(), 0.0);
   }
 
  private:
@@ -86,12 +92,14 @@ class ResidentBase {
   }
 
   // Returns the number of queries that it could not answer.
+  // upper_bounds: as DeviceScan::run() has them.
   std::int64_t run(AnyMatrixView queries, const ValueRange& found, ExactNeighbors& out,
-                   detail::DeviceStats& stats) {
+                   detail::DeviceStats& stats, std::span<const double> upper_bounds = {}) {
     std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
     std::iota(which.begin(), which.end(), 0);
     const std::int64_t k = out.keys.cols();
-    const auto left = scan_.run(queries, which, found, k, out, stats, batch_for(queries, k), {});
+    const auto left =
+        scan_.run(queries, which, found, k, out, stats, batch_for(queries, k), {}, upper_bounds);
     queue_.wait();
     return std::ssize(left);
   }
@@ -166,6 +174,15 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
   const double scan = stages.seconds_of("scan"), thresholds = stages.seconds_of("thresholds"),
                measure = stages.seconds_of("measure"), rank = stages.seconds_of("rank");
 
+  // The scan alone where no pair passes: what products and tests take.
+  Stages nothing(stream);
+  detail::DeviceStats of_nothing;
+  of_nothing.at_stage = [&](const char* stage) { nothing.begin(stage); };
+  const std::vector<double> unreachable(static_cast<std::size_t>(queries.rows()), -1e12);
+  ExactNeighbors none(queries.rows(), k);
+  base.run(queries, found, none, of_nothing, unreachable);
+  const double products = nothing.seconds_of("scan");
+
   // Work and ceiling: one pass over the codes, or all products.
   const Ceiling ceiling = by_memory ? Ceiling{read_bytes_per_second / 1e9, "read"}
                                     : product_ceiling(report, base.integer() ? "int8" : "bf16");
@@ -184,12 +201,15 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
   add(name, shape + ", whole run()", median, (seconds.back() - seconds.front()) / median);
   add(name, shape + ", kernels alone", scan + thresholds + measure + rank, 0);
   add(name, shape + ", scan kernel alone", scan, 0);
+  add(name, shape + ", scan of which nothing passes", products, 0);
+  std::string steps;
+  for (const double step : stages.each("scan")) steps += fmt::format(" {:.3f}", step * 1e3);
   report.notes.push_back(fmt::format(
-      "{}, {}: {} steps, {:.0f} survivors a query; ms by events: queries in {:.2f}, scan {:.2f}, "
-      "thresholds {:.2f}, measure {:.2f}, rank {:.2f}, answers out {:.2f}",
+      "{}, {}: {} steps, {:.0f} survivors a query; ms by events: queries in {:.2f}, scan {:.2f} "
+      "(its steps{}), thresholds {:.2f}, measure {:.2f}, rank {:.2f}, answers out {:.2f}",
       name, shape, stats.steps,
       static_cast<double>(stats.survivors) / static_cast<double>(queries.rows()),
-      stages.seconds_of("queries in") * 1e3, scan * 1e3, thresholds * 1e3, measure * 1e3,
+      stages.seconds_of("queries in") * 1e3, scan * 1e3, steps, thresholds * 1e3, measure * 1e3,
       rank * 1e3, stages.seconds_of("answers out") * 1e3));
 }
 
@@ -213,7 +233,7 @@ double bus_bytes_per_second(int device, double budget) {
 
 // A base in the memory of the processor, four times as large as what a search may take of the
 // device, beside the rate of the bus; and a base searched once, copies and coding included.
-void bench_streamed(int device, const Deadline& deadline, Report& report) {
+void bench_streamed_base(int device, const Deadline& deadline, Report& report) {
   constexpr std::int64_t rows = 4000000, dim = 128, count = 1000, k = 10;
   constexpr std::int64_t memory = rows * dim * 4 / 4;
   fmt::print(stderr, "exact search of {} x {} f32 within {} MB\n", rows, dim, memory >> 20);
@@ -328,8 +348,11 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
       }
     }
   }
+}
+
+void bench_streamed(int device, const Deadline& deadline, Report& report) {
   if (deadline.left() > 15)
-    bench_streamed(device, deadline, report);
+    bench_streamed_base(device, deadline, report);
   else
     report.skipped.push_back("exact search of a base beyond the memory: out of time");
 }

@@ -18,4 +18,9 @@ namespace knear::bench {
 void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_second,
                  const Deadline& deadline, Report& report);
 
+// A base in the memory of the processor that is four times as large as what a search may take of
+// the device, beside the rate of the bus; and a base that is searched once, copies and coding
+// included.
+void bench_streamed(int device, const Deadline& deadline, Report& report);
+
 }  // namespace knear::bench

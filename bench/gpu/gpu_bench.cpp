@@ -1,7 +1,7 @@
 // knear_gpu -- checks and measures the CUDA code on the GPU of this machine.
 //
 //   knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] [--tests-only] [--few]
-//             [--device N]
+//             [--device N] [--only NAME[,NAME...]]
 //
 // First the tests (those of the emulated warp too; searches of real vectors if DIR has some), then
 // the device's peaks, then the kernels and whole searches beside them, for `seconds` (default 120);
@@ -9,7 +9,9 @@
 // progress on standard error. FILE of --json holds what was found at any time.
 //
 // Tests come in 17 passes, each of one case in 17 of every kind. --few is the first pass alone, for
-// checkers that slow a program down. With --tests-only no case begins after `seconds`.
+// checkers that slow a program down. With --tests-only no case begins after `seconds`. --only names
+// the benches wanted beside the bandwidths: loops, products, select, exact, streamed,
+// partial-reduce, tiled.
 //
 // Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
 // tests that need none have passed); 5 nothing failed, but time was over before the first pass was.
@@ -23,6 +25,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "bench/gpu/case_share.hpp"
 #include "bench/gpu/exact_bench.hpp"
@@ -51,11 +55,27 @@ namespace {
 struct Options {
   std::optional<double> seconds;
   std::string json, targets, data;
+  std::vector<std::string> only;  // the benches wanted; empty: all
   bool tests = true, benches = true, few = false;
   int device = 0;
 };
 
+constexpr std::string_view bench_names[] = {"loops",    "products",       "select", "exact",
+                                            "streamed", "partial-reduce", "tiled"};
+
 enum Status { all_well = 0, failed = 1, bad_words = 2, no_device = 3, too_little = 5 };
+
+// The names between commas; none if one is unknown.
+std::vector<std::string> names_of_benches(std::string_view words) {
+  std::vector<std::string> out;
+  for (;;) {
+    const std::size_t comma = words.find(',');
+    out.emplace_back(words.substr(0, comma));
+    if (std::ranges::find(bench_names, out.back()) == std::end(bench_names)) return {};
+    if (comma == words.npos) return out;
+    words.remove_prefix(comma + 1);
+  }
+}
 
 // False for unknown options, or a word that should be a number.
 bool parse(int argc, char** argv, Options& options) {
@@ -81,6 +101,10 @@ bool parse(int argc, char** argv, Options& options) {
                             : word == "--data"    ? &options.data
                                                   : nullptr) {
       *text = value;
+      continue;
+    } else if (word == "--only") {
+      options.only = names_of_benches(value);
+      if (options.only.empty()) return false;
       continue;
     } else if (word == "--seconds") {
       options.seconds = std::strtod(value, &end);
@@ -167,7 +191,10 @@ void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop
 }
 
 void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
-                 const Deadline& deadline, Report& report) {
+                 const std::vector<std::string>& only, const Deadline& deadline, Report& report) {
+  const auto wanted = [&](const char* name) {
+    return only.empty() || std::ranges::find(only, name) != only.end();
+  };
   const double share = std::min(2.0, deadline.left() / 12);
   const double read_rate = bench_memory(device, stream, share, report);
   const struct {
@@ -178,6 +205,7 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
                {"bf16 mma.sync", "registers only, m16n8k16", "Tflop/s", launch_mma_bf16},
                {"int8 mma.sync", "registers only, m16n8k32", "Top/s", launch_mma_int8}};
   for (const auto& l : loops) {
+    if (!wanted("loops")) break;
     if (deadline.left() > 0)
       bench_loop(l.name, l.what, l.unit, l.loop, device, stream, share, report);
     else
@@ -185,7 +213,8 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
   }
 #if KNEAR_CUBLASLT
   report.no_cublaslt = CublasLt::get().why_not;
-  if (report.no_cublaslt.empty()) bench_matrix_products(stream, deadline, report);
+  if (report.no_cublaslt.empty() && wanted("products"))
+    bench_matrix_products(stream, deadline, report);
 #else
   report.no_cublaslt = "this was built without its header";
 #endif
@@ -193,13 +222,14 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
     fmt::print(stderr, "no cuBLASLt ({}): what is held against its products is unmeasured\n",
                report.no_cublaslt);
   stream.synchronize();  // the memory of one bench is back before the next asks how much is free
-  bench_select(stream, read_rate, deadline, report);
+  if (wanted("select")) bench_select(stream, read_rate, deadline, report);
   stream.synchronize();
-  bench_exact(device.index, stream, read_rate, deadline, report);
-  bench_partial_reduce(device.index, deadline, report);
+  if (wanted("exact")) bench_exact(device.index, stream, read_rate, deadline, report);
+  if (wanted("streamed")) bench_streamed(device.index, deadline, report);
+  if (wanted("partial-reduce")) bench_partial_reduce(device.index, deadline, report);
 #if KNEAR_CUBLASLT
   stream.synchronize();
-  if (report.no_cublaslt.empty()) bench_tiled_search(stream, deadline, report);
+  if (report.no_cublaslt.empty() && wanted("tiled")) bench_tiled_search(stream, deadline, report);
 #endif
   if (!report.no_cublaslt.empty())
     report.skipped.push_back("matrix products and tiled search: no cuBLASLt");
@@ -210,10 +240,13 @@ class DeviceCopy {
  public:
   DeviceCopy(AnyMatrixView matrix, const std::string& device)
       : queue_(std::stoi(device.substr(device.find(':') + 1))) {
-    const auto bytes =
-        static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
-    memory_ = queue_.allocate<unsigned char>(bytes);
-    queue_.upload(memory_.data(), static_cast<const unsigned char*>(matrix.row(0)), bytes);
+    // Rows of a file may lie further apart than their length.
+    const auto each = static_cast<std::size_t>(matrix.cols() * size_of(matrix.type()));
+    std::vector<unsigned char> rows(static_cast<std::size_t>(matrix.rows()) * each);
+    for (std::int64_t i = 0; i < matrix.rows(); ++i)
+      std::memcpy(rows.data() + static_cast<std::size_t>(i) * each, matrix.row(i), each);
+    memory_ = queue_.allocate<unsigned char>(rows.size());
+    queue_.upload(memory_.data(), rows.data(), rows.size());
     queue_.wait();
     view_ = {memory_.data(), matrix.type(), matrix.rows(), matrix.cols()};
   }
@@ -390,7 +423,7 @@ int run(const Options& options) {
     if (options.benches && is_there) {
       const Deadline deadline(options.seconds.value_or(120));
       fmt::print(stderr, "benches, {:.0f} seconds at most\n", deadline.left());
-      run_benches(*report.device, *stream, deadline, report);
+      run_benches(*report.device, *stream, options.only, deadline, report);
     }
   } catch (const std::exception& error) {
     report.fail(error.what());
@@ -419,7 +452,7 @@ int main(int argc, char** argv) {
     fmt::print(
         stderr,
         "knear_gpu: usage: knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] "
-        "[--tests-only | --benches-only] [--few] [--device N]\n");
+        "[--tests-only | --benches-only] [--few] [--device N] [--only NAME[,NAME...]]\n");
     return knear::bench::bad_words;
   }
   try {
