@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/code_layout.hpp"
@@ -178,25 +179,38 @@ struct DeviceTask {
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
 // from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
 // queries, and warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so that no product is
-// wasted, and with fewer registers more blocks have copies in flight. Codes of the base pass slice
-// by slice through a ring of stages in shared memory; those of the queries stay there (`keep`), or
-// pass through it too where they have too many columns. What the test needs of rows and panels
-// comes a tile ahead, what it needs of queries stays. `tabled`: what the blocks do stands in a
-// table, as WorkTable is on the processor (scan/work_table.hpp), so that one launch serves many
-// inverted lists; otherwise all queries are scored against the same panels, which are cut into
-// splits. Forms are compiled apart, since both in one would cost the usual one registers.
+// wasted, and with fewer registers more blocks have copies in flight. Codes of the base pass
+// through a ring in shared memory, several slices between two barriers; those of the queries stay
+// there (`keep`), or pass through the ring too where they have too many columns. What the test
+// needs of rows and panels comes a tile ahead, what it needs of queries stays. `tabled`: what the
+// blocks do stands in a table, as WorkTable is on the processor (scan/work_table.hpp), so that one
+// launch serves many inverted lists; otherwise all queries are scored against the same panels,
+// which are cut into splits. Forms are compiled apart, since both in one would cost the usual one
+// registers.
+//
+// With tight thresholds one pair in some thousands passes, which is one in every other tile of a
+// warp, and to append it to its list takes three accesses of device memory, each after another: the
+// seven other warps would wait for that at the next barrier. So sums that pass are kept in shared
+// memory until there are many, and then the block appends them at once.
 template <class Thread, bool few, bool keep, bool tabled = false>
 struct ScanPanels {
   static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
   static constexpr int most_few = 32;         // queries
   static constexpr int groups = few ? 1 : 4;  // of 16 rows each, per warp
-  static constexpr int stages = 4, tile_panels = 4, tile_rows = tile_panels * panel_rows;
+  static constexpr int tile_panels = 4, tile_rows = tile_panels * panel_rows;
   static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
-  static constexpr int stage_bytes = tile_slice_bytes + (keep ? 0 : block_slice_bytes),
-                       ring_bytes = stages * stage_bytes;
+  // The ring holds so many slices; a stage of it those that are copied and scored between two
+  // barriers. Where rows have one or two slices, a stage has no more, and more tiles are on their
+  // way.
+  static constexpr int stage_slices = few ? 1 : keep ? 4 : 2, short_slices = 2;
+  static constexpr int ring_slices = few ? 4 : keep ? 8 : 6;
+  static constexpr int ring_slice_bytes = tile_slice_bytes + (keep ? 0 : block_slice_bytes);
+  static constexpr int ring_bytes = ring_slices * ring_slice_bytes;
+  static constexpr int stages = ring_slices / stage_slices;
+  static constexpr int record_stages = 4;  // as many tiles may be on their way
   static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
   static_assert(block_queries * 2 == threads && panel_slice_bytes == 64 * 16);
-  static_assert((ring_bytes & (ring_bytes - 1)) == 0);
+  static_assert(ring_slices / short_slices <= record_stages && stages <= record_stages);
 
   DeviceBaseView base;
   DeviceQueryView queries;
@@ -222,14 +236,26 @@ struct ScanPanels {
   struct alignas(16) Quad {
     int of[4];
   };
+  // The sums that a lane has of a query and a panel, which are those of rows 8 apart, where one of
+  // them passes.
+  static constexpr int rows_of_quad = groups == 1 ? 2 : 4;
+  struct Passed {
+    static constexpr int room = 192;
+    Quad sums[room];
+    int place[room];      // of the panel, in base.order
+    int query_row[room];  // the query in its block, + 256 times the first row in the panel
+    int count;            // beyond `room`: these were not kept
+    int nearly_full[2];   // as the first thread saw it after tile i, at i % 2
+  };
+  static_assert(Passed::room <= threads);
   // Shared memory: the ring, this, and the codes of queries that are kept.
   struct Tests {
     QueryTest queries[block_queries];
-    // Of tile i at i % stages: so many are on their way or wanted, where a tile has one slice.
-    PanelRecord panels[stages][tile_panels];
-    int limits[2][tile_panels][block_queries];  // of tile i at i % 2
+    PanelRecord panels[record_stages][tile_panels];  // of tile i at i % record_stages
+    int limits[2][tile_panels][block_queries];       // of tile i at i % 2
     // The same: of rows g and g + 8 of 16, twice each, as their sums begin.
     Quad terms[2][tile_rows / 2];
+    Passed passed;
   };
   // The place of a row of the tile among the terms, and of its first number there.
   static KNEAR_DEVICE int quad_of(int row) { return row / 16 * 8 + row % 8; }
@@ -274,7 +300,7 @@ struct ScanPanels {
     const auto fetch_record = [&](int tile, unsigned panel) {
       if (source.stride == 0) return;
       auto* const to =
-          reinterpret_cast<unsigned char*>(&tests.panels[tile & (stages - 1)][t.index() / 64]);
+          reinterpret_cast<unsigned char*>(&tests.panels[tile % record_stages][t.index() / 64]);
       t.copy_16(to + t.index() % 64 * 16, source.first + std::size_t{panel} * source.stride, true);
     };
 
@@ -284,14 +310,13 @@ struct ScanPanels {
     const bool real = place < queries.count;
     const auto prepare = [&](int tile) {
       if (tile == last_tile) return;
-      const PanelRecord* const panels = tests.panels[tile & (stages - 1)];
+      const PanelRecord* const panels = tests.panels[tile % record_stages];
       const int my_query = t.index() % block_queries;
       const QueryTest query = tests.queries[my_query];
       KNEAR_UNROLL
       for (int i = 0; i < tile_panels; i += threads / block_queries) {
         const int p = i + t.index() / block_queries;
-        int limit = base.integer ? query.correction
-                                 : certified_limit(panels[p].certified.test, query, inverse);
+        int limit = limit_in(panels[p], query, inverse);
         // None passes.
         if (!real || task.begin + tile * tile_panels + p >= task.end)
           limit = std::numeric_limits<int>::max();
@@ -301,19 +326,23 @@ struct ScanPanels {
         const PanelRecord& panel = panels[t.index() / panel_rows];
         const int row = t.index() % panel_rows;
         const int term =
-            base.integer ? integer_term(panel.whole.squares[row], panel.whole.sums[row],
-                                        queries.shifted ? 0xffffffffu : 0u)
+            base.integer ? whole_term(panel.whole.squares[row], panel.whole.sums[row])
                          : certified_term(panel.certified.test, panel.certified.bias[row], inverse);
         int* const to = tests.terms[tile & 1][quad_of(t.index())].of + half_of(t.index());
         to[0] = term, to[1] = term;
       }
     };
 
-    // The next bytes to be copied, 16 by each thread.
-    int next_tile = first_tile, left_of_tile = 0, next_stage = t.index() * 16;
+    // The next bytes to be copied, 16 of each slice by each thread.
+    const bool short_rows = stage_slices > short_slices && base.slices <= short_slices;
+    const int stage_bytes = (short_rows ? short_slices : stage_slices) * ring_slice_bytes;
+    int next_tile = first_tile, left_of_tile = 0, next_stage = 0;
     unsigned panel = panel_at(first_tile), panel_ahead = panel_at(first_tile + 1);
     const std::uint8_t* next_rows = nullptr;
     const std::uint8_t* next_queries = nullptr;
+    const auto stage_after = [&](int stage) {
+      return stage + stage_bytes == ring_bytes ? 0 : stage + stage_bytes;
+    };
     const auto fetch = [&] {
       if (left_of_tile == 0 && next_tile < last_tile) {
         left_of_tile = base.slices;
@@ -325,36 +354,52 @@ struct ScanPanels {
         fetch_record(++next_tile, panel);
         panel_ahead = panel_at(next_tile + 1);
       }
-      if (left_of_tile > 0) {
-        t.copy_16(ring + next_stage, next_rows, true);
-        if (!keep) t.copy_16(ring + next_stage + tile_slice_bytes, next_queries, true);
-        next_rows += panel_slice_bytes, next_queries += block_slice_bytes;
-        next_stage = (next_stage + stage_bytes) & (ring_bytes - 1);
-        --left_of_tile;
+      unsigned char* const to = ring + next_stage + t.index() * 16;
+      KNEAR_UNROLL
+      for (int slice = 0; slice < stage_slices; ++slice) {
+        if (slice >= left_of_tile) continue;
+        unsigned char* const slice_to = to + slice * ring_slice_bytes;
+        t.copy_16(slice_to, next_rows + slice * panel_slice_bytes, true);
+        if (!keep)
+          t.copy_16(slice_to + tile_slice_bytes, next_queries + slice * block_slice_bytes, true);
       }
+      next_rows += stage_slices * panel_slice_bytes;
+      next_queries += stage_slices * block_slice_bytes;
+      next_stage = stage_after(next_stage);
+      left_of_tile = left_of_tile > stage_slices ? left_of_tile - stage_slices : 0;
       t.close_copies();
+    };
+    // Waits for the stage that is scored next.
+    const auto wait_for_stage = [&] {
+      if (short_rows)
+        t.template wait_for_copies<ring_slices / short_slices - 2>();
+      else
+        t.template wait_for_copies<stages - 2>();
     };
 
     fetch_record(first_tile, panel);
     for (int slice = 0; keep && slice < base.slices; ++slice)
       t.copy_16(kept + slice * block_slice_bytes + t.index() * 16,
                 block_codes + slice * block_slice_bytes, true);
-    for (int i = 0; i + 1 < stages; ++i) fetch();
+    for (int i = 1; i < (short_rows ? ring_slices / short_slices : stages); ++i) fetch();
     if (t.index() < block_queries)
       tests.queries[t.index()] = real ? test_of_query(place, block) : QueryTest{};
-    t.template wait_for_copies<stages - 2>();  // the first record among them
+    if (t.index() == 0)
+      tests.passed.count = tests.passed.nearly_full[0] = tests.passed.nearly_full[1] = 0;
+    wait_for_stage();  // the first record is among it
     t.sync();
     prepare(first_tile);
 
-    // Codes of the warp's rows and queries, of the next slice.
-    int stage = 0;
+    int stage = 0;  // bytes
     const unsigned char* const my_rows = ring + first_group * 512 + lane * 16;
     const unsigned char* const my_queries =
         (keep ? kept : ring + tile_slice_bytes) + query_warp * 1024 + lane * 16;
-    // Calls multiply(m, a, b) for the groups of 16 rows of a slice.
-    const auto score_slice = [&](int slice, auto multiply) {
-      const unsigned char* const rows = my_rows + stage;
-      const unsigned char* const columns = my_queries + (keep ? slice * block_slice_bytes : stage);
+    // Calls multiply(m, a, b) for the groups of 16 rows of slice `in_stage` of the stage, which is
+    // `slice` of the row.
+    const auto score_slice = [&](int in_stage, int slice, auto multiply) {
+      const unsigned char* const rows = my_rows + stage + in_stage * ring_slice_bytes;
+      const unsigned char* const columns =
+          my_queries + (keep ? slice * block_slice_bytes : stage + in_stage * ring_slice_bytes);
       unsigned b[4][2];
       KNEAR_UNROLL
       for (int pair = 0; pair < 2; ++pair) {
@@ -367,36 +412,67 @@ struct ScanPanels {
         const FourWords a = *reinterpret_cast<const FourWords*>(rows + m * 512);
         multiply(m, a.word, b);
       }
-      stage = (stage + stage_bytes) & (ring_bytes - 1);
     };
     for (int tile = first_tile; tile < last_tile; ++tile) {
-      // append() parts the lanes, and mma.sync is for a whole warp.
+      // keep_passed() parts the lanes, and mma.sync is for a whole warp.
       t.sync_warp();
       int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
-      t.template wait_for_copies<stages - 2>();
+      wait_for_stage();
       t.sync();
       fetch();  // overwrites what was used before the sync
+      if (tests.passed.nearly_full[tile & 1]) append_passed(t, block, inverse, tests);
       const Quad* const terms = tests.terms[tile & 1] + first_group * 8 + lane / 4;
-      score_slice(0, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
-        const Quad start = terms[m * 8];
-        KNEAR_UNROLL
-        for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a, b[n], start.of);
-      });
-      KNEAR_NO_UNROLL
-      for (int slice = 1; slice < base.slices; ++slice) {
-        t.template wait_for_copies<stages - 2>();
-        t.sync();
-        fetch();
-        score_slice(slice, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
+      const auto add_slice = [&](int in_stage, int slice) {
+        score_slice(in_stage, slice, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
           KNEAR_UNROLL
           for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a, b[n]);
         });
+      };
+      // The first stage of a tile, in which its sums begin. So many slices in a row, without a
+      // jump, are loaded while others are multiplied.
+      const auto begin_sums = [&](auto slices) {
+        score_slice(0, 0, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
+          const Quad start = terms[m * 8];
+          KNEAR_UNROLL
+          for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a, b[n], start.of);
+        });
+        KNEAR_UNROLL
+        for (int slice = 1; slice < slices.value; ++slice) add_slice(slice, slice);
+      };
+      if (stage_slices == 1 || base.slices == 1)
+        begin_sums(std::integral_constant<int, 1>{});
+      else if (stage_slices == 2 || base.slices == 2)
+        begin_sums(std::integral_constant<int, 2>{});
+      else if (base.slices == 3)
+        begin_sums(std::integral_constant<int, 3>{});
+      else
+        begin_sums(std::integral_constant<int, 4>{});
+      stage = stage_after(stage);
+      KNEAR_NO_UNROLL
+      for (int first = stage_slices; first < base.slices; first += stage_slices) {
+        wait_for_stage();
+        t.sync();
+        fetch();
+        if (first + stage_slices <= base.slices) {
+          KNEAR_UNROLL
+          for (int slice = 0; slice < stage_slices; ++slice) add_slice(slice, first + slice);
+        } else {
+          KNEAR_NO_UNROLL
+          for (int slice = 0; first + slice < base.slices; ++slice) add_slice(slice, first + slice);
+        }
+        stage = stage_after(stage);
       }
-      append(t, task, tile, sums, &tests.limits[tile & 1][0][0], tests.terms[tile & 1], first_group,
-             query_warp);
+      keep_passed(t, block, task.begin + tile * tile_panels, sums, inverse,
+                  &tests.limits[tile & 1][0][0], tests, first_group, query_warp);
+      // All threads read this after the next sync, while the count may grow again.
+      if (t.index() == 0)
+        tests.passed.nearly_full[(tile + 1) & 1] =
+            t.atomic_read(&tests.passed.count) >= Passed::room / 2;
       prepare(tile + 1);  // what it replaces was used before the last sync
     }
     t.template wait_for_copies<0>();
+    t.sync();
+    append_passed(t, block, inverse, tests);
   }
 
  private:
@@ -430,49 +506,121 @@ struct ScanPanels {
     if (base.integer) return {0, 0, 0, integer_limit(query, bound, base.l2)};
     return query_test(query, queries.scales[block], bound - base.query_slack * query.squares);
   }
+  KNEAR_DEVICE int limit_in(const PanelRecord& panel, const QueryTest& query, float inverse) const {
+    return base.integer ? query.correction : certified_limit(panel.certified.test, query, inverse);
+  }
+  KNEAR_DEVICE int whole_term(std::uint32_t squares, std::int32_t sum) const {
+    return integer_term(squares, sum, queries.shifted ? 0xffffffffu : 0u);
+  }
 
-  KNEAR_DEVICE void append(Thread t, const DeviceTask& task, int tile,
-                           const int (&sums)[groups][4][4], const int* limits, const Quad* terms,
-                           int first_group, int query_warp) const {
+  // Keeps the sums of which one passes.
+  KNEAR_DEVICE void keep_passed(Thread t, int block, int first_place,
+                                const int (&sums)[groups][4][4], float inverse, const int* limits,
+                                Tests& tests, int first_group, int query_warp) const {
     // With the fewer registers of few queries not kept while products are summed either.
     const int lane = (few ? t.computed_here(t.index()) : t.index()) % warp_size,
               column = query_warp * 32 + lane % 4 * 2;
     const int* const mine = limits + first_group / 2 * block_queries + column;
     // The largest of a query's sums in a panel decides: two or three operations for four sums.
-    bool passed = false;
-    KNEAR_UNROLL
-    for (int m = 0; m < groups; m += 2) KNEAR_UNROLL
-    for (int n = 0; n < 4; ++n) KNEAR_UNROLL
-    for (int i = 0; i < 2; ++i) {
+    const auto passes = [&](int m, int n, int i) {
       int largest = larger(sums[m][n][i], sums[m][n][i + 2]);
-      if (m + 1 < groups)
-        largest = larger(larger(largest, sums[m + 1][n][i]), sums[m + 1][n][i + 2]);
-      passed |= largest >= mine[m / 2 * block_queries + n * 8 + i];
-    }
-    if (!t.any(passed)) return;  // the usual case once thresholds are tight
-    if (!passed) return;
-    // Otherwise the addresses of every pair of a thread would be kept while products are summed.
-    const int first_row = t.computed_here(first_group * 16 + lane / 4);
-    const int first_query = t.computed_here(task.query_block * block_queries + column);
+      if (groups > 1) largest = larger(larger(largest, sums[m + 1][n][i]), sums[m + 1][n][i + 2]);
+      return largest >= mine[m / 2 * block_queries + n * 8 + i];
+    };
+    bool some[4] = {};
     KNEAR_UNROLL
-    for (int m = 0; m < groups; ++m) {
+    for (int n = 0; n < 4; ++n) KNEAR_UNROLL
+    for (int m = 0; m < groups; m += 2) KNEAR_UNROLL
+    for (int i = 0; i < 2; ++i) some[n] |= passes(m, n, i);
+    if (!t.any(some[0] || some[1] || some[2] || some[3])) return;
+
+    const auto quad = [&](int m, int n, int i) -> Quad {
+      const int next = groups > 1 ? m + 1 : m;
+      return {{sums[m][n][i], sums[m][n][i + 2], sums[next][n][i], sums[next][n][i + 2]}};
+    };
+    const int query_row =
+        t.computed_here(column + 256 * (lane / 4 + (few ? first_group % 2 * 16 : 0)));
+    const int panel_place = t.computed_here(first_place + first_group / 2);
+    unsigned beyond = 0;  // those for which there is no room
+    KNEAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      if (!some[n]) continue;
       KNEAR_UNROLL
-      for (int n = 0; n < 4; ++n) {
+      for (int m = 0; m < groups; m += 2) {
         KNEAR_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          if (sums[m][n][i] < mine[m / 2 * block_queries + n * 8 + i % 2]) continue;
-          const int row = first_row + m * 16 + i / 2 * 8;
-          const std::int64_t query = std::int64_t{first_query} + n * 8 + i % 2;
-          const std::uint32_t panel =
-              base.order[task.begin + tile * tile_panels + row / panel_rows];
-          const std::uint32_t slot = panel * panel_rows + static_cast<unsigned>(row % panel_rows);
-          if (!base.counts(slot)) continue;
-          const int at = t.atomic_add(&lists.counts[query], 1);
-          if (at >= lists.room) continue;
-          lists.entries[query * lists.room + at] = {
-              slot, sums[m][n][i] - terms[quad_of(row)].of[half_of(row)]};
+        for (int i = 0; i < 2; ++i) {
+          if (!passes(m, n, i)) continue;
+          const int at = t.atomic_add(&tests.passed.count, 1);
+          if (at < Passed::room) {
+            tests.passed.sums[at] = quad(m, n, i);
+            tests.passed.place[at] = panel_place + m / 2;
+            tests.passed.query_row[at] = query_row + n * 8 + i;
+          } else {
+            beyond |= 1u << (m * 4 + n * 2 + i);
+          }
         }
       }
+    }
+    // The first step of a search, in which nearly all pass. One place of the code for all sums.
+    KNEAR_NO_UNROLL
+    for (int which = 0; beyond >> which != 0; ++which) {
+      if ((beyond >> which & 1) == 0) continue;
+      Quad of = {};
+      KNEAR_UNROLL
+      for (int m = 0; m < groups; m += 2) KNEAR_UNROLL
+      for (int n = 0; n < 4; ++n) KNEAR_UNROLL
+      for (int i = 0; i < 2; ++i)
+        if (which == m * 4 + n * 2 + i) of = quad(m, n, i);
+      append_rows(t, block, inverse, tests, of, panel_place + which / 8,
+                  query_row + which / 2 % 4 * 8 + which % 2);
+    }
+  }
+
+  // Appends what is kept to the lists of its queries. All threads of the block call it, after a
+  // sync.
+  KNEAR_DEVICE void append_passed(Thread t, int block, float inverse, Tests& tests) const {
+    Passed& passed = tests.passed;
+    const int count = t.atomic_read(&passed.count);
+    if (t.index() < (count < Passed::room ? count : Passed::room))
+      append_rows(t, block, inverse, tests, passed.sums[t.index()], passed.place[t.index()],
+                  passed.query_row[t.index()]);
+    t.sync();
+    if (t.index() == 0) passed.count = 0;
+    t.sync();
+  }
+
+  // Appends the rows of a quad that pass and may be found.
+  KNEAR_DEVICE void append_rows(Thread t, int block, float inverse, const Tests& tests,
+                                const Quad& sums, int place, int query_row) const {
+    const int my_query = query_row % 256;
+    const std::int64_t query = std::int64_t{block} * block_queries + my_query;
+    const std::uint32_t panel = base.order[place];
+    const std::uint32_t first = panel * panel_rows + static_cast<unsigned>(query_row / 256);
+    int limit = tests.queries[my_query].correction, term[rows_of_quad];
+    PanelTest test = {};
+    if (!base.integer) {
+      test = base.tests[panel];
+      limit = certified_limit(test, tests.queries[my_query], inverse);
+    }
+    bool passes[rows_of_quad];
+    int count = 0;
+    KNEAR_UNROLL
+    for (int i = 0; i < rows_of_quad; ++i) {
+      const std::uint32_t slot = first + static_cast<unsigned>(8 * i);
+      term[i] = base.integer ? whole_term(base.row_squares[slot], base.row_sums[slot])
+                             : certified_term(test, base.row_bias[slot], inverse);
+      passes[i] = sums.of[i] >= limit && base.counts(slot);
+      count += passes[i];
+    }
+    if (count == 0) return;
+    int at = t.atomic_add(&lists.counts[query], count);
+    KNEAR_UNROLL
+    for (int i = 0; i < rows_of_quad; ++i) {
+      if (!passes[i]) continue;
+      if (at < lists.room)
+        lists.entries[query * lists.room + at] = {first + static_cast<unsigned>(8 * i),
+                                                  sums.of[i] - term[i]};
+      ++at;
     }
   }
 };

@@ -14,7 +14,7 @@ namespace knear::detail {
 // Bytes of shared memory of a block; a multiprocessor has room for two such blocks on the smallest
 // GPU we build for (sm_80). With long rows fewer blocks are resident than the kernel's registers
 // would allow.
-inline constexpr std::size_t most_kept_bytes = 80 << 10;
+inline constexpr std::size_t most_kept_bytes = 81 << 10;
 
 // Calls f(keep): whether the codes of a block's queries stay in shared memory.
 template <class Thread, class F>
