@@ -185,14 +185,14 @@ struct DeviceTask {
 // needs of rows and panels comes a tile ahead, what it needs of queries stays. `tabled`: what the
 // blocks do stands in a table, as WorkTable is on the processor (scan/work_table.hpp), so that one
 // launch serves many inverted lists; otherwise all queries are scored against the same panels,
-// which are cut into splits. Forms are compiled apart, since both in one would cost the usual one
-// registers.
+// which are cut into splits. `whole`: codes are whole numbers, of which a limit is the same in all
+// panels. Forms are compiled apart, since all in one would cost the usual one registers.
 //
 // With tight thresholds one pair in some thousands passes, which is one in every other tile of a
 // warp, and to append it to its list takes three accesses of device memory, each after another: the
 // seven other warps would wait for that at the next barrier. So sums that pass are kept in shared
 // memory until there are many, and then the block appends them at once.
-template <class Thread, bool few, bool keep, bool tabled = false>
+template <class Thread, bool few, bool keep, bool whole, bool tabled = false>
 struct ScanPanels {
   static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
   static constexpr int most_few = 32;         // queries
@@ -203,6 +203,7 @@ struct ScanPanels {
   // barriers. Where rows have one or two slices, a stage has no more, and more tiles are on their
   // way.
   static constexpr int stage_slices = few ? 1 : keep ? 4 : 2, short_slices = 2;
+  static constexpr bool row_in_stage = !few && keep;
   static constexpr int ring_slices = few ? 4 : keep ? 8 : 6;
   static constexpr int ring_slice_bytes = tile_slice_bytes + (keep ? 0 : block_slice_bytes);
   static constexpr int ring_bytes = ring_slices * ring_slice_bytes;
@@ -229,10 +230,7 @@ struct ScanPanels {
     std::uint32_t squares[panel_rows];
     std::int32_t sums[panel_rows];
   };
-  union PanelRecord {
-    CertifiedRecord certified;
-    WholeRecord whole;
-  };
+  using PanelRecord = std::conditional_t<whole, WholeRecord, CertifiedRecord>;
   struct alignas(16) Quad {
     int of[4];
   };
@@ -247,19 +245,20 @@ struct ScanPanels {
     int count;            // beyond `room`: these were not kept
     int nearly_full[2];   // as the first thread saw it after tile i, at i % 2
   };
-  static_assert(Passed::room <= threads);
+  static_assert(Passed::room <= threads && threads == 2 * block_queries);
   // Shared memory: the ring, this, and the codes of queries that are kept.
   struct Tests {
     QueryTest queries[block_queries];
     PanelRecord panels[record_stages][tile_panels];  // of tile i at i % record_stages
-    int limits[2][tile_panels][block_queries];       // of tile i at i % 2
-    // The same: of rows g and g + 8 of 16, twice each, as their sums begin.
+    // Of tile i at i % 2; of whole numbers once.
+    int limits[whole ? 1 : 2][whole ? 1 : tile_panels][block_queries];
+    // Of tile i at i % 2: of rows g and g + 8 of 16, twice each, as their sums begin.
     Quad terms[2][tile_rows / 2];
     Passed passed;
   };
   // The place of a row of the tile among the terms, and of its first number there.
-  static KNEAR_DEVICE int quad_of(int row) { return row / 16 * 8 + row % 8; }
-  static KNEAR_DEVICE int half_of(int row) { return row / 8 % 2 * 2; }
+  static KNEAR_DEVICE unsigned quad_of(unsigned row) { return row / 16 * 8 + row % 8; }
+  static KNEAR_DEVICE unsigned half_of(unsigned row) { return row / 8 % 2 * 2; }
 
   // A grid has queries.blocks * splits blocks, or as many as there are tasks.
   static constexpr std::size_t shared_bytes(int slices) {
@@ -284,53 +283,69 @@ struct ScanPanels {
     Tests& tests = *reinterpret_cast<Tests*>(ring + ring_bytes);
     unsigned char* const kept = ring + ring_bytes + sizeof(Tests);
 
-    const int lane = t.index() % warp_size, warp = t.index() / warp_size;
-    const int first_group = few ? warp : warp / 4 * groups, query_warp = few ? 0 : warp % 4;
+    // Without a sign, so that parts of it take one instruction.
+    const auto thread = static_cast<unsigned>(t.index());
+    const unsigned lane = thread % warp_size, warp = thread / warp_size;
+    const unsigned first_group = few ? warp : warp / 4 * groups, query_warp = few ? 0 : warp % 4;
     const std::uint8_t* const block_codes =
-        queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + t.index() * 16;
+        queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + thread * 16;
 
     // The panel of a tile of which this thread copies. Beyond the last one it is the last again, of
     // which nothing passes.
     const auto panel_at = [&](int tile) {
-      const int place = task.begin + tile * tile_panels + t.index() / 64;
+      const int place = task.begin + tile * tile_panels + static_cast<int>(thread / 64);
       return base.order[place < task.end ? place : task.end - 1];
     };
     // Where this thread finds its 16 bytes of a panel's record.
-    const RecordSource source = source_of_record(t.index() % 64);
+    const RecordSource source = source_of_record(thread % 64);
     const auto fetch_record = [&](int tile, unsigned panel) {
       if (source.stride == 0) return;
-      auto* const to =
-          reinterpret_cast<unsigned char*>(&tests.panels[tile % record_stages][t.index() / 64]);
-      t.copy_16(to + t.index() % 64 * 16, source.first + std::size_t{panel} * source.stride, true);
+      auto* const to = reinterpret_cast<unsigned char*>(
+          &tests.panels[static_cast<unsigned>(tile) % record_stages][thread / 64]);
+      t.copy_16(to + thread % 64 * 16, source.first + std::size_t{panel} * source.stride, true);
     };
 
-    // Limits and terms of a tile; visible after the next sync.
-    const float inverse = base.integer ? 0 : query_inverse(queries.scales[block]);
-    const std::int64_t place = std::int64_t{block} * block_queries + t.index() % block_queries;
+    // What this thread computes of the limits and terms of a tile. Without jumps and stores, so
+    // that it is done while products are on their way. Of the tile after the last one it is done
+    // too, in vain.
+    const float inverse = whole ? 0 : query_inverse(queries.scales[block]);
+    const unsigned my_query = thread % block_queries;
+    const std::int64_t place = std::int64_t{block} * block_queries + my_query;
     const bool real = place < queries.count;
+    constexpr int nothing_passes = std::numeric_limits<int>::max();
+    constexpr int limits_each = whole ? 0 : tile_panels * block_queries / threads;
+    struct Share {
+      int limits[limits_each + 1];
+      int term;
+    };
+    const unsigned my_row = thread / 2;  // two threads for each, since its term stands there twice
     const auto prepare = [&](int tile) {
-      if (tile == last_tile) return;
-      const PanelRecord* const panels = tests.panels[tile % record_stages];
-      const int my_query = t.index() % block_queries;
-      const QueryTest query = tests.queries[my_query];
+      const PanelRecord* const panels = tests.panels[static_cast<unsigned>(tile) % record_stages];
+      Share out;
+      if constexpr (!whole) {
+        const QueryTest query = tests.queries[my_query];
+        KNEAR_UNROLL
+        for (int i = 0; i < limits_each; ++i) {
+          const int p = 2 * i + static_cast<int>(thread / block_queries);
+          const int limit = certified_limit(panels[p].test, query, inverse);
+          out.limits[i] =
+              real && task.begin + tile * tile_panels + p < task.end ? limit : nothing_passes;
+        }
+      }
+      const PanelRecord& panel = panels[my_row / panel_rows];
+      const unsigned in_panel = my_row % panel_rows;
+      if constexpr (whole)
+        out.term = whole_term(panel.squares[in_panel], panel.sums[in_panel]);
+      else
+        out.term = certified_term(panel.test, panel.bias[in_panel], inverse);
+      return out;
+    };
+    // Visible after the next sync.
+    const auto store = [&](int tile, const Share& share) {
       KNEAR_UNROLL
-      for (int i = 0; i < tile_panels; i += threads / block_queries) {
-        const int p = i + t.index() / block_queries;
-        int limit = limit_in(panels[p], query, inverse);
-        // None passes.
-        if (!real || task.begin + tile * tile_panels + p >= task.end)
-          limit = std::numeric_limits<int>::max();
-        tests.limits[tile & 1][p][my_query] = limit;
-      }
-      if (t.index() < tile_rows) {
-        const PanelRecord& panel = panels[t.index() / panel_rows];
-        const int row = t.index() % panel_rows;
-        const int term =
-            base.integer ? whole_term(panel.whole.squares[row], panel.whole.sums[row])
-                         : certified_term(panel.certified.test, panel.certified.bias[row], inverse);
-        int* const to = tests.terms[tile & 1][quad_of(t.index())].of + half_of(t.index());
-        to[0] = term, to[1] = term;
-      }
+      for (int i = 0; i < limits_each; ++i)
+        tests.limits[tile & 1][2 * i + thread / block_queries][my_query] = share.limits[i];
+      tests.terms[tile & 1][quad_of(my_row)].of[half_of(my_row) + thread % 2] = share.term;
     };
 
     // The next bytes to be copied, 16 of each slice by each thread.
@@ -343,30 +358,41 @@ struct ScanPanels {
     const auto stage_after = [&](int stage) {
       return stage + stage_bytes == ring_bytes ? 0 : stage + stage_bytes;
     };
+    const auto next_panel = [&] {
+      next_rows = base.codes +
+                  std::size_t{panel} * static_cast<unsigned>(base.slices * panel_slice_bytes) +
+                  thread % 64 * 16;
+      panel = panel_ahead;
+      fetch_record(++next_tile, panel);
+      panel_ahead = panel_at(next_tile + 1);
+    };
+    const auto fetch_slice = [&](int slice) {
+      unsigned char* const to = ring + next_stage + thread * 16 + slice * ring_slice_bytes;
+      t.copy_16(to, next_rows + slice * panel_slice_bytes, true);
+      if (!keep) t.copy_16(to + tile_slice_bytes, next_queries + slice * block_slice_bytes, true);
+    };
     const auto fetch = [&] {
-      if (left_of_tile == 0 && next_tile < last_tile) {
-        left_of_tile = base.slices;
-        next_rows = base.codes +
-                    std::size_t{panel} * static_cast<unsigned>(base.slices * panel_slice_bytes) +
-                    t.index() % 64 * 16;
-        next_queries = block_codes;
-        panel = panel_ahead;
-        fetch_record(++next_tile, panel);
-        panel_ahead = panel_at(next_tile + 1);
+      if constexpr (row_in_stage) {
+        if (next_tile < last_tile) {
+          next_panel();
+          KNEAR_UNROLL
+          for (int slice = 0; slice < stage_slices; ++slice)
+            if (slice < base.slices) fetch_slice(slice);
+        }
+      } else {
+        if (left_of_tile == 0 && next_tile < last_tile) {
+          left_of_tile = base.slices;
+          next_queries = block_codes;
+          next_panel();
+        }
+        KNEAR_UNROLL
+        for (int slice = 0; slice < stage_slices; ++slice)
+          if (slice < left_of_tile) fetch_slice(slice);
+        next_rows += stage_slices * panel_slice_bytes;
+        next_queries += stage_slices * block_slice_bytes;
+        left_of_tile = left_of_tile > stage_slices ? left_of_tile - stage_slices : 0;
       }
-      unsigned char* const to = ring + next_stage + t.index() * 16;
-      KNEAR_UNROLL
-      for (int slice = 0; slice < stage_slices; ++slice) {
-        if (slice >= left_of_tile) continue;
-        unsigned char* const slice_to = to + slice * ring_slice_bytes;
-        t.copy_16(slice_to, next_rows + slice * panel_slice_bytes, true);
-        if (!keep)
-          t.copy_16(slice_to + tile_slice_bytes, next_queries + slice * block_slice_bytes, true);
-      }
-      next_rows += stage_slices * panel_slice_bytes;
-      next_queries += stage_slices * block_slice_bytes;
       next_stage = stage_after(next_stage);
-      left_of_tile = left_of_tile > stage_slices ? left_of_tile - stage_slices : 0;
       t.close_copies();
     };
     // Waits for the stage that is scored next.
@@ -379,16 +405,19 @@ struct ScanPanels {
 
     fetch_record(first_tile, panel);
     for (int slice = 0; keep && slice < base.slices; ++slice)
-      t.copy_16(kept + slice * block_slice_bytes + t.index() * 16,
+      t.copy_16(kept + slice * block_slice_bytes + thread * 16,
                 block_codes + slice * block_slice_bytes, true);
     for (int i = 1; i < (short_rows ? ring_slices / short_slices : stages); ++i) fetch();
-    if (t.index() < block_queries)
-      tests.queries[t.index()] = real ? test_of_query(place, block) : QueryTest{};
-    if (t.index() == 0)
+    if (thread < block_queries) {
+      const QueryTest query = real ? test_of_query(place, block) : QueryTest{};
+      tests.queries[thread] = query;
+      if constexpr (whole) tests.limits[0][0][thread] = real ? query.correction : nothing_passes;
+    }
+    if (thread == 0)
       tests.passed.count = tests.passed.nearly_full[0] = tests.passed.nearly_full[1] = 0;
     wait_for_stage();  // the first record is among it
     t.sync();
-    prepare(first_tile);
+    store(first_tile, prepare(first_tile));
 
     int stage = 0;  // bytes
     const unsigned char* const my_rows = ring + first_group * 512 + lane * 16;
@@ -420,7 +449,7 @@ struct ScanPanels {
       wait_for_stage();
       t.sync();
       fetch();  // overwrites what was used before the sync
-      if (tests.passed.nearly_full[tile & 1]) append_passed(t, block, inverse, tests);
+      if (tests.passed.nearly_full[tile & 1]) append_passed(t, task, inverse, tests);
       const Quad* const terms = tests.terms[tile & 1] + first_group * 8 + lane / 4;
       const auto add_slice = [&](int in_stage, int slice) {
         score_slice(in_stage, slice, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
@@ -430,12 +459,14 @@ struct ScanPanels {
       };
       // The first stage of a tile, in which its sums begin. So many slices in a row, without a
       // jump, are loaded while others are multiplied.
+      Share share;
       const auto begin_sums = [&](auto slices) {
         score_slice(0, 0, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
           const Quad start = terms[m * 8];
           KNEAR_UNROLL
           for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a, b[n], start.of);
         });
+        share = prepare(tile + 1);
         KNEAR_UNROLL
         for (int slice = 1; slice < slices.value; ++slice) add_slice(slice, slice);
       };
@@ -447,9 +478,10 @@ struct ScanPanels {
         begin_sums(std::integral_constant<int, 3>{});
       else
         begin_sums(std::integral_constant<int, 4>{});
+      store(tile + 1, share);  // what it replaces was used before the last sync
       stage = stage_after(stage);
       KNEAR_NO_UNROLL
-      for (int first = stage_slices; first < base.slices; first += stage_slices) {
+      for (int first = stage_slices; !row_in_stage && first < base.slices; first += stage_slices) {
         wait_for_stage();
         t.sync();
         fetch();
@@ -462,17 +494,16 @@ struct ScanPanels {
         }
         stage = stage_after(stage);
       }
-      keep_passed(t, block, task.begin + tile * tile_panels, sums, inverse,
-                  &tests.limits[tile & 1][0][0], tests, first_group, query_warp);
+      keep_passed(t, task, task.begin + tile * tile_panels, sums, inverse,
+                  &tests.limits[whole ? 0 : tile & 1][0][0], tests, first_group, query_warp);
       // All threads read this after the next sync, while the count may grow again.
-      if (t.index() == 0)
+      if (thread == 0)
         tests.passed.nearly_full[(tile + 1) & 1] =
             t.atomic_read(&tests.passed.count) >= Passed::room / 2;
-      prepare(tile + 1);  // what it replaces was used before the last sync
     }
     t.template wait_for_copies<0>();
     t.sync();
-    append_passed(t, block, inverse, tests);
+    append_passed(t, task, inverse, tests);
   }
 
  private:
@@ -483,15 +514,15 @@ struct ScanPanels {
     const unsigned char* first;
     unsigned stride;
   };
-  KNEAR_DEVICE RecordSource source_of_record(int chunk) const {
-    constexpr int of_rows = panel_rows * 4 / 16, of_test = sizeof(PanelTest) / 16;
-    const auto bytes = [](const auto* from, int first) {
+  KNEAR_DEVICE RecordSource source_of_record(unsigned chunk) const {
+    constexpr unsigned of_rows = panel_rows * 4 / 16, of_test = sizeof(PanelTest) / 16;
+    const auto bytes = [](const auto* from, unsigned first) {
       return reinterpret_cast<const unsigned char*>(from) + first * 16;
     };
-    const auto rows = [&](const auto* from, int first) -> RecordSource {
+    const auto rows = [&](const auto* from, unsigned first) -> RecordSource {
       return {bytes(from, first), panel_rows * 4};
     };
-    if (base.integer)
+    if constexpr (whole)
       return chunk < of_rows       ? rows(base.row_squares, chunk)
              : chunk < 2 * of_rows ? rows(base.row_sums, chunk - of_rows)
                                    : RecordSource{};
@@ -503,44 +534,54 @@ struct ScanPanels {
   KNEAR_DEVICE QueryTest test_of_query(std::int64_t place, int block) const {
     const DeviceQuery query = queries.heads[place];
     const double bound = queries.thresholds[place];
-    if (base.integer) return {0, 0, 0, integer_limit(query, bound, base.l2)};
+    if constexpr (whole) return {0, 0, 0, integer_limit(query, bound, base.l2)};
     return query_test(query, queries.scales[block], bound - base.query_slack * query.squares);
-  }
-  KNEAR_DEVICE int limit_in(const PanelRecord& panel, const QueryTest& query, float inverse) const {
-    return base.integer ? query.correction : certified_limit(panel.certified.test, query, inverse);
   }
   KNEAR_DEVICE int whole_term(std::uint32_t squares, std::int32_t sum) const {
     return integer_term(squares, sum, queries.shifted ? 0xffffffffu : 0u);
   }
 
   // Keeps the sums of which one passes.
-  KNEAR_DEVICE void keep_passed(Thread t, int block, int first_place,
+  KNEAR_DEVICE void keep_passed(Thread t, const DeviceTask& task, int first_place,
                                 const int (&sums)[groups][4][4], float inverse, const int* limits,
-                                Tests& tests, int first_group, int query_warp) const {
+                                Tests& tests, unsigned first_group, unsigned query_warp) const {
     // With the fewer registers of few queries not kept while products are summed either.
-    const int lane = (few ? t.computed_here(t.index()) : t.index()) % warp_size,
-              column = query_warp * 32 + lane % 4 * 2;
-    const int* const mine = limits + first_group / 2 * block_queries + column;
-    // The largest of a query's sums in a panel decides: two or three operations for four sums.
-    const auto passes = [&](int m, int n, int i) {
-      int largest = larger(sums[m][n][i], sums[m][n][i + 2]);
-      if (groups > 1) largest = larger(larger(largest, sums[m + 1][n][i]), sums[m + 1][n][i + 2]);
-      return largest >= mine[m / 2 * block_queries + n * 8 + i];
+    const unsigned lane = static_cast<unsigned>(few ? t.computed_here(t.index()) : t.index()) %
+                          warp_size,
+                   column = query_warp * 32 + lane % 4 * 2;
+    const int* const mine = limits + (whole ? 0 : first_group / 2 * block_queries) + column;
+    const auto limit_of = [&](int m, int n, int i) {
+      return mine[(whole ? 0 : m / 2 * block_queries) + n * 8 + i];
+    };
+    // The largest of a query's sums in a panel decides: two operations for four sums.
+    const auto largest = [&](int m, int n, int i) {
+      const int of_rows = larger(sums[m][n][i], sums[m][n][i + 2]);
+      if (groups == 1) return of_rows;
+      return larger(larger(of_rows, sums[m + groups / 4][n][i]), sums[m + groups / 4][n][i + 2]);
     };
     bool some[4] = {};
     KNEAR_UNROLL
     for (int n = 0; n < 4; ++n) KNEAR_UNROLL
-    for (int m = 0; m < groups; m += 2) KNEAR_UNROLL
-    for (int i = 0; i < 2; ++i) some[n] |= passes(m, n, i);
+    for (int i = 0; i < 2; ++i) {
+      int of_panels = largest(0, n, i);
+      KNEAR_UNROLL
+      for (int m = 2; m < groups; m += 2) {
+        if (whole)
+          of_panels = larger(of_panels, largest(m, n, i));
+        else
+          some[n] |= largest(m, n, i) >= limit_of(m, n, i);
+      }
+      some[n] |= of_panels >= limit_of(0, n, i);
+    }
     if (!t.any(some[0] || some[1] || some[2] || some[3])) return;
 
     const auto quad = [&](int m, int n, int i) -> Quad {
-      const int next = groups > 1 ? m + 1 : m;
+      const int next = m + groups / 4;
       return {{sums[m][n][i], sums[m][n][i + 2], sums[next][n][i], sums[next][n][i + 2]}};
     };
-    const int query_row =
-        t.computed_here(column + 256 * (lane / 4 + (few ? first_group % 2 * 16 : 0)));
-    const int panel_place = t.computed_here(first_place + first_group / 2);
+    const int query_row = t.computed_here(
+        static_cast<int>(column + 256 * (lane / 4 + (few ? first_group % 2 * 16 : 0))));
+    const int panel_place = t.computed_here(first_place + static_cast<int>(first_group / 2));
     unsigned beyond = 0;  // those for which there is no room
     KNEAR_UNROLL
     for (int n = 0; n < 4; ++n) {
@@ -549,7 +590,7 @@ struct ScanPanels {
       for (int m = 0; m < groups; m += 2) {
         KNEAR_UNROLL
         for (int i = 0; i < 2; ++i) {
-          if (!passes(m, n, i)) continue;
+          if (largest(m, n, i) < limit_of(m, n, i)) continue;
           const int at = t.atomic_add(&tests.passed.count, 1);
           if (at < Passed::room) {
             tests.passed.sums[at] = quad(m, n, i);
@@ -571,18 +612,19 @@ struct ScanPanels {
       for (int n = 0; n < 4; ++n) KNEAR_UNROLL
       for (int i = 0; i < 2; ++i)
         if (which == m * 4 + n * 2 + i) of = quad(m, n, i);
-      append_rows(t, block, inverse, tests, of, panel_place + which / 8,
+      append_rows(t, task, inverse, tests, of, panel_place + which / 8,
                   query_row + which / 2 % 4 * 8 + which % 2);
     }
   }
 
   // Appends what is kept to the lists of its queries. All threads of the block call it, after a
   // sync.
-  KNEAR_DEVICE void append_passed(Thread t, int block, float inverse, Tests& tests) const {
+  KNEAR_DEVICE void append_passed(Thread t, const DeviceTask& task, float inverse,
+                                  Tests& tests) const {
     Passed& passed = tests.passed;
     const int count = t.atomic_read(&passed.count);
     if (t.index() < (count < Passed::room ? count : Passed::room))
-      append_rows(t, block, inverse, tests, passed.sums[t.index()], passed.place[t.index()],
+      append_rows(t, task, inverse, tests, passed.sums[t.index()], passed.place[t.index()],
                   passed.query_row[t.index()]);
     t.sync();
     if (t.index() == 0) passed.count = 0;
@@ -590,15 +632,16 @@ struct ScanPanels {
   }
 
   // Appends the rows of a quad that pass and may be found.
-  KNEAR_DEVICE void append_rows(Thread t, int block, float inverse, const Tests& tests,
+  KNEAR_DEVICE void append_rows(Thread t, const DeviceTask& task, float inverse, const Tests& tests,
                                 const Quad& sums, int place, int query_row) const {
     const int my_query = query_row % 256;
-    const std::int64_t query = std::int64_t{block} * block_queries + my_query;
+    if (place >= task.end) return;
+    const std::int64_t query = std::int64_t{task.query_block} * block_queries + my_query;
     const std::uint32_t panel = base.order[place];
     const std::uint32_t first = panel * panel_rows + static_cast<unsigned>(query_row / 256);
     int limit = tests.queries[my_query].correction, term[rows_of_quad];
     PanelTest test = {};
-    if (!base.integer) {
+    if constexpr (!whole) {
       test = base.tests[panel];
       limit = certified_limit(test, tests.queries[my_query], inverse);
     }
@@ -607,8 +650,10 @@ struct ScanPanels {
     KNEAR_UNROLL
     for (int i = 0; i < rows_of_quad; ++i) {
       const std::uint32_t slot = first + static_cast<unsigned>(8 * i);
-      term[i] = base.integer ? whole_term(base.row_squares[slot], base.row_sums[slot])
-                             : certified_term(test, base.row_bias[slot], inverse);
+      if constexpr (whole)
+        term[i] = whole_term(base.row_squares[slot], base.row_sums[slot]);
+      else
+        term[i] = certified_term(test, base.row_bias[slot], inverse);
       passes[i] = sums.of[i] >= limit && base.counts(slot);
       count += passes[i];
     }

@@ -16,20 +16,29 @@ namespace knear::detail {
 // would allow.
 inline constexpr std::size_t most_kept_bytes = 81 << 10;
 
-// Calls f(keep): whether the codes of a block's queries stay in shared memory.
-template <class Thread, class F>
-void with_kept_queries(int slices, F f) {
-  if (ScanPanels<Thread, false, true>::shared_bytes(slices) <= most_kept_bytes)
-    f(std::true_type{});
+// Calls f(keep, whole): whether the codes of a block's queries stay in shared memory, and whether
+// they are whole numbers. Of many queries they stay where a row fits a stage of the ring.
+template <class Thread, bool few, class F>
+void with_scan_form(const DeviceBaseView& base, F f) {
+  const auto with_whole = [&](auto whole) {
+    using Kept = ScanPanels<Thread, few, true, whole.value>;
+    if (few ? Kept::shared_bytes(base.slices) <= most_kept_bytes
+            : base.slices <= Kept::stage_slices)
+      f(std::true_type{}, whole);
+    else
+      f(std::false_type{}, whole);
+  };
+  if (base.integer)
+    with_whole(std::true_type{});
   else
-    f(std::false_type{});
+    with_whole(std::false_type{});
 }
 
 template <bool few, class Queue>
 void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                         const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
-  with_kept_queries<typename Queue::Thread>(base.slices, [&](auto keep) {
-    using Kernel = ScanPanels<typename Queue::Thread, few, keep.value>;
+  with_scan_form<typename Queue::Thread, few>(base, [&](auto keep, auto whole) {
+    using Kernel = ScanPanels<typename Queue::Thread, few, keep.value, whole.value>;
     // Several waves of blocks, so that the last one ends soon; none has fewer than two tiles,
     // unless there are no more.
     const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
@@ -46,8 +55,8 @@ void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQu
 template <class Queue>
 void launch_scan_tasks(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                        const DeviceLists& lists, const DeviceTask* tasks, std::int64_t count) {
-  with_kept_queries<typename Queue::Thread>(base.slices, [&](auto keep) {
-    using Kernel = ScanPanels<typename Queue::Thread, false, keep.value, true>;
+  with_scan_form<typename Queue::Thread, false>(base, [&](auto keep, auto whole) {
+    using Kernel = ScanPanels<typename Queue::Thread, false, keep.value, whole.value, true>;
     launch(queue, Grid{count, Kernel::shared_bytes(base.slices)},
            Kernel{base, queries, lists, 0, 0, 0, tasks});
   });
@@ -57,7 +66,7 @@ void launch_scan_tasks(Queue& queue, const DeviceBaseView& base, const DeviceQue
 template <class Queue>
 void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                  const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
-  if (queries.count <= ScanPanels<typename Queue::Thread, true, true>::most_few)
+  if (queries.count <= ScanPanels<typename Queue::Thread, true, true, true>::most_few)
     launch_scan_panels<true>(queue, base, queries, lists, begin, end);
   else
     launch_scan_panels<false>(queue, base, queries, lists, begin, end);

@@ -542,8 +542,8 @@ TEST(DeviceScan, FewQueries) {
 // The model of costs (knear/cost/device_plan.hpp) reckons with these shapes, and foresees the
 // steps.
 TEST(DeviceScan, ThePlanKnowsItsShapeAndSteps) {
-  using Many = ScanPanels<HostThread, false, true>;
-  using Few = ScanPanels<HostThread, true, true>;
+  using Many = ScanPanels<HostThread, false, true, false>;
+  using Few = ScanPanels<HostThread, true, true, false>;
   EXPECT_EQ(ScanForm::tile_rows, Many::tile_rows);
   EXPECT_EQ(ScanForm::warps, Many::threads / warp_size);
   EXPECT_EQ(ScanForm::stages, Many::stages);
