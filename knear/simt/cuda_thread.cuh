@@ -16,6 +16,7 @@ struct CudaThread {
   }
 
   KNEAR_DEVICE void sync() const { __syncthreads(); }
+  KNEAR_DEVICE bool sync_any(bool yes) const { return __syncthreads_or(yes) != 0; }
   KNEAR_DEVICE void sync_warp() const { __syncwarp(); }
   KNEAR_DEVICE unsigned ballot(bool yes) const { return __ballot_sync(everyone, yes); }
   KNEAR_DEVICE bool any(bool yes) const { return __any_sync(everyone, yes); }
@@ -29,7 +30,9 @@ struct CudaThread {
     return __shfl_xor_sync(everyone, x, bits);
   }
 
-  KNEAR_DEVICE int computed_here(int x) const {
+  template <class T>
+  KNEAR_DEVICE T computed_here(T x) const {
+    static_assert(sizeof(T) == 4);
     asm volatile("" : "+r"(x));
     return x;
   }

@@ -80,7 +80,9 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
 
   // Block: waits for all of its threads; what they wrote before is then visible.
   t.sync();
-  // Warp: the same.
+  // The same; whether any of them says yes.
+  { t.sync_any(yes) } -> std::same_as<bool>;
+  // Warp: the first.
   t.sync_warp();
   // Warp: the bit of each lane that says yes. Neither this nor what follows is a barrier: what the
   // lanes wrote to memory before need not be seen.
@@ -91,8 +93,9 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   { t.shuffle(x, i) } -> std::same_as<float>;
   { t.shuffle_xor(x, i) } -> std::same_as<float>;
 
-  // The same number, unknown to the compiler: what follows from it is computed here, where it is
-  // rarely wanted, and not ahead of a loop, where it would take registers all the time.
+  // The same number of four bytes, unknown to the compiler: what follows from it is computed here,
+  // where it is rarely wanted, and not ahead of a loop, where it would take registers all the time;
+  // or it is itself computed here, ahead of a loop, and not again in every round.
   { t.computed_here(i) } -> std::same_as<int>;
 
   // Adds atomically; returns the value before. Orders no other access.

@@ -55,7 +55,8 @@ class HostThread {
   std::int64_t blocks() const;
   unsigned char* shared() const;
 
-  void sync() const;
+  void sync() const { sync_any(false); }
+  bool sync_any(bool yes) const;
   void sync_warp() const { meet(meet_sync, nullptr, 0); }
   unsigned ballot(bool yes) const { return votes(meet_ballot, yes); }
   bool any(bool yes) const { return votes(meet_any, yes) != 0; }
@@ -71,7 +72,10 @@ class HostThread {
     return exchange(x, index_ % warp_size ^ bits);
   }
 
-  int computed_here(int x) const { return x; }
+  template <class T>
+  T computed_here(T x) const {
+    return x;
+  }
   template <class T>
   T atomic_add(T* to, T x) const {
     pause();

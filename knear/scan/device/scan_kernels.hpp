@@ -243,7 +243,6 @@ struct ScanPanels {
     int place[room];      // of the panel, in base.order
     int query_row[room];  // the query in its block, + 256 times the first row in the panel
     int count;            // beyond `room`: these were not kept
-    int nearly_full[2];   // as the first thread saw it after tile i, at i % 2
   };
   static_assert(Passed::room <= threads && threads == 2 * block_queries);
   // Shared memory: the ring, this, and the codes of queries that are kept.
@@ -319,6 +318,8 @@ struct ScanPanels {
       int term;
     };
     const unsigned my_row = thread / 2;  // two threads for each, since its term stands there twice
+    const unsigned my_term = t.computed_here(quad_of(my_row) * 4 + half_of(my_row) +
+                                             thread % 2);  // of the quads' numbers
     const auto prepare = [&](int tile) {
       const PanelRecord* const panels = tests.panels[static_cast<unsigned>(tile) % record_stages];
       Share out;
@@ -345,7 +346,7 @@ struct ScanPanels {
       KNEAR_UNROLL
       for (int i = 0; i < limits_each; ++i)
         tests.limits[tile & 1][2 * i + thread / block_queries][my_query] = share.limits[i];
-      tests.terms[tile & 1][quad_of(my_row)].of[half_of(my_row) + thread % 2] = share.term;
+      tests.terms[tile & 1][my_term / 4].of[my_term % 4] = share.term;
     };
 
     // The next bytes to be copied, 16 of each slice by each thread.
@@ -371,13 +372,14 @@ struct ScanPanels {
       t.copy_16(to, next_rows + slice * panel_slice_bytes, true);
       if (!keep) t.copy_16(to + tile_slice_bytes, next_queries + slice * block_slice_bytes, true);
     };
-    const auto fetch = [&] {
+    // As many slices of a row as a stage has; of a tile's first stage `slices`, unless it is 0.
+    const auto fetch = [&](auto slices) {
       if constexpr (row_in_stage) {
         if (next_tile < last_tile) {
           next_panel();
           KNEAR_UNROLL
           for (int slice = 0; slice < stage_slices; ++slice)
-            if (slice < base.slices) fetch_slice(slice);
+            if (slice < (slices.value ? slices.value : base.slices)) fetch_slice(slice);
         }
       } else {
         if (left_of_tile == 0 && next_tile < last_tile) {
@@ -395,6 +397,7 @@ struct ScanPanels {
       next_stage = stage_after(next_stage);
       t.close_copies();
     };
+    constexpr std::integral_constant<int, 0> all_slices;
     // Waits for the stage that is scored next.
     const auto wait_for_stage = [&] {
       if (short_rows)
@@ -407,22 +410,21 @@ struct ScanPanels {
     for (int slice = 0; keep && slice < base.slices; ++slice)
       t.copy_16(kept + slice * block_slice_bytes + thread * 16,
                 block_codes + slice * block_slice_bytes, true);
-    for (int i = 1; i < (short_rows ? ring_slices / short_slices : stages); ++i) fetch();
+    for (int i = 1; i < (short_rows ? ring_slices / short_slices : stages); ++i) fetch(all_slices);
     if (thread < block_queries) {
       const QueryTest query = real ? test_of_query(place, block) : QueryTest{};
       tests.queries[thread] = query;
       if constexpr (whole) tests.limits[0][0][thread] = real ? query.correction : nothing_passes;
     }
-    if (thread == 0)
-      tests.passed.count = tests.passed.nearly_full[0] = tests.passed.nearly_full[1] = 0;
+    if (thread == 0) tests.passed.count = 0;
     wait_for_stage();  // the first record is among it
     t.sync();
     store(first_tile, prepare(first_tile));
 
     int stage = 0;  // bytes
-    const unsigned char* const my_rows = ring + first_group * 512 + lane * 16;
+    const unsigned char* const my_rows = ring + t.computed_here(first_group * 512 + lane * 16);
     const unsigned char* const my_queries =
-        (keep ? kept : ring + tile_slice_bytes) + query_warp * 1024 + lane * 16;
+        (keep ? kept : ring + tile_slice_bytes) + t.computed_here(query_warp * 1024 + lane * 16);
     // Calls multiply(m, a, b) for the groups of 16 rows of slice `in_stage` of the stage, which is
     // `slice` of the row.
     const auto score_slice = [&](int in_stage, int slice, auto multiply) {
@@ -447,9 +449,8 @@ struct ScanPanels {
       t.sync_warp();
       int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
       wait_for_stage();
-      t.sync();
-      fetch();  // overwrites what was used before the sync
-      if (tests.passed.nearly_full[tile & 1]) append_passed(t, task, inverse, tests);
+      if (t.sync_any(thread == 0 && t.atomic_read(&tests.passed.count) >= Passed::room / 2))
+        append_passed(t, task, inverse, tests);
       const Quad* const terms = tests.terms[tile & 1] + first_group * 8 + lane / 4;
       const auto add_slice = [&](int in_stage, int slice) {
         score_slice(in_stage, slice, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
@@ -461,6 +462,7 @@ struct ScanPanels {
       // jump, are loaded while others are multiplied.
       Share share;
       const auto begin_sums = [&](auto slices) {
+        fetch(slices);  // overwrites what was used before the sync
         score_slice(0, 0, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
           const Quad start = terms[m * 8];
           KNEAR_UNROLL
@@ -470,21 +472,21 @@ struct ScanPanels {
         KNEAR_UNROLL
         for (int slice = 1; slice < slices.value; ++slice) add_slice(slice, slice);
       };
-      if (stage_slices == 1 || base.slices == 1)
-        begin_sums(std::integral_constant<int, 1>{});
-      else if (stage_slices == 2 || base.slices == 2)
-        begin_sums(std::integral_constant<int, 2>{});
-      else if (base.slices == 3)
-        begin_sums(std::integral_constant<int, 3>{});
-      else
+      if (stage_slices == 4 && base.slices >= 4)
         begin_sums(std::integral_constant<int, 4>{});
+      else if (stage_slices == 4 && base.slices == 3)
+        begin_sums(std::integral_constant<int, 3>{});
+      else if (stage_slices >= 2 && base.slices >= 2)
+        begin_sums(std::integral_constant<int, 2>{});
+      else
+        begin_sums(std::integral_constant<int, 1>{});
       store(tile + 1, share);  // what it replaces was used before the last sync
       stage = stage_after(stage);
       KNEAR_NO_UNROLL
       for (int first = stage_slices; !row_in_stage && first < base.slices; first += stage_slices) {
         wait_for_stage();
         t.sync();
-        fetch();
+        fetch(all_slices);
         if (first + stage_slices <= base.slices) {
           KNEAR_UNROLL
           for (int slice = 0; slice < stage_slices; ++slice) add_slice(slice, first + slice);
@@ -496,10 +498,6 @@ struct ScanPanels {
       }
       keep_passed(t, task, task.begin + tile * tile_panels, sums, inverse,
                   &tests.limits[whole ? 0 : tile & 1][0][0], tests, first_group, query_warp);
-      // All threads read this after the next sync, while the count may grow again.
-      if (thread == 0)
-        tests.passed.nearly_full[(tile + 1) & 1] =
-            t.atomic_read(&tests.passed.count) >= Passed::room / 2;
     }
     t.template wait_for_copies<0>();
     t.sync();
