@@ -6,6 +6,9 @@ namespace knear {
 
 struct CudaThread {
   static constexpr unsigned everyone = 0xffffffffu;
+  static KNEAR_DEVICE unsigned shared_address(const void* at) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(at));
+  }
 
   KNEAR_DEVICE int index() const { return static_cast<int>(threadIdx.x); }
   KNEAR_DEVICE std::int64_t block() const { return blockIdx.x; }
@@ -17,6 +20,31 @@ struct CudaThread {
 
   KNEAR_DEVICE void sync() const { __syncthreads(); }
   KNEAR_DEVICE bool sync_any(bool yes) const { return __syncthreads_or(yes) != 0; }
+  KNEAR_DEVICE void begin_arrivals(unsigned long long* word, int count) const {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(word)), "r"(count)
+                 : "memory");
+  }
+  KNEAR_DEVICE void arrive(unsigned long long* word) const {
+    asm volatile(
+        "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(word))
+        : "memory");
+  }
+  KNEAR_DEVICE void wait_for_arrivals(unsigned long long* word, bool odd) const {
+    unsigned arrived = 0;
+    do {
+      asm volatile(
+          "{ .reg .pred all;"
+#if __CUDA_ARCH__ >= 900
+          " mbarrier.try_wait.parity.shared.b64 all, [%1], %2;"
+#else
+          " mbarrier.test_wait.parity.shared.b64 all, [%1], %2;"
+#endif
+          " selp.u32 %0, 1, 0, all; }"
+          : "=r"(arrived)
+          : "r"(shared_address(word)), "r"(static_cast<unsigned>(odd))
+          : "memory");
+    } while (arrived == 0);
+  }
   KNEAR_DEVICE void sync_warp() const { __syncwarp(); }
   KNEAR_DEVICE unsigned ballot(bool yes) const { return __ballot_sync(everyone, yes); }
   KNEAR_DEVICE bool any(bool yes) const { return __any_sync(everyone, yes); }
@@ -52,9 +80,8 @@ struct CudaThread {
   KNEAR_DEVICE void fence() const { __threadfence(); }
 
   KNEAR_DEVICE void copy_16(void* to, const void* from, bool valid) const {
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-                 "r"(valid ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(valid ? 16 : 0)
                  : "memory");
   }
   KNEAR_DEVICE void close_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -44,6 +44,14 @@ KNEAR_DEVICE int count_bits(unsigned bits) {
   return __builtin_popcount(bits);
 #endif
 }
+// The number of the lowest bit that is set, of at least one.
+KNEAR_DEVICE int lowest_bit(unsigned bits) {
+#if defined(__CUDACC__)
+  return __ffs(static_cast<int>(bits)) - 1;
+#else
+  return __builtin_ctz(bits);
+#endif
+}
 // A product and a sum that are rounded separately, whatever the compiler may contract elsewhere.
 KNEAR_DEVICE double rounded_product(double a, double b) {
 #if defined(__CUDACC__)
@@ -82,7 +90,14 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   t.sync();
   // The same; whether any of them says yes.
   { t.sync_any(yes) } -> std::same_as<bool>;
-  // Warp: the first.
+  // The same in two halves, in a word of shared memory that one thread prepares for so many
+  // arrivals before a sync(): what a thread wrote before it arrives is visible to who waits for all
+  // of them. Rounds of arrivals follow one another, the first is not odd; nobody arrives in a round
+  // before it has waited for the last one.
+  t.begin_arrivals(largest, i);
+  t.arrive(largest);
+  t.wait_for_arrivals(largest, yes);
+  // Warp: as sync().
   t.sync_warp();
   // Warp: the bit of each lane that says yes. Neither this nor what follows is a barrier: what the
   // lanes wrote to memory before need not be seen.

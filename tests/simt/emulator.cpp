@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <exception>
@@ -236,7 +237,7 @@ class HostBlock {
     void operator()(unsigned char* bytes) const { ::operator delete(bytes, alignment); }
   };
   std::unique_ptr<unsigned char, Free> shared_;
-  std::vector<int> ready_, at_barrier_;
+  std::vector<int> ready_, at_barrier_, at_arrivals_;
   std::uint64_t barriers_ = 0;
   char synced_[2] = {};    // as a warp's
   bool said_yes_[2] = {};  // some thread, at the barrier under way and at the last one
@@ -277,6 +278,60 @@ bool HostThread::sync_any(bool yes) const {
   tsan::acquire(synced);
   const tsan::Unseen unseen;
   return *said_yes;
+}
+
+namespace {
+struct Arrivals {
+  std::uint16_t each, missing;
+  std::uint32_t round;
+};
+static_assert(sizeof(Arrivals) == sizeof(unsigned long long));
+// What the sanitiser is told about a round, of which two may be spoken of at a time.
+void* mark_of(unsigned long long* word, std::uint32_t round) {
+  return reinterpret_cast<char*>(word) + round % 2;
+}
+}  // namespace
+
+void HostThread::begin_arrivals(unsigned long long* word, int count) const {
+  const auto each = static_cast<std::uint16_t>(count);
+  const tsan::Unseen unseen;
+  *word = std::bit_cast<unsigned long long>(Arrivals{each, each, 0});
+}
+
+void HostThread::arrive(unsigned long long* word) const {
+  pause();
+  void* mark = nullptr;
+  {
+    const tsan::Unseen unseen;
+    mark = mark_of(word, std::bit_cast<Arrivals>(*word).round);
+  }
+  tsan::release(mark);
+  const tsan::Unseen unseen;
+  auto arrivals = std::bit_cast<Arrivals>(*word);
+  if (arrivals.missing == 0) throw std::logic_error("more threads arrive than a round has");
+  if (--arrivals.missing == 0) {
+    arrivals.missing = arrivals.each, ++arrivals.round;
+    // They look again whether it was their round.
+    auto& waiting = block_->at_arrivals_;
+    block_->ready_.insert(block_->ready_.end(), waiting.begin(), waiting.end());
+    waiting.clear();
+  }
+  *word = std::bit_cast<unsigned long long>(arrivals);
+}
+
+void HostThread::wait_for_arrivals(unsigned long long* word, bool odd) const {
+  void* mark = nullptr;
+  for (bool waits = true; waits;) {
+    {
+      const tsan::Unseen unseen;
+      const auto arrivals = std::bit_cast<Arrivals>(*word);
+      waits = (arrivals.round % 2 != 0) == odd;
+      mark = mark_of(word, odd ? 1 : 0);
+      if (waits) block_->at_arrivals_.push_back(index_);
+    }
+    if (waits) block_->leave(block_->fiber(index_), false);
+  }
+  tsan::acquire(mark);
 }
 
 void HostThread::pause() const {

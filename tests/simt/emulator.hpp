@@ -57,6 +57,10 @@ class HostThread {
 
   void sync() const { sync_any(false); }
   bool sync_any(bool yes) const;
+  // The word: arrivals of a round, those that are missing, and the number of the round.
+  void begin_arrivals(unsigned long long* word, int count) const;
+  void arrive(unsigned long long* word) const;
+  void wait_for_arrivals(unsigned long long* word, bool odd) const;
   void sync_warp() const { meet(meet_sync, nullptr, 0); }
   unsigned ballot(bool yes) const { return votes(meet_ballot, yes); }
   bool any(bool yes) const { return votes(meet_any, yes) != 0; }

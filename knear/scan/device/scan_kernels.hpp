@@ -200,18 +200,16 @@ struct ScanPanels {
   static constexpr int tile_panels = 4, tile_rows = tile_panels * panel_rows;
   static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
   // The ring holds so many slices; a stage of it those that are copied and scored between two
-  // barriers. Where rows have one or two slices, a stage has no more, and more tiles are on their
-  // way.
-  static constexpr int stage_slices = few ? 1 : keep ? 4 : 2, short_slices = 2;
+  // barriers.
+  static constexpr int stage_slices = few ? 1 : keep ? 4 : 2;
   static constexpr bool row_in_stage = !few && keep;
-  static constexpr int ring_slices = few ? 4 : keep ? 8 : 6;
+  static constexpr int stages = few ? 4 : 3, ring_slices = stages * stage_slices;
   static constexpr int ring_slice_bytes = tile_slice_bytes + (keep ? 0 : block_slice_bytes);
   static constexpr int ring_bytes = ring_slices * ring_slice_bytes;
-  static constexpr int stages = ring_slices / stage_slices;
   static constexpr int record_stages = 4;  // as many tiles may be on their way
   static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
   static_assert(block_queries * 2 == threads && panel_slice_bytes == 64 * 16);
-  static_assert(ring_slices / short_slices <= record_stages && stages <= record_stages);
+  static_assert(stages <= record_stages);
 
   DeviceBaseView base;
   DeviceQueryView queries;
@@ -238,7 +236,7 @@ struct ScanPanels {
   // them passes.
   static constexpr int rows_of_quad = groups == 1 ? 2 : 4;
   struct Passed {
-    static constexpr int room = 192;
+    static constexpr int room = 128;
     Quad sums[room];
     int place[room];      // of the panel, in base.order
     int query_row[room];  // the query in its block, + 256 times the first row in the panel
@@ -249,14 +247,21 @@ struct ScanPanels {
   struct Tests {
     QueryTest queries[block_queries];
     PanelRecord panels[record_stages][tile_panels];  // of tile i at i % record_stages
-    // Of tile i at i % 2; of whole numbers once.
-    int limits[whole ? 1 : 2][whole ? 1 : tile_panels][block_queries];
+    // Of tile i at i % 3; of whole numbers once.
+    int limits[whole ? 1 : 3][whole ? 1 : tile_panels][block_queries];
     // Of tile i at i % 2: of rows g and g + 8 of 16, twice each, as their sums begin.
     Quad terms[2][tile_rows / 2];
     Passed passed;
+    // Whether sums are to be appended: after tile i at i % 2.
+    int nearly_full[2];
+    unsigned long long arrivals;  // of the warps
   };
   // The place of a row of the tile among the terms, and of its first number there.
   static KNEAR_DEVICE unsigned quad_of(unsigned row) { return row / 16 * 8 + row % 8; }
+  // The limits of a tile.
+  static KNEAR_DEVICE unsigned limits_of(int tile) {
+    return whole ? 0 : static_cast<unsigned>(tile) % 3;
+  }
   static KNEAR_DEVICE unsigned half_of(unsigned row) { return row / 8 % 2 * 2; }
 
   // A grid has queries.blocks * splits blocks, or as many as there are tasks.
@@ -345,13 +350,12 @@ struct ScanPanels {
     const auto store = [&](int tile, const Share& share) {
       KNEAR_UNROLL
       for (int i = 0; i < limits_each; ++i)
-        tests.limits[tile & 1][2 * i + thread / block_queries][my_query] = share.limits[i];
+        tests.limits[limits_of(tile)][2 * i + thread / block_queries][my_query] = share.limits[i];
       tests.terms[tile & 1][my_term / 4].of[my_term % 4] = share.term;
     };
 
     // The next bytes to be copied, 16 of each slice by each thread.
-    const bool short_rows = stage_slices > short_slices && base.slices <= short_slices;
-    const int stage_bytes = (short_rows ? short_slices : stage_slices) * ring_slice_bytes;
+    constexpr int stage_bytes = stage_slices * ring_slice_bytes;
     int next_tile = first_tile, left_of_tile = 0, next_stage = 0;
     unsigned panel = panel_at(first_tile), panel_ahead = panel_at(first_tile + 1);
     const std::uint8_t* next_rows = nullptr;
@@ -398,28 +402,40 @@ struct ScanPanels {
       t.close_copies();
     };
     constexpr std::integral_constant<int, 0> all_slices;
-    // Waits for the stage that is scored next.
-    const auto wait_for_stage = [&] {
-      if (short_rows)
-        t.template wait_for_copies<ring_slices / short_slices - 2>();
-      else
-        t.template wait_for_copies<stages - 2>();
+    // A stage is scored between these two. At the end this thread's part of the next stage is there
+    // and the ring's place of this one may be filled anew; all warps have come to that at the
+    // beginning of the next stage. What a warp does between an end and a beginning the others need
+    // not wait for.
+    bool odd = false;
+    const auto begin_stage = [&] {
+      t.wait_for_arrivals(&tests.arrivals, odd);
+      odd = !odd;
+      t.sync_warp();  // mma.sync is for a whole warp, and keep_passed() parts the lanes
+    };
+    const auto end_stage = [&] {
+      t.template wait_for_copies<stages - 2>();
+      t.sync_warp();
+      if (lane == 0) t.arrive(&tests.arrivals);
     };
 
     fetch_record(first_tile, panel);
     for (int slice = 0; keep && slice < base.slices; ++slice)
       t.copy_16(kept + slice * block_slice_bytes + thread * 16,
                 block_codes + slice * block_slice_bytes, true);
-    for (int i = 1; i < (short_rows ? ring_slices / short_slices : stages); ++i) fetch(all_slices);
+    for (int i = 1; i < stages; ++i) fetch(all_slices);
     if (thread < block_queries) {
       const QueryTest query = real ? test_of_query(place, block) : QueryTest{};
       tests.queries[thread] = query;
       if constexpr (whole) tests.limits[0][0][thread] = real ? query.correction : nothing_passes;
     }
-    if (thread == 0) tests.passed.count = 0;
-    wait_for_stage();  // the first record is among it
+    if (thread == 0) {
+      tests.passed.count = tests.nearly_full[0] = tests.nearly_full[1] = 0;
+      t.begin_arrivals(&tests.arrivals, threads / warp_size);
+    }
+    t.template wait_for_copies<stages - 2>();  // the first record is among it
     t.sync();
     store(first_tile, prepare(first_tile));
+    end_stage();
 
     int stage = 0;  // bytes
     const unsigned char* const my_rows = ring + t.computed_here(first_group * 512 + lane * 16);
@@ -445,12 +461,9 @@ struct ScanPanels {
       }
     };
     for (int tile = first_tile; tile < last_tile; ++tile) {
-      // keep_passed() parts the lanes, and mma.sync is for a whole warp.
-      t.sync_warp();
       int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
-      wait_for_stage();
-      if (t.sync_any(thread == 0 && t.atomic_read(&tests.passed.count) >= Passed::room / 2))
-        append_passed(t, task, inverse, tests);
+      begin_stage();
+      if (tests.nearly_full[(tile + 1) & 1]) append_passed(t, task, inverse, tests);
       const Quad* const terms = tests.terms[tile & 1] + first_group * 8 + lane / 4;
       const auto add_slice = [&](int in_stage, int slice) {
         score_slice(in_stage, slice, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
@@ -462,7 +475,7 @@ struct ScanPanels {
       // jump, are loaded while others are multiplied.
       Share share;
       const auto begin_sums = [&](auto slices) {
-        fetch(slices);  // overwrites what was used before the sync
+        fetch(slices);
         score_slice(0, 0, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
           const Quad start = terms[m * 8];
           KNEAR_UNROLL
@@ -480,12 +493,14 @@ struct ScanPanels {
         begin_sums(std::integral_constant<int, 2>{});
       else
         begin_sums(std::integral_constant<int, 1>{});
-      store(tile + 1, share);  // what it replaces was used before the last sync
+      store(tile + 1, share);
+      if (thread == 0)
+        tests.nearly_full[tile & 1] = t.atomic_read(&tests.passed.count) >= Passed::room / 2;
+      end_stage();
       stage = stage_after(stage);
       KNEAR_NO_UNROLL
       for (int first = stage_slices; !row_in_stage && first < base.slices; first += stage_slices) {
-        wait_for_stage();
-        t.sync();
+        begin_stage();
         fetch(all_slices);
         if (first + stage_slices <= base.slices) {
           KNEAR_UNROLL
@@ -494,13 +509,13 @@ struct ScanPanels {
           KNEAR_NO_UNROLL
           for (int slice = 0; first + slice < base.slices; ++slice) add_slice(slice, first + slice);
         }
+        end_stage();
         stage = stage_after(stage);
       }
       keep_passed(t, task, task.begin + tile * tile_panels, sums, inverse,
-                  &tests.limits[whole ? 0 : tile & 1][0][0], tests, first_group, query_warp);
+                  &tests.limits[limits_of(tile)][0][0], tests, first_group, query_warp);
     }
     t.template wait_for_copies<0>();
-    t.sync();
     append_passed(t, task, inverse, tests);
   }
 
@@ -602,8 +617,8 @@ struct ScanPanels {
     }
     // The first step of a search, in which nearly all pass. One place of the code for all sums.
     KNEAR_NO_UNROLL
-    for (int which = 0; beyond >> which != 0; ++which) {
-      if ((beyond >> which & 1) == 0) continue;
+    for (; beyond != 0; beyond &= beyond - 1) {
+      const int which = lowest_bit(beyond);  // each lane its own, so that all append at once
       Quad of = {};
       KNEAR_UNROLL
       for (int m = 0; m < groups; m += 2) KNEAR_UNROLL
@@ -615,11 +630,11 @@ struct ScanPanels {
     }
   }
 
-  // Appends what is kept to the lists of its queries. All threads of the block call it, after a
-  // sync.
+  // Appends what is kept to the lists of its queries. All threads of the block call it.
   KNEAR_DEVICE void append_passed(Thread t, const DeviceTask& task, float inverse,
                                   Tests& tests) const {
     Passed& passed = tests.passed;
+    t.sync();  // nobody keeps more
     const int count = t.atomic_read(&passed.count);
     if (t.index() < (count < Passed::room ? count : Passed::room))
       append_rows(t, task, inverse, tests, passed.sums[t.index()], passed.place[t.index()],
