@@ -406,13 +406,20 @@ struct ScanPanels {
     // and the ring's place of this one may be filled anew; all warps have come to that at the
     // beginning of the next stage. What a warp does between an end and a beginning the others need
     // not wait for.
+    // For few queries memory is what a stage waits for, and the plain barrier takes fewer
+    // instructions.
     bool odd = false;
     const auto begin_stage = [&] {
+      if constexpr (few) {
+        t.template wait_for_copies<stages - 2>();
+        return t.sync();
+      }
       t.wait_for_arrivals(&tests.arrivals, odd);
       odd = !odd;
       t.sync_warp();  // mma.sync is for a whole warp, and keep_passed() parts the lanes
     };
     const auto end_stage = [&] {
+      if constexpr (few) return;
       t.template wait_for_copies<stages - 2>();
       t.sync_warp();
       if (lane == 0) t.arrive(&tests.arrivals);
