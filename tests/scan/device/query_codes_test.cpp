@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/cost/device_cost_model.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/device/device_scan.hpp"
 #include "tests/simt/emulator.hpp"
@@ -318,6 +319,7 @@ TEST(QueryCodes, AreThoseOfTheProcessor) {
 // The largest groups that are put in order, which the last one does not fill.
 TEST(QueryCodes, MoreThanAGroup) {
   constexpr std::int64_t count = OrderQueries<HostThread>::group + 150;
+  static_assert(DeviceCostModel{}.ordered_queries == OrderQueries<HostThread>::group);
   for (Kind kind : {Kind::uniform, Kind::alike}) {
     Base<float> base(kind, Metric::l2, 2, 3);
     const auto queries = vectors<float>(kind, count, 2, base.random);
