@@ -11,8 +11,8 @@
 // its last threshold are counted, and then kept in a list of that length.
 //
 // With few queries each step takes about as long as its launch, so there are fewer steps, which
-// longer lists allow. The processor codes them, in less time than the launches take that code more
-// than a block of queries on the device.
+// longer lists allow. A block of them is coded by the processor while launches would take as long;
+// more are coded on the device, and nothing comes back from it before the answers.
 //
 // A search may be limited to some of the rows: one bit per row is copied to the device and tested
 // for the few pairs that pass, so that lists hold allowed rows only and the resident codes serve
