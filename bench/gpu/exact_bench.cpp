@@ -19,6 +19,7 @@
 #include "knear/knn/knn.hpp"
 #include "knear/scan/device/device_scan.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/query_launches_cuda.hpp"
 #include "knear/scan/device/scan_launches_cuda.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"

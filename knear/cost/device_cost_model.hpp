@@ -67,7 +67,9 @@ struct DeviceCostModel {
   double entry_bytes = 200, entry_float64 = 40;
   double coding_float64 = 12, coding_instructions = 1.3;  // for each number; instructions of a warp
   double integer_coding_instructions = 0.4;
-  double coding_readings = 3;      // of the rows
+  double coding_readings = 3;  // of the rows
+  // Queries that are put in order together (OrderQueries::group), and for two that are compared.
+  double ordered_queries = 8192, order_instructions = 0.1;  // of a warp
   double rank_instructions = 0.3;  // of a warp, for two entries that are compared
   double sort_instructions = 0.5;  // of a warp, for an entry and step of sorting
 };

@@ -103,8 +103,8 @@ struct Course {
     double room = std::min(2048 + 8 * k, rows);
     const bool one_block = queries <= ScanForm::block_queries;
     if (one_block) room = std::max(room, std::min(16384., rows));
-    const double each = (k > 256 ? 2 : 1) * room * 16 + 16 * k + 8 * double(shape.dim) +
-                        slices * ScanForm::slice_columns + 256;
+    const double each = (k > 256 ? 2 : 1) * room * 16 + 16 * k + 16 * double(shape.dim) +
+                        slices * ScanForm::slice_columns + 320;
     const double held = std::max(1., std::floor(free_bytes / 2 / each / ScanForm::block_queries)) *
                         ScanForm::block_queries;
     batches = ceiling(queries, held);
@@ -261,31 +261,49 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
   predict_scan_on(shape, device, course, cost);
   predict_lists_on(shape, device, course, allowed, cost);
 
-  double copying = 0;  // by the processor, into pinned memory
-  if (!shape.resident) {
-    const double bytes = rows * row_bytes, numbers = rows * dim;
-    copying = model.host_bytes * bytes / processor.memory_bytes_per_second;
-    cost.upload_seconds = std::max(bytes / device.bus_bytes_per_second, copying);
-    cost.bus_bytes += bytes;
-    cost.coding_seconds = std::max(
+  // Vectors of so many bytes that the device codes; `written` beside their codes.
+  const auto coding = [&](double vectors, double written) {
+    const double numbers = vectors * dim;
+    return std::max(
         {shape.whole ? 0 : numbers * model.coding_float64 / rates.float64,
          numbers * (shape.whole ? model.integer_coding_instructions : model.coding_instructions) /
              rates.instructions,
-         (model.coding_readings * bytes + rows * code_bytes) / rates.memory});
+         vectors * (model.coding_readings * row_bytes + code_bytes + written) / rates.memory});
+  };
+  double copying = 0;  // by the processor, into pinned memory
+  if (!shape.resident) {
+    const double bytes = rows * row_bytes;
+    copying = model.host_bytes * bytes / processor.memory_bytes_per_second;
+    cost.upload_seconds = std::max(bytes / device.bus_bytes_per_second, copying);
+    cost.bus_bytes += bytes;
+    cost.coding_seconds = coding(rows, 0);
   }
   constexpr ScanCostModel on_processor;
   const double pageable = device.bus_bytes_per_second * model.pageable_share;
-  const double query_bytes = code_bytes + 40 + (shape.whole ? 0 : 8 * dim);
-  cost.query_seconds =
-      queries * ((on_processor.query_operations + on_processor.query_column_operations * dim) /
-                     processor.cop_per_second +
-                 (shape.whole ? 0 : model.query_sort_seconds) + query_bytes / pageable);
+  const bool there = course.batch > ScanForm::block_queries;
+  const double widened = shape.whole ? 0 : 8 * dim;
+  const double query_bytes = there ? row_bytes : code_bytes + 40 + widened;
+  if (there) {
+    const double compared =
+        shape.whole ? 0 : queries * std::min(course.batch, model.ordered_queries);
+    cost.query_seconds = queries * query_bytes *
+                             std::max(1 / device.bus_bytes_per_second,
+                                      model.host_bytes / processor.memory_bytes_per_second) +
+                         coding(queries, widened) +
+                         compared * model.order_instructions / rates.instructions;
+  } else {
+    cost.query_seconds =
+        queries * ((on_processor.query_operations + on_processor.query_column_operations * dim) /
+                       processor.cop_per_second +
+                   (shape.whole ? 0 : model.query_sort_seconds) + query_bytes / pageable);
+  }
   const double answer_bytes = 16 * double(shape.k) + 8;
   cost.download_seconds = queries * answer_bytes / pageable;
   cost.bus_bytes += queries * (query_bytes + answer_bytes);
   // A scan and an update for each step; and what comes before and after.
+  const double launches = 2 * course.steps + (there ? 10 : 8);
   cost.launch_seconds =
-      model.call_seconds + chunks * course.batches * model.launch_seconds * (2 * course.steps + 8);
+      model.call_seconds + chunks * course.batches * model.launch_seconds * launches;
 
   const double searching = cost.query_seconds + cost.scan_seconds + cost.selection_seconds +
                            cost.rescore_seconds + cost.launch_seconds + cost.download_seconds +

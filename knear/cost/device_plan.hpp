@@ -20,7 +20,7 @@
 //   upload        the rows over the bus, unless they are on the device; in chunks, each while the
 //                 one before is searched, where they do not fit half of its memory
 //   coding        their codes, made on the device
-//   queries       coded by the processor, and copied
+//   queries       copied and coded there; those of one block at most coded by the processor
 //   scan          the largest of: tensor cores, instructions issued, shared memory, second-level
 //                 cache, device memory; over the share of it that a kernel reaches
 //   selection     finding the pairs that passed, and the thresholds after each step
@@ -103,7 +103,7 @@ struct DeviceCost {
   std::int64_t steps = 0;                // of the scan of a batch
 };
 
-// `processor` fills the buffers of copies and codes the queries. Throws InvalidArgument for a
+// `processor` fills the buffers of copies and codes a few queries. Throws InvalidArgument for a
 // negative number, k < 1, dim < 1, or peaks that are not positive.
 DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device,
                              const MachinePeaks& processor);

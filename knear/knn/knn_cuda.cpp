@@ -8,6 +8,7 @@
 #include "knear/knn/device/device_base.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/query_launches_cuda.hpp"
 #include "knear/scan/device/scan_launches_cuda.hpp"
 
 namespace knear::cuda {

@@ -106,6 +106,27 @@ TEST(PredictOnDevice, AnH100ByHand) {
               1e-12);
 }
 
+// More queries than a block go there as they are: copies from pinned memory take the time.
+TEST(PredictOnDevice, QueriesOfABlockAreCodedByTheProcessor) {
+  DeviceShape shape = batch;
+  shape.resident = true, shape.queries = 128;
+  const double few = on_h100(shape).query_seconds;
+  shape.queries = 129;
+  const DeviceCost more = on_h100(shape);
+  EXPECT_LT(more.query_seconds, few / 2);
+  shape.queries = 10000;
+  const DeviceCost many = on_h100(shape);
+  const double copied = 1e4 * 128 * 4 / peaks_of(h100()).bus_bytes_per_second;
+  EXPECT_GT(many.query_seconds, copied);
+  EXPECT_LT(many.query_seconds, 1.5 * copied);
+  // A processor that reads slowly fills the buffers slowly, and codes nothing.
+  MachinePeaks slow = sixteen_cores();
+  slow.cop_per_second /= 10;
+  EXPECT_EQ(predict_on_device(shape, peaks_of(h100()), slow).query_seconds, many.query_seconds);
+  slow.memory_bytes_per_second = 20e9;
+  EXPECT_GT(predict_on_device(shape, peaks_of(h100()), slow).query_seconds, 3 * copied);
+}
+
 TEST(PredictOnDevice, OneSearchOfABaseWaitsForTheBus) {
   DeviceShape shape = batch;
   shape.queries = 100;

@@ -226,10 +226,10 @@ class DeviceSearch final : public DeviceEngine {
     const std::size_t room = small && !request.limited() ? 0 : room_on(rows, request);
     const std::int64_t batch = fitting_batch(at, rows.scan->batch_for(asked, k, room));
     DeviceStats stats;
-    std::vector<std::int64_t> left =
-        rows.scan->run(request.queries, todo, request.query_range, k, out, stats, batch,
-                       request.options.progress, at.upper_bounds, allowed,
-                       request.limited() ? room : std::numeric_limits<std::size_t>::max());
+    std::vector<std::int64_t> left = rows.scan->run(
+        request.queries, todo, request.query_range, k, out, stats, batch, request.options.progress,
+        at.upper_bounds, allowed,
+        request.limited() ? room : std::numeric_limits<std::size_t>::max(), piece(request));
     if (!at.subset.empty()) number_rows(at, todo, left, out);
     // Lists that were full were counted, and then made again.
     report.note_scored(rows.coding, asked + 2 * stats.repeated);

@@ -36,7 +36,7 @@ KNEAR_HD inline std::int64_t panel_place(std::int64_t step, int row) {
   const int lane = row % 8 * 4 + in_slice % 4, word = in_slice / 4 * 2 + row % 16 / 8;
   return step / slice_steps * panel_slice_bytes + row / 16 * 512 + lane * 16 + word * 4;
 }
-inline std::int64_t block_place(std::int64_t step, int query) {
+KNEAR_HD inline std::int64_t block_place(std::int64_t step, int query) {
   const int in_slice = static_cast<int>(step % slice_steps);
   const int lane = query % 8 * 4 + in_slice % 4, word = query % 16 / 8 * 2 + in_slice / 4;
   return step / slice_steps * block_slice_bytes + query / 16 * 512 + lane * 16 + word * 4;

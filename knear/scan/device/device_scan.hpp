@@ -11,7 +11,8 @@
 // its last threshold are counted, and then kept in a list of that length.
 //
 // With few queries each step takes about as long as its launch, so there are fewer steps, which
-// longer lists allow.
+// longer lists allow. A block of them is coded by the processor while launches would take as long;
+// more are coded on the device, and nothing comes back from it before the answers.
 //
 // A search may be limited to some of the rows: one bit per row is copied to the device and tested
 // for the few pairs that pass, so that lists hold allowed rows only and the resident codes serve
@@ -39,8 +40,10 @@
 #include "knear/distance/exact.hpp"
 #include "knear/scan/device/packing.hpp"
 #include "knear/scan/device/query_codes.hpp"
+#include "knear/scan/device/query_launches.hpp"
 #include "knear/scan/device/scan_launches.hpp"
 #include "knear/scan/kernels/key_scale.hpp"
+#include "knear/scan/packing/coding.hpp"
 #include "knear/scan/scan.hpp"
 
 namespace knear::detail {
@@ -92,13 +95,15 @@ class DeviceScan {
   // upper_bounds [queries]: keys that the k-th of each query is known not to exceed, from rows
   // elsewhere; then fewer than k may be found. Empty: nothing is known. Only `allowed` rows are
   // found, which requires that all rows are packed. Long lists take no more than
-  // `most_bytes` of the device. Throws Cancelled.
+  // `most_bytes` of the device; queries are copied there in pieces of `piece` bytes. Throws
+  // Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const ValueRange& found, std::int64_t k, ExactNeighbors& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
                                 std::span<const double> upper_bounds = {},
                                 const AllowedRows& allowed = {},
-                                std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
+                                std::size_t most_bytes = std::numeric_limits<std::size_t>::max(),
+                                std::int64_t piece = usual_piece) {
     const auto count = std::ssize(which);
     Limited limited;
     const StreamSyncGuard waits_at_exit{queue_};
@@ -108,7 +113,7 @@ class DeviceScan {
       return {which.begin(), which.end()};
     }
     Run run{queries, found,   static_cast<int>(k), upper_bounds, limited, out,
-            stats,   nullptr, most_bytes};
+            stats,   nullptr, most_bytes,          piece};
     std::vector<std::int64_t> left;
     Reporter reporter(progress, "search", count * packed_.panels());
     if (progress) run.watched = &reporter;
@@ -207,16 +212,22 @@ class DeviceScan {
              static_cast<std::size_t>(count) * (sizeof(DeviceQuery) + sizeof(double)) +
              static_cast<std::size_t>(blocks) * sizeof(double);
     }
-    // A view of all queries, at `bytes` of the device or of the processor.
-    DeviceQueryView view_of(unsigned char* bytes) const {
+    struct Arrays {
+      std::uint8_t* codes;
+      DeviceQuery* heads;
+      double *scales, *thresholds;
+    };
+    Arrays arrays() {
+      unsigned char* const bytes = there.data();
       auto* const heads =
           reinterpret_cast<DeviceQuery*>(bytes + blocks * slices * block_slice_bytes);
       auto* const scales = reinterpret_cast<double*>(heads + count);
-      return {bytes, scales, heads, scales + blocks, count, blocks, shifted};
+      return {bytes, heads, scales, scales + blocks};
     }
     // A view of some queries, from the place `first` on, which begins a block.
     DeviceQueryView view(std::int64_t first, std::int64_t some) {
-      DeviceQueryView out = view_of(there.data());
+      const Arrays all = arrays();
+      DeviceQueryView out = {all.codes, all.scales, all.heads, all.thresholds, 0, 0, shifted};
       const std::int64_t block = first / block_queries;
       out.codes += block * slices * block_slice_bytes, out.scales += block;
       out.heads += first, out.thresholds += first;
@@ -258,6 +269,86 @@ class DeviceScan {
     out.squares = upload(out.added.data(), out.added.size());
   }
 
+  // The same of both, coded on the device: enqueued. `known` [queries]: their upper bounds, or if
+  // `reached` their thresholds; empty: nothing is known. order [which]: in device memory, where
+  // place p then holds query which[order[p]]; whole numbers stay as they come, and leave it
+  // untouched. `pieces` carry sent_bytes(), and must live until the queue has done the copies.
+  void code_there(Queries& out, Vectors& vectors, PiecewiseUpload<Queue>& pieces,
+                  AnyMatrixView queries, std::span<const std::int64_t> which,
+                  const ValueRange& found, std::span<const double> known, bool reached,
+                  std::int32_t* order) {
+    const std::int64_t count = std::ssize(which), dim = packed_.dim;
+    const CodingSpace& space = packed_.space;
+    out.count = count, out.blocks = (count + block_queries - 1) / block_queries;
+    out.slices = slices_of(packed_.steps), out.shifted = packed_.shifts_queries(found);
+    out.there = queue_.template allocate<unsigned char>(out.bytes());
+    DeviceQueryCoding coding = {};
+    coding.count = count, coding.dim = dim, coding.slices = static_cast<int>(out.slices);
+    coding.metric = space.metric, coding.slack = space.slack, coding.reached = reached;
+    coding.integer = packed_.is_integer, coding.shift = out.shifted ? 128 : 0;
+    coding.row_offset = packed_.is_integer ? packed_.row_offset : 128;
+    const auto to = out.arrays();
+    coding.codes = to.codes, coding.scales = to.scales;
+    coding.heads = to.heads, coding.thresholds = to.thresholds;
+    if (!packed_.is_integer) {
+      vectors.elements = queue_.template allocate<double>(static_cast<std::size_t>(count * dim));
+      coding.elements = vectors.elements.data();
+    }
+    if (space.metric == Metric::cosine) {
+      vectors.squares = queue_.template allocate<double>(static_cast<std::size_t>(count));
+      coding.added_square = vectors.squares.data();
+    }
+
+    // What is wanted until the queries are coded: one array, and then the memory is free for lists.
+    const std::int64_t row_bytes = dim * size_of(queries.type());
+    const std::int64_t means = std::ssize(space.mean), bounds = known.empty() ? 0 : count;
+    const std::int64_t sized = packed_.is_integer ? 0 : count;
+    auto scratch = queue_.template allocate<unsigned char>(static_cast<std::size_t>(
+        8 * (means + bounds) + sized * std::int64_t{sizeof(QuerySize)} +
+        (sized + 1) / 2 * 2 * std::int64_t{sizeof(float)} + count * row_bytes));
+    auto* const mean = reinterpret_cast<double*>(scratch.data());
+    double* const bound = mean + means;
+    coding.sizes = reinterpret_cast<QuerySize*>(bound + bounds);
+    coding.largest = reinterpret_cast<float*>(coding.sizes + sized);
+    // Behind an even number of floats, so that doubles are aligned.
+    auto* const rows = reinterpret_cast<unsigned char*>(coding.largest + (sized + 1) / 2 * 2);
+    const auto send_numbers = [&](double* numbers_there, std::int64_t numbers, auto number) {
+      pieces.send(reinterpret_cast<unsigned char*>(numbers_there), numbers, sizeof(double),
+                  [&](std::int64_t begin, std::int64_t end, unsigned char* at) {
+                    for (std::int64_t i = begin; i < end; ++i, at += sizeof(double)) {
+                      const double x = number(static_cast<std::size_t>(i));
+                      std::memcpy(at, &x, sizeof x);
+                    }
+                  });
+    };
+    if (means > 0) {
+      send_numbers(mean, means, [&](std::size_t i) { return space.mean[i]; });
+      coding.mean = mean, coding.mean_squares = dot(space.mean.data(), space.mean.data(), dim);
+    }
+    if (bounds > 0) {
+      send_numbers(bound, bounds,
+                   [&](std::size_t i) { return known[static_cast<std::size_t>(which[i])]; });
+      coding.known = bound;
+    }
+    pieces.send(rows, count, row_bytes,
+                [&](std::int64_t begin, std::int64_t end, unsigned char* at) {
+                  for (std::int64_t i = begin; i < end; ++i, at += row_bytes)
+                    std::memcpy(at, queries.row(which[static_cast<std::size_t>(i)]),
+                                static_cast<std::size_t>(row_bytes));
+                });
+    coding.queries = rows;
+    if (!packed_.is_integer) {
+      coding.order = order;
+      launch_measure_queries(queue_, coding, queries.type());
+      launch_order_queries(queue_, coding);
+    }
+    launch_encode_queries(queue_, coding, queries.type());
+  }
+  // Bytes that code_there() sends for so many queries, at most.
+  std::int64_t sent_bytes(ElementType type, std::int64_t count) const {
+    return count * (packed_.dim * size_of(type) + 8) + 8 * packed_.dim;
+  }
+
   // Entries of a list: as many as may pass between two updates of the threshold, or all rows where
   // they are fewer.
   std::int64_t room_for(std::int64_t k) const {
@@ -273,14 +364,15 @@ class DeviceScan {
     return std::clamp<std::int64_t>(room / (32 * k), usual_growth, 64);
   }
   // Bytes of device memory that a query takes in a batch, with a list of so many entries. There are
-  // as many spare lists as blocks at once, which are fewer than the queries of a large batch.
+  // as many spare lists as blocks at once, which are fewer than the queries of a large batch. The
+  // vector is there twice, as it came and as doubles.
   std::int64_t bytes_for_query(std::int64_t k, std::int64_t room, bool sorted) const {
     const std::int64_t lists = sorted ? 2 : 1;
     return lists * room * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
-           8 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
+           16 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 320;
   }
-  // Bytes of the processor's memory per query, beside the answer; and per thread for packing
-  // queries.
+  // Bytes of the processor's memory per query, beside the answer, and per thread, where the
+  // processor codes queries. Those that the device codes take less, and two pieces that carry them.
   static std::int64_t host_bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
     return slices * slice_bytes + 8 * dim + 16 * k + 160;
   }
@@ -341,26 +433,31 @@ class DeviceScan {
     DeviceStats& stats;
     Reporter* watched;  // nullptr: no progress is reported
     std::size_t most_bytes;
+    std::int64_t piece;                   // bytes of queries copied at a time
     bool usual_lists = false;             // for few queries too
     std::vector<std::int64_t> full = {};  // queries whose lists were full
     std::vector<double> reached = {};     // [queries] the thresholds that these have reached
   };
 
   // The results of a batch, one after another: keys and ids [results], entries of each list and
-  // whether any were lost [count].
+  // whether any were lost [count], and where the device has put queries in order which one is at
+  // each place [ordered].
   struct BatchResults {
     double* keys;
     std::int64_t* ids;
     int *counts, *lost;
+    std::int32_t* order;
 
-    static std::size_t bytes(std::size_t results, std::size_t count) {
-      return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int);
+    static std::size_t bytes(std::size_t results, std::size_t count, std::size_t ordered) {
+      return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int) +
+             ordered * sizeof(std::int32_t);
     }
     BatchResults(unsigned char* at, std::size_t results, std::size_t count)
         : keys(reinterpret_cast<double*>(at)),
           ids(reinterpret_cast<std::int64_t*>(keys + results)),
           counts(reinterpret_cast<int*>(ids + results)),
-          lost(counts + count) {}
+          lost(counts + count),
+          order(lost + count) {}
   };
 
   // Answers queries whose lists were full; adds to `left` those for which there is no memory.
@@ -391,48 +488,61 @@ class DeviceScan {
   void run_batch(Run& run, std::span<const std::int64_t> which, bool again) {
     DeviceStats& stats = run.stats;
     const int k = run.k;
-    const DeviceQueries coded = device_queries(packed_, run.queries, which, run.found, threads_);
-    const auto count = static_cast<std::size_t>(coded.count);
+    const auto queries = std::ssize(which);
+    const auto count = which.size();
     const auto stage = [&](const char* name) {
       if (stats.at_stage) stats.at_stage(name);
     };
     stage("queries in");
-    std::vector<double> reached =
-        again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
-    for (std::size_t place = 0; again && place < count; ++place)
-      reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
+    const bool there_coded = queries > block_queries;
+    DeviceQueries coded;  // by the processor
+    std::vector<double> reached;
     Vectors vectors;
     Queries uploaded;
+    const ElementType type = run.queries.type();
+    PiecewiseUpload<Queue> pieces(queue_, threads_, run.piece, sent_bytes(type, queries),
+                                  packed_.dim * size_of(type));
     const StreamSyncGuard waits_at_exit{queue_};
-    uploaded = upload_queries(coded, reached);
-    const DeviceQueryView view = uploaded.view(0, coded.count);
-    DeviceBaseView base = base_view();
-    base.allowed = run.limited.bits.data();
     // The results to copy back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
-    auto found = queue_.template allocate<unsigned char>(BatchResults::bytes(results, count));
+    const std::size_t ordered = there_coded && !packed_.is_integer ? count : 0;
+    auto found =
+        queue_.template allocate<unsigned char>(BatchResults::bytes(results, count, ordered));
     const BatchResults there(found.data(), results, count);
+    if (there_coded) {
+      code_there(uploaded, vectors, pieces, run.queries, which, run.found,
+                 again ? std::span<const double>(run.reached) : run.upper_bounds, again,
+                 there.order);
+    } else {
+      coded = device_queries(packed_, run.queries, which, run.found, threads_);
+      reached = again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
+      for (std::size_t place = 0; again && place < count; ++place)
+        reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
+      uploaded = upload_queries(coded, reached);
+    }
+    const DeviceQueryView view = uploaded.view(0, queries);
+    DeviceBaseView base = base_view();
+    base.allowed = run.limited.bits.data();
     const bool sorted = sorts(k) || again;
     const auto fits = [&](std::int64_t room) {
-      return static_cast<std::size_t>(coded.count * bytes_for_query(k, room, sorted)) <=
-             run.most_bytes;
+      return static_cast<std::size_t>(queries * bytes_for_query(k, room, sorted)) <= run.most_bytes;
     };
     std::int64_t room = room_for(k), growth = usual_growth;
     if (again) {
       room = std::max(room, most_passing(base, view, there.counts));
       if (!fits(room)) throw MemoryBudgetError("lists of {} entries are too long", room);
-    } else if (coded.count <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
+    } else if (queries <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
       room = room_of_few(k), growth = growth_of_few(k, room);
     }
     auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
     auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
-    const std::int64_t spares = sorted ? spare_lists(queue_, coded.count) : 0;
+    const std::int64_t spares = sorted ? spare_lists(queue_, queries) : 0;
     auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
     auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
-    if (!packed_.is_integer) upload_vectors(vectors, run.queries, coded.order);
+    if (!packed_.is_integer && !there_coded) upload_vectors(vectors, run.queries, coded.order);
     // Nothing is allocated from here on.
-    if (again && run.watched) run.watched->add(coded.count * base.panels);  // what was counted
-    queue_.fill_bytes(there.counts, 0, 2 * count);                          // and those of `lost`
+    if (again && run.watched) run.watched->add(queries * base.panels);  // what was counted
+    queue_.fill_bytes(there.counts, 0, 2 * count);                      // and those of `lost`
 
     const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
                                static_cast<int>(room)};
@@ -451,7 +561,7 @@ class DeviceScan {
       // Work is enqueued ahead, unless progress is reported.
       if (!run.watched) continue;
       queue_.wait();
-      run.watched->add(coded.count * (end - begin));
+      run.watched->add(queries * (end - begin));
     }
 
     if (packed_.is_integer) {
@@ -476,12 +586,14 @@ class DeviceScan {
       queue_.wait();
     }
     if (std::any_of(best.lost, best.lost + count, [](int lost) { return lost != 0; })) {
+      reached.resize(count);
       queue_.download(reached.data(), view.thresholds, count);
       queue_.wait();
     }
     stage(nullptr);
     for (std::size_t place = 0; place < count; ++place) {
-      const std::int64_t query = coded.order[place];
+      const std::size_t number = ordered > 0 ? static_cast<std::size_t>(best.order[place]) : place;
+      const std::int64_t query = there_coded ? which[number] : coded.order[place];
       if (best.lost[place]) {
         run.reached.resize(static_cast<std::size_t>(run.queries.rows()));
         run.reached[static_cast<std::size_t>(query)] = reached[place];
@@ -517,14 +629,14 @@ class DeviceScan {
     return out;
   }
   // For each vector, sum x_i x_i as the reference adds it up: minus the key of its product with
-  // itself.
+  // itself. A sum of zeros is +0, whose sign that key does not have.
   static std::vector<double> squares_of(const std::vector<double>& vectors, std::int64_t dim) {
     const MatrixView<double> view(vectors.data(), std::ssize(vectors) / dim, dim);
     ExactDistance measure(Metric::ip, ElementType::f64);
     std::vector<double> out(static_cast<std::size_t>(view.rows()));
     for (std::int64_t i = 0; i < view.rows(); ++i) {
       measure.set_query(view, i);
-      out[static_cast<std::size_t>(i)] = -measure.key(view.row(i));
+      out[static_cast<std::size_t>(i)] = 0.0 - measure.key(view.row(i));
     }
     return out;
   }

@@ -48,43 +48,89 @@ struct DeviceRowData {
   const void* data() const { return borrowed ? borrowed : own.data(); }
 };
 
+// In which rows and queries are copied to a device.
+inline constexpr std::int64_t usual_piece = 4 << 20;
+
+// Copies to the device through pinned memory, in pieces: while one is being copied another is
+// filled. All of it must live until the queue has done the copies.
+template <class Queue>
+class PiecewiseUpload {
+ public:
+  // piece: bytes copied at a time, at least; total: bytes that will be sent in all; item: of the
+  // largest one.
+  PiecewiseUpload(Queue& queue, int threads, std::int64_t piece, std::int64_t total,
+                  std::int64_t item)
+      : queue_(queue),
+        threads_(threads),
+        limit_(std::max(piece, item)),
+        // A size that the next search will use, too.
+        size_(std::min(limit_, total) <= smallest ? smallest : limit_),
+        used_(limit_) {}
+
+  // Items [0, count) of so many bytes each. fill(begin, end, out) writes some of them, from several
+  // threads at once: they may be anywhere in memory. Throws Cancelled, and MemoryBudgetError where
+  // the system has no pinned memory.
+  template <class Fill>
+  void send(unsigned char* to, std::int64_t count, std::int64_t bytes, Fill fill) {
+    for (std::int64_t begin = 0, some; begin < count; begin += some) {
+      if (limit_ - used_ < bytes) turn();
+      some = std::min(count - begin, (limit_ - used_) / bytes);
+      unsigned char* const from = buffers_[now_].data() + used_;
+      // A task fills 64 KiB or one item.
+      const std::int64_t each = std::clamp<std::int64_t>((64 << 10) / bytes, 1, some);
+      parallel_for(threads_, (some + each - 1) / each, [&](std::int64_t task) {
+        const std::int64_t first = task * each, last = std::min(some, first + each);
+        fill(begin + first, begin + last, from + first * bytes);
+      });
+      queue_.upload(to + begin * bytes, from, static_cast<std::size_t>(some * bytes));
+      used_ += some * bytes;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t smallest = 64 << 10;
+
+  // To the other buffer, once what was in it has been copied.
+  void turn() {
+    if (buffers_[now_].size() > 0) sent_[now_] = queue_.mark();
+    now_ ^= 1, used_ = 0;
+    sent_[now_].wait();
+    if (buffers_[now_].size() == 0)
+      buffers_[now_] =
+          queue_.template allocate_host<unsigned char>(static_cast<std::size_t>(size_));
+  }
+
+  Queue& queue_;
+  const int threads_;
+  const std::int64_t limit_, size_;  // bytes of a buffer that are used, and that it has
+  std::int64_t used_;                // of the present one
+  int now_ = 1;
+  typename Queue::template HostArray<unsigned char> buffers_[2];
+  typename Queue::Mark sent_[2];
+};
+
 // All rows, or those of `subset` (ascending) if that is not empty. Returns when they are there.
 // piece: bytes copied at a time, through pinned memory. Throws MemoryBudgetError if they do not fit
 // the queue's budget, Cancelled.
 template <class Queue>
 DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
                                  std::span<const std::uint32_t> subset, int threads,
-                                 std::int64_t piece = 4 << 20) {
+                                 std::int64_t piece = usual_piece) {
   const std::int64_t count = subset.empty() ? rows.rows() : std::ssize(subset);
   const std::int64_t bytes = rows.row_bytes();
   DeviceRowData<Queue> out;
   out.type = rows.type(), out.count = count, out.dim = rows.cols();
   out.own = queue.template allocate<unsigned char>(static_cast<std::size_t>(count * bytes));
-  const std::int64_t together = std::clamp<std::int64_t>(piece / bytes, 1, count);
-  // While one piece is being copied the other is filled. They have a size that the next search will
-  // use, too.
-  const std::int64_t size = together * bytes <= (64 << 10) ? 64 << 10 : std::max(piece, bytes);
-  auto first = queue.template allocate_host<unsigned char>(static_cast<std::size_t>(size));
-  auto second = queue.template allocate_host<unsigned char>(
-      static_cast<std::size_t>(count > together ? size : 0));
-  typename Queue::Mark sent[2];
+  PiecewiseUpload<Queue> pieces(queue, threads, piece, count * bytes, bytes);
   const StreamSyncGuard waits_at_exit{queue};
-  for (std::int64_t begin = 0, turn = 0; begin < count; begin += together, turn ^= 1) {
-    const std::int64_t some = std::min(count - begin, together);
-    unsigned char* const to = turn == 0 ? first.data() : second.data();
-    sent[turn].wait();
-    // Rows may be anywhere in memory; a task gathers 64 KiB or one row.
-    const std::int64_t each = std::clamp<std::int64_t>((64 << 10) / bytes, 1, some);
-    parallel_for(threads, (some + each - 1) / each, [&](std::int64_t task) {
-      std::vector<std::byte> scratch(rows.scratch_bytes());
-      for (std::int64_t i = task * each; i < std::min(some, (task + 1) * each); ++i) {
-        const std::int64_t row = subset.empty() ? begin + i : std::int64_t{subset[begin + i]};
-        std::memcpy(to + i * bytes, rows.row(row, scratch.data()), static_cast<std::size_t>(bytes));
-      }
-    });
-    queue.upload(out.own.data() + begin * bytes, to, static_cast<std::size_t>(some * bytes));
-    sent[turn] = queue.mark();
-  }
+  pieces.send(out.own.data(), count, bytes,
+              [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
+                std::vector<std::byte> scratch(rows.scratch_bytes());
+                for (std::int64_t i = begin; i < end; ++i, to += bytes) {
+                  const std::int64_t row = subset.empty() ? i : std::int64_t{subset[i]};
+                  std::memcpy(to, rows.row(row, scratch.data()), static_cast<std::size_t>(bytes));
+                }
+              });
   queue.wait();
   return out;
 }

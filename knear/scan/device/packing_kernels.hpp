@@ -87,18 +87,21 @@ struct CodingRow {
     return mean ? v - mean[i] : v;
   }
 };
+// The length of a row, computed by a warp: its sum comes in an order of 32 lanes.
+template <class Row, class Thread>
+KNEAR_DEVICE double row_length(Thread t, const Row* y, std::int64_t dim) {
+  double squares = 0;
+  for (std::int64_t i = t.index() % warp_size; i < dim; i += warp_size) {
+    const double x = to_double(y[i]);
+    squares += x * x;
+  }
+  return sqrt(warp_sum(t, squares));
+}
 // The coding of a row, computed by a warp.
 template <class Row, class Thread>
 KNEAR_DEVICE CodingRow<Row> coding_row(Thread t, const DevicePacking& p, std::int64_t row) {
-  CodingRow<Row> out = {static_cast<const Row*>(p.rows) + row * p.dim, p.mean, 0};
-  if (!p.cosine) return out;
-  double squares = 0;
-  for (std::int64_t i = t.index() % warp_size; i < p.dim; i += warp_size) {
-    const double y = to_double(out.y[i]);
-    squares += y * y;
-  }
-  out.length = sqrt(warp_sum(t, squares));
-  return out;
+  const Row* const y = static_cast<const Row*>(p.rows) + row * p.dim;
+  return {y, p.mean, p.cosine ? row_length(t, y, p.dim) : 0};
 }
 
 template <class Thread>

@@ -24,8 +24,8 @@ template <class T>
 Matrix<T> vectors(Kind kind, std::int64_t rows, std::int64_t dim, Random& random) {
   Matrix<T> out(rows, dim);
   const auto put = [&](std::int64_t i, std::int64_t j, double x) {
-    if constexpr (std::is_same_v<T, float>)
-      out.row(i)[j] = static_cast<float>(x);
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>)
+      out.row(i)[j] = static_cast<T>(x);
     else if constexpr (std::is_same_v<T, std::uint8_t>)
       out.row(i)[j] = static_cast<std::uint8_t>(std::fabs(x) * 255);
     else if constexpr (std::is_same_v<T, std::int8_t>)
@@ -134,6 +134,33 @@ void expect_exact_floats(Shape s, std::uint64_t seed) {
 }
 TEST(DeviceScan, FloatsOfAllKindsAndMetrics) { expect_exact_floats({500, 5, 33, 10}, 1); }
 TEST(DeviceScan, FloatsInSeveralBlocks) { expect_exact_floats({700, 130, 17, 3}, 101); }
+
+// More queries than a block, which the device codes, in batches of 200: so the last one is of less
+// than a block where there are 300.
+TEST(DeviceScan, EveryElementTypeInSeveralBlocks) {
+  std::uint64_t seed = 31;
+  const auto check = [&](auto of_base, auto of_queries) {
+    Random random(seed);
+    const auto base =
+        vectors<std::remove_cvref_t<decltype(of_base)>>(Kind::uniform, 260, 21, random);
+    const auto queries =
+        vectors<std::remove_cvref_t<decltype(of_queries)>>(Kind::uniform, 300, 21, random);
+    for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+      EXPECT_EQ(expect_exact(base.view(), queries.view(), 5, metric, ++seed, "type"), 0);
+  };
+  check(float{}, double{});
+  check(float{}, f16{});
+  check(std::uint8_t{}, float{});
+  check(std::int8_t{}, bf16{});
+  check(bf16{}, bf16{});
+  check(double{}, float{});
+  check(double{}, double{});
+  check(f16{}, std::uint8_t{});
+  check(std::uint8_t{}, std::uint8_t{});
+  check(std::uint8_t{}, std::int8_t{});
+  check(std::int8_t{}, std::uint8_t{});
+  check(std::int8_t{}, std::int8_t{});
+}
 
 TEST(DeviceScan, EveryElementType) {
   Random random(3);
@@ -440,11 +467,11 @@ TEST(DeviceScan, LimitedToSomeRows) {
   EXPECT_EQ(steps_of(8), 2);  // 128, 300
 }
 
-// Full lists are made as long as necessary: for some queries and not for others, together or one by
-// one, with upper bounds from elsewhere, with allowed rows only; also for whole numbers that are
-// alike. Queries for which there is no memory are returned.
+// Full lists are made as long as necessary: for some queries and not for others, for more of them
+// than a block, together or one by one, with upper bounds from elsewhere, with allowed rows only;
+// also for whole numbers that are alike. Queries for which there is no memory are returned.
 TEST(DeviceScan, FullListsAreMadeAgain) {
-  constexpr std::int64_t n = 2600, dim = 5, count = 130, k = 4, every = 40;
+  constexpr std::int64_t n = 2600, dim = 5, count = 135, k = 4;
   Random random(15);
   // Most rows are so close together that their codes are alike; some queries are near them.
   Matrix<float> rows(n, dim), queries(count, dim);
@@ -452,12 +479,8 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
     for (std::int64_t j = 0; j < dim; ++j)
       rows.row(i)[j] =
           static_cast<float>(i % 16 == 0 ? 300 * random.uniform() : 100 + 1e-4 * random.uniform());
-  for (std::int64_t q = 0; q < count; ++q)
-    for (std::int64_t j = 0; j < dim; ++j)
-      queries.row(q)[j] = q % every == 0 ? 100.0f : 300.0f + static_cast<float>(q + j);
   Matrix<std::uint8_t> alike(n, dim), whole(count, dim);
   for (std::int64_t i = 0; i < n; ++i) alike.row(i)[0] = i % 16 == 0 ? 9 : 1;
-  for (std::int64_t q = 0; q < count; ++q) whole.row(q)[0] = q % every == 0 ? 2 : 9;
   std::vector<Id> ids;
   for (Id id = 0; id < n; ++id)
     if (id % 40 > 0) ids.push_back(id);
@@ -465,21 +488,31 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
   std::vector<std::int64_t> which(count);
   std::iota(which.begin(), which.end(), 0);
   constexpr std::size_t any = std::size_t{1} << 40;
-  constexpr std::int64_t near = (count + every - 1) / every;
 
   struct Case {
+    std::int64_t every;  // how many queries are not near for one that is
     bool integer;
     bool upper_bounds, limited;
     std::size_t most_bytes;
     std::int64_t left;
   };
   for (const Case& c :
-       {Case{false, false, true, 100 << 10, 0}, Case{false, true, false, 60 << 10, near},
-        Case{true, false, false, any, 0}}) {
+       {Case{40, false, false, true, 100 << 10, 0}, Case{40, false, true, false, 60 << 10, 4},
+        Case{40, true, false, false, any, 0}, Case{1, false, true, true, any, 0},
+        Case{1, true, false, false, any, 0}}) {
+    const std::int64_t near = (count + c.every - 1) / c.every;
+    // About where the mean is, too: then a threshold that was reached is far from any key.
+    const float centre = c.every == 1 ? 103 : 100;
+    for (std::int64_t q = 0; q < count; ++q) {
+      for (std::int64_t j = 0; j < dim; ++j)
+        queries.row(q)[j] = q % c.every == 0 ? centre + 1e-3f * static_cast<float>(q)
+                                             : 300 + static_cast<float>(q + j);
+      whole.row(q)[0] = q % c.every == 0 ? 2 : 9;
+    }
     const AnyMatrixView base = c.integer ? AnyMatrixView(alike.view()) : rows.view();
     const AnyMatrixView asked = c.integer ? AnyMatrixView(whole.view()) : queries.view();
-    const std::string what =
-        std::string(c.integer ? "integer, " : "") + "bytes " + std::to_string(c.most_bytes);
+    const std::string what = std::string(c.integer ? "integer, " : "") + "every " +
+                             std::to_string(c.every) + ", bytes " + std::to_string(c.most_bytes);
     const Neighbors truth = reference_knn(asked, base, 2 * k, Metric::l2);
     HostQueue queue(2);
     DeviceScan<HostQueue> scan(
@@ -506,6 +539,38 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
             << what << ", query " << q;
       }
     }
+  }
+}
+
+// By what a query is reckoned to take the number at a time is chosen.
+TEST(DeviceScan, TakesTheMemoryThatItReckonsWith) {
+  constexpr std::int64_t count = 300, dim = 160, k = 2;
+  Random random(19);
+  const auto check = [&](const auto& rows, const auto& queries, Metric metric) {
+    const BaseRows base = rows.view();
+    HostQueue queue(7);
+    DeviceScan<HostQueue> scan(queue, coding_of(base, metric, false, {}, 1),
+                               upload_rows(queue, base, {}, 1), 1);
+    const std::size_t free = queue.free_bytes();
+    const std::size_t before = (std::size_t{1} << 40) - free;
+    ASSERT_LT(queue.most_bytes_in_use(), before + (100 << 10));
+    std::vector<std::int64_t> which(count);
+    std::iota(which.begin(), which.end(), 0);
+    const std::vector<double> upper_bounds(count, std::numeric_limits<double>::infinity());
+    ExactNeighbors out(count, k);
+    DeviceStats stats;
+    scan.run(queries.view(), which, {}, k, out, stats, count, {}, upper_bounds);
+    EXPECT_EQ(queue.free_bytes(), free);
+    const auto most = static_cast<std::int64_t>(queue.most_bytes_in_use() - before);
+    const std::int64_t each = scan.bytes_for_query(k, scan.room_for(k), false);
+    EXPECT_LE(most, count * each + 8 * dim) << name_of(metric);
+    EXPECT_GE(most, count * each / 2) << name_of(metric);
+  };
+  for (Metric metric : {Metric::l2, Metric::cosine}) {
+    check(vectors<float>(Kind::uniform, 32, dim, random),
+          vectors<double>(Kind::uniform, count, dim, random), metric);
+    check(vectors<float>(Kind::uniform, 32, dim, random),
+          vectors<float>(Kind::uniform, count, dim, random), metric);
   }
 }
 

@@ -1,0 +1,34 @@
+// knear/scan/device/query_launches.hpp -- the launches of the kernels that code queries: what nvcc
+// compiles for cuda::Queue (query_launches.cu) and the tests for the emulator.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "knear/core/element_type.hpp"
+#include "knear/scan/device/query_kernels.hpp"
+
+namespace knear::detail {
+
+template <class Queue>
+void launch_measure_queries(Queue& queue, const DeviceQueryCoding& coding, ElementType type) {
+  with_element(type, [&](auto element) {
+    using Kernel = MeasureQueries<typename Queue::Thread, decltype(element)>;
+    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+    const std::int64_t blocks = (coding.count + Kernel::warps - 1) / Kernel::warps;
+    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{coding});
+  });
+}
+template <class Queue>
+void launch_order_queries(Queue& queue, const DeviceQueryCoding& coding) {
+  using Kernel = OrderQueries<typename Queue::Thread>;
+  launch(queue, Grid{Kernel::blocks(coding.count), 0}, Kernel{coding});
+}
+template <class Queue>
+void launch_encode_queries(Queue& queue, const DeviceQueryCoding& coding, ElementType type) {
+  with_element(type, [&](auto element) {
+    using Kernel = EncodeQueries<typename Queue::Thread, decltype(element)>;
+    launch(queue, Grid{Kernel::blocks(coding.blocks()), 0}, Kernel{coding});
+  });
+}
+
+}  // namespace knear::detail
