@@ -44,6 +44,14 @@ KNEAR_DEVICE int count_bits(unsigned bits) {
   return __builtin_popcount(bits);
 #endif
 }
+// How many bits stand before the first that is set; 64 without one.
+KNEAR_DEVICE int leading_zeros(unsigned long long bits) {
+#if defined(__CUDACC__)
+  return __clzll(static_cast<long long>(bits));
+#else
+  return bits == 0 ? 64 : __builtin_clzll(bits);
+#endif
+}
 // A product and a sum that are rounded separately, whatever the compiler may contract elsewhere.
 KNEAR_DEVICE double rounded_product(double a, double b) {
 #if defined(__CUDACC__)

@@ -140,6 +140,19 @@ void expect_selected(const Problem& p, int k, DeviceSelectOptions options, std::
               reference(p, k, options.extreme, options.sorted));
 }
 
+// A block for each row, whatever the driver would do.
+void expect_by_threshold(const Problem& p, int k, DeviceSelectOptions options, std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << "by threshold, " << p.rows << " x " << p.cols << " in "
+                                  << p.stride << ", k " << k << ", seed " << seed
+                                  << (options.sorted ? "" : ", by place"));
+  const Select select = [&](HostQueue& queue, const DeviceRows& rows, float* best, int* places) {
+    detail::select_by_threshold(
+        queue, rows, k, options.sorted ? detail::RowOrder::by_value : detail::RowOrder::by_place,
+        detail::flip_of(options.extreme), best, places);
+  };
+  expect_same(answer_of(p, k, seed, select), reference(p, k, options.extreme, options.sorted));
+}
+
 class DeviceSelect : public testing::TestWithParam<SelectKind> {};
 
 // Rows of about a thousand and of a few values; ragged and whole, smallest and largest, sorted and
@@ -194,10 +207,11 @@ TEST_P(DeviceSelect, RowsInPartsByWarps) {
     }
 }
 
+// Whole, too.
 TEST_P(DeviceSelect, RowsInPartsByDigits) {
   std::uint64_t seed = 1;
   for (int k : {1, 1025, 4999, 5005})
-    for (int parts : {2, 3, 7}) {
+    for (int parts : {1, 2, 3, 7}) {
       const Extreme extreme = seed % 2 ? Extreme::smallest : Extreme::largest;
       const Problem p = make_problem(GetParam(), 2, 5000, seed % 4 < 2, extreme, seed);
       SCOPED_TRACE(testing::Message() << "k " << k << " parts " << parts << " seed " << seed);
@@ -211,24 +225,32 @@ TEST_P(DeviceSelect, RowsInPartsByDigits) {
     }
 }
 
-// A threshold from a sample lets some values pass, from which the rest is selected as from a short
-// row.
-TEST_P(DeviceSelect, LongRowsThroughAThreshold) {
-  std::uint64_t seed = 1;
-  for (int k : {257, 1025})
-    for (bool ragged : {false, true}) {
-      const Extreme extreme = seed % 3 ? Extreme::smallest : Extreme::largest;
-      const Problem p = make_problem(GetParam(), ragged ? 2 : 1, 17001, ragged, extreme, seed);
-      ASSERT_NE(detail::radix_filter(k, 17001).rank, 0);
-      SCOPED_TRACE(testing::Message() << "k " << k << " seed " << seed);
-      const Select select = [&](HostQueue& queue, const DeviceRows& rows, float* best,
-                                int* places) {
-        detail::select_by_digits(queue, rows, k, detail::flip_of(extreme), 1, best, places);
-      };
-      expect_same(answer_of(p, k, seed, select), reference(p, k, extreme, false));
+// A block for each row, from rows that have no threshold, that begin and end anywhere between
+// boundaries of 16 bytes, and whose lengths are around those of a block's tile.
+TEST_P(DeviceSelect, ByThresholdFromShortRows) {
+  std::uint64_t seed = static_cast<std::uint64_t>(GetParam()) * 3;
+  for (std::int64_t cols : {0, 1, 2, 3, 5, 130, 4093, 4096})
+    for (int k : {1, 33, 127, 129, 1000}) {
+      if ((k == 1000) != (cols > 130)) continue;
+      const Extreme extreme = seed % 4 < 2 ? Extreme::smallest : Extreme::largest;
+      const Problem p = make_problem(GetParam(), cols > 130 ? 2 : 5, cols, seed % 3 == 0, extreme,
+                                     seed, static_cast<std::int64_t>(seed % 4));
+      expect_by_threshold(p, k, {extreme, seed % 2 == 0}, seed);
       if (HasFatalFailure()) return;
       ++seed;
     }
+}
+
+// Longer ones have a threshold; more may pass than there is room for.
+TEST_P(DeviceSelect, ByThresholdFromLongRows) {
+  std::uint64_t seed = static_cast<std::uint64_t>(GetParam());
+  for (auto [k, cols] : {std::pair{40, 9001}, {300, 17000}, {1025, 4099}, {2100, 13000}}) {
+    const Extreme extreme = seed % 3 ? Extreme::smallest : Extreme::largest;
+    const Problem p = make_problem(GetParam(), k == 300 ? 2 : 1, cols, k == 300, extreme, seed);
+    expect_by_threshold(p, k, {extreme, seed % 2 == 0}, seed);
+    if (HasFatalFailure()) return;
+    ++seed;
+  }
 }
 
 TEST_P(DeviceSelect, EqualsTheCpu) {
@@ -283,61 +305,171 @@ TEST(DeviceSelectParts, AreTakenWhereRowsAreFewAndLong) {
   expect_selected(p, 5000, {Extreme::largest, false}, 3);
 }
 
-// Enough long rows, so that the driver uses a threshold. In some the sample holds the best values,
-// or none of them, so that too few pass, or too many.
+// The vectors of the sample of a row that begins at a boundary of 16 bytes, and each of its values.
+template <class F>
+void for_sample(int k, int n, F&& f) {
+  const int pairs = detail::threshold_sample(k, n).size / 8;
+  const int distance = (n / 4 - 2) / pairs;
+  for (int pair = 0; pair < pairs; ++pair)
+    for (int i = 0; i < 8; ++i) f(static_cast<std::size_t>(pair * distance * 4 + i));
+}
+
+// Rows whose sample says what is not so: it holds the best values, so that too few pass, or none of
+// them, so that too many do; the same where values descend, so that more and more pass.
 TEST(DeviceSelectThreshold, MayBeWrong) {
   constexpr int n = 16384, k = 300;
-  Problem p = make_problem(SelectKind::uniform, 8, n, false, Extreme::smallest, 6);
-  ASSERT_FALSE(detail::selects_by_warps(8, n, k, 6));
-  ASSERT_EQ(detail::radix_parts(8, n, 6), 1);
-  for (int row = 2; row < 6; ++row)
-    for (int i = 0; i < detail::radix_sample; ++i)
-      p.values[static_cast<std::size_t>(row * p.stride + detail::radix_sample_place(i, n))] +=
-          row < 4 ? -1 : 1;
-  for (int i = detail::radix_sample - k; i < detail::radix_sample; ++i)  // just as many as wanted
-    p.values[static_cast<std::size_t>(7 * p.stride + detail::radix_sample_place(i, n))] = -2;
+  Problem p = make_problem(SelectKind::uniform, 8, n, false, Extreme::smallest, 6, 4);
+  ASSERT_EQ(detail::select_way(8, n, k, 3), detail::SelectWay::by_threshold);
+  ASSERT_GT(detail::threshold_sample(k, n).rank, 0);
+  const auto value = [&](int row, std::size_t i) -> float& {
+    return p.values[static_cast<std::size_t>(row * p.stride) + i];
+  };
+  for (int row = 5; row < 8; ++row)
+    for (int i = 0; i < n; ++i) value(row, static_cast<std::size_t>(i)) = static_cast<float>(n - i);
+  for_sample(k, n, [&](std::size_t i) {
+    for (int row : {1, 5}) value(row, i) -= 100000;  // too few pass
+    for (int row : {2, 6}) value(row, i) += 100000;  // all pass
+    value(3, i) = std::numeric_limits<float>::quiet_NaN();
+    value(4, i) = -infinity;  // fewer than k are below the threshold
+  });
   for (std::uint64_t seed = 1; seed < 4; ++seed)
     expect_selected(p, k, {Extreme::smallest, seed == 1}, seed);
   expect_selected(p, k, {Extreme::largest, false}, 2);
+  expect_selected(p, 1500, {Extreme::largest, true}, 3);
+}
+
+// Values that equal the last that is kept, to its left and to its right, when room is made: those
+// to its left in the same tile are kept instead, and none to its right.
+TEST(DeviceSelectThreshold, KeepsTheFirstOfEqualValues) {
+  constexpr int n = 12000;
+  Problem p = make_problem(SelectKind::equal, 5, n, false, Extreme::smallest, 1, 1);
+  Random random(8);
+  for (int i = 0; i < n; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const auto stride = static_cast<std::size_t>(p.stride);
+    p.values[stride + at] = random.below(2) == 0 ? 1.0f : 2.0f;       // two values
+    p.values[2 * stride + at] = i < n - 700 ? 0.0f : -1.0f;           // the better ones come last
+    p.values[3 * stride + at] = random.below(2) == 0 ? -0.0f : 0.0f;  // equal, of different bits
+    p.values[4 * stride + at] = random.below(50) == 0 ? -infinity : infinity;
+  }
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    expect_by_threshold(p, 500, {Extreme::smallest, true}, seed);
+    expect_by_threshold(p, 500, {Extreme::largest, seed == 1}, seed);
+  }
+  expect_by_threshold(p, 2047, {Extreme::smallest, false}, 4);
+}
+
+// The largest k and its neighbours, of rows of about as many values and of more than fit.
+TEST(DeviceSelectThreshold, TakesTheLargestK) {
+  for (int k : {4095, 4096})
+    for (std::int64_t cols : {4000, 9000}) {
+      const Problem p = make_problem(cols == 4000 ? SelectKind::nan : SelectKind::descending, 1,
+                                     cols, false, Extreme::smallest, 3);
+      expect_by_threshold(p, k, {Extreme::smallest, k == 4096}, 5);
+    }
+}
+
+// Each size of sort, with all sizes of k around it; a block takes row after row.
+TEST(DeviceSelectThreshold, SortsAnySize) {
+  for (int k : {2, 31, 64, 127, 128, 129, 255, 256, 257, 511, 512, 513, 700, 1023, 1024}) {
+    const Problem p = make_problem(SelectKind::ties, 1, 1030, false, Extreme::largest, 3, 0);
+    expect_by_threshold(p, k, {Extreme::largest, k % 2 == 0}, static_cast<std::uint64_t>(k));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  const Problem p = make_problem(SelectKind::nan, 50, 70, true, Extreme::smallest, 3, 2);
+  ASSERT_GT(p.rows, 3 * 4 * 4);  // blocks of the emulated device
+  expect_by_threshold(p, 40, {Extreme::smallest, true}, 1);
 }
 
 // The values that pass a threshold, on the host: seldom too few or too many.
 TEST(DeviceSelectThreshold, LetsSomewhatMoreThanEnoughPass) {
-  for (auto [k, n] : {std::pair{257, 16384}, {1000, 16384}, {1024, 128000}, {2048, 200000}}) {
-    const detail::RadixFilter filter = detail::radix_filter(k, n);
-    const int room = detail::radix_room(n, k);
-    ASSERT_GT(filter.rank, 0);
-    ASSERT_LT(filter.expected, room) << k << " of " << n;
+  for (auto [k, n] :
+       {std::pair{33, 4096}, {257, 16384}, {1000, 8000}, {1000, 128000}, {4000, 128000}}) {
+    const detail::ThresholdSample sample = detail::threshold_sample(k, n);
+    const int room = detail::threshold_room(k);
+    ASSERT_GT(sample.rank, 0);
+    ASSERT_LE(sample.size, room);
     int failures = 0;
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       const std::vector<float> row = test::select_values(SelectKind::uniform, n, seed);
-      std::vector<float> sample;
-      for (int i = 0; i < detail::radix_sample; ++i)
-        sample.push_back(row[static_cast<std::size_t>(detail::radix_sample_place(i, n))]);
-      std::nth_element(sample.begin(), sample.begin() + filter.rank - 1, sample.end());
-      const float threshold = sample[static_cast<std::size_t>(filter.rank - 1)];
+      std::vector<float> values;
+      for_sample(k, n, [&](std::size_t i) { values.push_back(row[i]); });
+      ASSERT_EQ(std::ssize(values), sample.size);
+      std::nth_element(values.begin(), values.begin() + sample.rank - 1, values.end());
+      const float threshold = values[static_cast<std::size_t>(sample.rank - 1)];
       const auto pass =
           std::count_if(row.begin(), row.end(), [&](float x) { return x <= threshold; });
-      failures += pass < k || pass >= room;
+      failures += pass < k || pass > room;
     }
     EXPECT_LE(failures, 1) << k << " of " << n;
   }
-  EXPECT_EQ(detail::radix_filter(1025, 16384).rank, 0);
-  EXPECT_EQ(detail::radix_filter(10, 16383).rank, 0);
-  EXPECT_LT(detail::radix_sample_place(detail::radix_sample - 1, 16384), 16384);
-  EXPECT_LT(detail::radix_sample_place(detail::radix_sample - 1, 2147483646), 2147483646);
+  EXPECT_EQ(detail::threshold_sample(10, 4095).rank, 0);    // short
+  EXPECT_EQ(detail::threshold_sample(4000, 5000).rank, 0);  // wanted for the greater part
+  for (int k : {1, 256, 257, 1024, 1025, 4096}) {
+    EXPECT_GE(detail::threshold_room(k), k + 1024);
+    EXPECT_GE(detail::threshold_room(k), detail::sort_size(k));
+  }
+}
+
+// Keeps the first of some items.
+struct Cut {
+  static constexpr int threads = detail::BlockItems<HostThread>::threads;
+  const detail::Item* from;
+  detail::Item* to;
+  int count, rank;
+  void operator()(HostThread t) const {
+    const detail::BlockItems<HostThread> items(t, count);
+    for (int i = t.index(); i < count; i += threads) items[i] = from[i];
+    t.sync();
+    items.keep(count, items.bound_of(count, rank));
+    for (int i = t.index(); i < rank; i += threads) to[i] = items[i];
+  }
+};
+
+// The bound of a rank, of items that differ in their highest bits, in their lowest, or in both;
+// what is kept is what std::sort puts first.
+TEST(DeviceSelectItems, AreBoundedAndKept) {
+  Random random(2);
+  for (int count : {2, 255, 257, 2049, 4100})
+    for (int kind : {0, 1, 2, 3}) {
+      HostQueue queue(static_cast<std::uint64_t>(count + kind));
+      const auto size = static_cast<std::size_t>(count);
+      auto from = queue.allocate<detail::Item>(size), to = queue.allocate<detail::Item>(size);
+      for (int i = 0; i < count; ++i) {
+        const auto any = static_cast<unsigned>(random.below(std::uint64_t{1} << 32));
+        const unsigned key = kind == 0   ? any
+                             : kind == 1 ? 0x80000000u
+                             : kind == 2 ? any % 2 * 0x80000000u
+                                         : 0xff000000u + any % 300;
+        from.data()[i] = detail::item_of(key, i);
+      }
+      for (int rank : {1, count / 2 + 1, count - 1, count}) {
+        launch(queue, Grid{1, detail::BlockItems<HostThread>::shared_bytes(count)},
+               Cut{from.data(), to.data(), count, rank});
+        std::vector<detail::Item> wanted(from.data(), from.data() + count);
+        std::sort(wanted.begin(), wanted.end());
+        wanted.resize(static_cast<std::size_t>(rank));
+        std::vector<detail::Item> got(to.data(), to.data() + rank);
+        std::sort(got.begin(), got.end());
+        ASSERT_EQ(got, wanted) << count << ", rank " << rank << ", kind " << kind;
+      }
+    }
 }
 
 // The method that the driver chooses.
 TEST(DeviceSelectLayout, ChoosesByKAndLength) {
-  EXPECT_TRUE(detail::selects_by_warps(1000, 100, 128, 264));
-  EXPECT_TRUE(detail::selects_by_warps(1000, 128000, 256, 264));
-  EXPECT_FALSE(detail::selects_by_warps(1000, 1000, 256, 264));  // a large part of the row
-  EXPECT_FALSE(
-      detail::selects_by_warps(1000, 128000, 257, 264));  // radix selection through a threshold
-  EXPECT_TRUE(detail::selects_by_warps(263, 128000, 257, 264));   // too few rows for that
-  EXPECT_TRUE(detail::selects_by_warps(1000, 16383, 1024, 264));  // too short
-  EXPECT_FALSE(detail::selects_by_warps(1, 128000, 1025, 264));
+  using detail::select_way, detail::SelectWay;
+  EXPECT_EQ(select_way(10000, 100, 32, 132), SelectWay::by_warps);
+  EXPECT_EQ(select_way(10000, 100, 33, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(10000, 65537, 128, 132), SelectWay::by_warps);
+  EXPECT_EQ(select_way(10000, 65537, 129, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(10000, 128000, 4096, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(10000, 128000, 4097, 132), SelectWay::by_digits);
+  // Few rows: by a block if they are short, or else in parts.
+  EXPECT_EQ(select_way(263, 16384, 1000, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(264, 16385, 1000, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(263, 16385, 1000, 132), SelectWay::by_warps);
+  EXPECT_EQ(select_way(263, 16385, 1025, 132), SelectWay::by_digits);
 }
 
 // Places of 64 bits are those of 32: more than the threads of all blocks, and none.
