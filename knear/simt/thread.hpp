@@ -44,12 +44,12 @@ KNEAR_DEVICE int count_bits(unsigned bits) {
   return __builtin_popcount(bits);
 #endif
 }
-// How many bits stand before the first that is set; 64 without one.
-KNEAR_DEVICE int leading_zeros(unsigned long long bits) {
+// The number of the highest bit that is set, from 1 on; 0 without one.
+KNEAR_DEVICE int bit_width(unsigned bits) {
 #if defined(__CUDACC__)
-  return __clzll(static_cast<long long>(bits));
+  return 32 - __clz(static_cast<int>(bits));
 #else
-  return bits == 0 ? 64 : __builtin_clzll(bits);
+  return bits == 0 ? 0 : 32 - __builtin_clz(bits);
 #endif
 }
 // A product and a sum that are rounded separately, whatever the compiler may contract elsewhere.

@@ -101,7 +101,9 @@ class BlockItems {
 
     // The first of the undecided bits is the highest in which any two differ. Items that have all
     // other bits of the prefix are candidates, of which the `left` smallest are below the bound.
-    int bits = 64 - leading_zeros(any ^ all), left = rank;
+    const Item differ = any ^ all;
+    int bits = key_of(differ) != 0 ? 32 + bit_width(key_of(differ)) : bit_width(unsigned(differ));
+    int left = rank;
     Item prefix = bits == 64 ? 0 : all >> bits << bits;
     bool whole = false;
     while (!whole && bits > 0) {

@@ -60,6 +60,12 @@ KNEAR_HD inline ThresholdSample threshold_sample(int k, int length) {
   return {size, rank <= float(size) * 0.75f ? int(rank) : 0};
 }
 
+// Of a row of `count` vectors, the one that gives the values 4 i to 4 i + 3 of the sample, counted
+// from the first whole one: pairs at equal distances, as memory gives 32 bytes at the least.
+KNEAR_HD constexpr unsigned sample_vector(unsigned i, unsigned count, int size) {
+  return i / 2 * ((count - 2) / unsigned(size / 8)) + i % 2;
+}
+
 // A row as vectors of four values, the first of which begins at the boundary of 16 bytes at or
 // before the row.
 class RowVectors {
@@ -81,6 +87,7 @@ class RowVectors {
   KNEAR_DEVICE bool is_whole(unsigned vector) const {
     return place(vector) < length_ && length_ - place(vector) >= 4;
   }
+  KNEAR_DEVICE float value(unsigned place) const { return row_[place]; }
   KNEAR_DEVICE Vector whole(unsigned vector) const {
     return *reinterpret_cast<const Vector*>(row_ + place(vector));
   }
@@ -153,15 +160,14 @@ struct SelectByThreshold {
   }
 
   // A number that about sample.rank / sample.size of the row's values are not above; infinity
-  // without a sample. The sample is pairs of vectors at equal distances: 32 bytes, which memory
-  // gives at the least.
+  // without a sample.
   KNEAR_DEVICE float limit_of_sample(Thread t, const Items& items, const RowVectors& in,
                                      ThresholdSample sample) const {
     if (sample.rank == 0) return infinity;
     const int count = sample.size / 4;
-    const unsigned distance = (in.count() - 2) / unsigned(count / 2);
     for (int i = t.index(); i < count; i += threads) {
-      const auto vector = in.whole(in.first_whole() + unsigned(i / 2) * distance + unsigned(i % 2));
+      const auto vector =
+          in.whole(in.first_whole() + sample_vector(unsigned(i), in.count(), sample.size));
       KNEAR_UNROLL
       for (int j = 0; j < 4; ++j) {
         const int at = j * count + i;
@@ -197,7 +203,7 @@ struct SelectByThreshold {
         const unsigned mine = begin + unsigned(t.index());
         KNEAR_UNROLL
         for (int i = 0; i < vectors; ++i) x[i] = in.whole(mine + unsigned(i * threads));
-        append(t, items, x, in.place(mine), limit, count, &counters[turn]);
+        append(t, items, in, x, mine, limit, count, &counters[turn]);
         const int added = all_added();
         if (added <= room - count) {
           count += added;
@@ -217,7 +223,7 @@ struct SelectByThreshold {
         typename RowVectors::Vector x[1];
         const unsigned mine = step + unsigned(t.index());
         x[0] = in.any(mine);
-        append(t, items, x, in.place(mine), limit, count, &counters[turn]);
+        append(t, items, in, x, mine, limit, count, &counters[turn]);
         count += all_added();
       }
     }
@@ -225,28 +231,33 @@ struct SelectByThreshold {
   }
 
   // Appends those of the thread's vectors' values that are not above the limit, as far as there is
-  // room; the first value of vector i has the place `place` + 4 threads i.
+  // room. Vector i is number `first` + i threads of the row.
+  //
+  // What passes is one value in some hundred as a rule, so it is read again, from the nearest
+  // cache: a loop over it takes a third of the instructions of asking for each register whether it
+  // is to be stored.
   template <int n>
-  KNEAR_DEVICE void append(Thread t, const Items& items, typename RowVectors::Vector (&x)[n],
-                           unsigned place, float limit, int count, int* added) const {
-    int mine = 0;
-    KNEAR_UNROLL
-    for (int i = 0; i < 4 * n; ++i) {
-      float& value = x[i / 4].x[i % 4];
-      value = flipped(value, flip);
-      mine += value <= limit;
+  KNEAR_DEVICE void append(Thread t, const Items& items, const RowVectors& in,
+                           const typename RowVectors::Vector (&x)[n], unsigned first, float limit,
+                           int count, int* added) const {
+    unsigned passed = 0;
+    if (flip == 0) {
+      KNEAR_UNROLL
+      for (int i = 0; i < 4 * n; ++i)
+        if (x[i / 4].x[i % 4] <= limit) passed |= 1u << i;
+    } else {
+      KNEAR_UNROLL
+      for (int i = 0; i < 4 * n; ++i)
+        if (-x[i / 4].x[i % 4] <= limit) passed |= 1u << i;
     }
-    if (!t.any(mine != 0)) return;
-    int slot = count + items.reserve(mine, added);
-    if (mine == 0) return;
-    KNEAR_UNROLL
-    for (int i = 0; i < 4 * n; ++i) {
-      const float value = x[i / 4].x[i % 4];
-      if (value <= limit) {
-        if (slot < room)
-          items[slot] = item_of(key_of_number(value), int(place) + i / 4 * threads * 4 + i % 4);
-        ++slot;
-      }
+    if (!t.any(passed != 0)) return;
+    int slot = count + items.reserve(count_bits(passed), added);
+    KNEAR_NO_UNROLL
+    for (; passed != 0 && slot < room; ++slot) {
+      const unsigned i = unsigned(bit_width(passed)) - 1;
+      passed ^= 1u << i;
+      const unsigned place = in.place(first + i / 4 * threads) + i % 4;
+      items[slot] = item_of(key_of_number(flipped(in.value(place), flip)), int(place));
     }
   }
 

@@ -13,6 +13,7 @@
 
 #include "knear/core/random.hpp"
 #include "knear/select/select_k.hpp"
+#include "tests/select/misled_rows.hpp"
 #include "tests/select/select_cases.hpp"
 #include "tests/simt/emulator.hpp"
 
@@ -305,37 +306,22 @@ TEST(DeviceSelectParts, AreTakenWhereRowsAreFewAndLong) {
   expect_selected(p, 5000, {Extreme::largest, false}, 3);
 }
 
-// The vectors of the sample of a row that begins at a boundary of 16 bytes, and each of its values.
-template <class F>
-void for_sample(int k, int n, F&& f) {
-  const int pairs = detail::threshold_sample(k, n).size / 8;
-  const int distance = (n / 4 - 2) / pairs;
-  for (int pair = 0; pair < pairs; ++pair)
-    for (int i = 0; i < 8; ++i) f(static_cast<std::size_t>(pair * distance * 4 + i));
-}
-
-// Rows whose sample says what is not so: it holds the best values, so that too few pass, or none of
-// them, so that too many do; the same where values descend, so that more and more pass.
+// Rows whose sample says what is not so: fewer than k pass, or more than there is room for. The
+// driver takes this way by itself.
 TEST(DeviceSelectThreshold, MayBeWrong) {
-  constexpr int n = 16384, k = 300;
-  Problem p = make_problem(SelectKind::uniform, 8, n, false, Extreme::smallest, 6, 4);
-  ASSERT_EQ(detail::select_way(8, n, k, 3), detail::SelectWay::by_threshold);
+  constexpr int n = 16384, k = 300, rows = static_cast<int>(std::size(test::all_misled));
+  ASSERT_EQ(detail::select_way(rows, n, k, 3), detail::SelectWay::by_threshold);
   ASSERT_GT(detail::threshold_sample(k, n).rank, 0);
-  const auto value = [&](int row, std::size_t i) -> float& {
-    return p.values[static_cast<std::size_t>(row * p.stride) + i];
-  };
-  for (int row = 5; row < 8; ++row)
-    for (int i = 0; i < n; ++i) value(row, static_cast<std::size_t>(i)) = static_cast<float>(n - i);
-  for_sample(k, n, [&](std::size_t i) {
-    for (int row : {1, 5}) value(row, i) -= 100000;  // too few pass
-    for (int row : {2, 6}) value(row, i) += 100000;  // all pass
-    value(3, i) = std::numeric_limits<float>::quiet_NaN();
-    value(4, i) = -infinity;  // fewer than k are below the threshold
-  });
+  Problem p = make_problem(SelectKind::uniform, rows, n, false, Extreme::smallest, 6, 4);
+  for (int row = 0; row < rows; ++row) {
+    const auto x = test::misled_row(test::all_misled[row], k, n, static_cast<std::uint64_t>(row));
+    std::copy(x.begin(), x.end(), p.values.begin() + row * p.stride);
+  }
   for (std::uint64_t seed = 1; seed < 4; ++seed)
     expect_selected(p, k, {Extreme::smallest, seed == 1}, seed);
-  expect_selected(p, k, {Extreme::largest, false}, 2);
-  expect_selected(p, 1500, {Extreme::largest, true}, 3);
+  for (float& x : p.values) x = -x;
+  expect_selected(p, k, {Extreme::largest, true}, 4);
+  expect_selected(p, 1500, {Extreme::largest, false}, 5);
 }
 
 // Values that equal the last that is kept, to its left and to its right, when room is made: those
@@ -393,7 +379,7 @@ TEST(DeviceSelectThreshold, LetsSomewhatMoreThanEnoughPass) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       const std::vector<float> row = test::select_values(SelectKind::uniform, n, seed);
       std::vector<float> values;
-      for_sample(k, n, [&](std::size_t i) { values.push_back(row[i]); });
+      test::for_sample(k, n, [&](unsigned i) { values.push_back(row[i]); });
       ASSERT_EQ(std::ssize(values), sample.size);
       std::nth_element(values.begin(), values.begin() + sample.rank - 1, values.end());
       const float threshold = values[static_cast<std::size_t>(sample.rank - 1)];
