@@ -138,6 +138,7 @@ struct SelectByThreshold {
         count = read(t, items, in, limit);
         if (count >= k || !(limit < infinity)) break;
         limit = infinity;
+        t.sync();  // all know how many passed, before they are counted again
       }
       count = cut_and_sort(t, items, count);
       store(t, items, count, x, values + row * k, places + row * k);
@@ -198,20 +199,23 @@ struct SelectByThreshold {
     int count = 0;
     KNEAR_NO_UNROLL
     for (unsigned begin = 0; begin < in.count(); begin += tile) {
+      typename RowVectors::Vector x[vectors];
+      const unsigned mine = begin + unsigned(t.index());
       if (in.is_whole(begin) && in.is_whole(begin + tile - 1)) {
-        typename RowVectors::Vector x[vectors];
-        const unsigned mine = begin + unsigned(t.index());
         KNEAR_UNROLL
         for (int i = 0; i < vectors; ++i) x[i] = in.whole(mine + unsigned(i * threads));
-        append(t, items, in, x, mine, limit, count, &counters[turn]);
-        const int added = all_added();
-        if (added <= room - count) {
-          count += added;
-          continue;
-        }
+      } else {  // an end of the row
+        KNEAR_UNROLL
+        for (int i = 0; i < vectors; ++i) x[i] = in.any(mine + unsigned(i * threads));
       }
-      // The ends of the row, and a tile of which more passes than there is room for: that is read
-      // again, in steps that there is room for.
+      append(t, items, in, x, mine, limit, count, &counters[turn]);
+      const int added = all_added();
+      if (added <= room - count) {
+        count += added;
+        continue;
+      }
+      // More passes than there is room for: the tile is read again, in steps that there is room
+      // for.
       KNEAR_NO_UNROLL
       for (unsigned step = begin; step < begin + tile && step < in.count(); step += threads) {
         if (room - count < threads * 4) {
@@ -220,10 +224,9 @@ struct SelectByThreshold {
           count = k;
           limit = number_before(number_at(bound));  // equal values that follow are not wanted
         }
-        typename RowVectors::Vector x[1];
-        const unsigned mine = step + unsigned(t.index());
-        x[0] = in.any(mine);
-        append(t, items, in, x, mine, limit, count, &counters[turn]);
+        const unsigned next = step + unsigned(t.index());
+        const typename RowVectors::Vector one[] = {in.any(next)};
+        append(t, items, in, one, next, limit, count, &counters[turn]);
         count += all_added();
       }
     }
