@@ -140,6 +140,35 @@ void sort_rows(Queue& queue, std::int64_t rows, int k, RowOrder order, unsigned 
          Kernel{rows, k, order, flip, values, places, other_values.data(), other_places.data()});
 }
 
+// Selects one way. Requires that it takes the k: by_warps up to warp_select_max_k, by_threshold up
+// to threshold_max_k.
+template <class Queue>
+void select_rows_by(SelectWay way, Queue& queue, const DeviceRows& rows, int k,
+                    const DeviceSelectOptions& options, float* values, int* places) {
+  const unsigned flip = flip_of(options.extreme);
+  const RowOrder order = options.sorted ? RowOrder::by_value : RowOrder::by_place;
+  const std::int64_t processors = queue.multiprocessors();
+  switch (way) {
+    case SelectWay::by_warps: {
+      const std::int64_t warps = processors * select_warps_per_block * select_resident_blocks(k);
+      select_by_warps(queue, rows, k, flip, select_parts(rows.rows, rows.cols, k, warps), values,
+                      places);
+      if (!options.sorted) sort_rows(queue, rows.rows, k, order, flip, values, places);
+      return;
+    }
+    case SelectWay::by_threshold:
+      select_by_threshold(queue, rows, k, order, flip, values, places);
+      return;
+    case SelectWay::by_digits: {
+      const std::int64_t blocks = processors * RadixSelect<typename Queue::Thread>::resident_blocks;
+      select_by_digits(queue, rows, k, flip, radix_parts(rows.rows, rows.cols, blocks), values,
+                       places);
+      if (options.sorted) sort_rows(queue, rows.rows, k, order, flip, values, places);
+      return;
+    }
+  }
+}
+
 }  // namespace detail
 
 // values, places [rows x k], in device memory. Requires that detail::bad_argument(rows, k) finds
@@ -148,38 +177,8 @@ template <class Queue>
 void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
                  const DeviceSelectOptions& options, float* values, int* places) {
   if (rows.rows == 0) return;
-  const unsigned flip = detail::flip_of(options.extreme);
-  const int wanted = static_cast<int>(k);
-  const std::int64_t processors = queue.multiprocessors();
-  switch (detail::select_way(rows.rows, rows.cols, k, queue.multiprocessors())) {
-    case detail::SelectWay::by_warps: {
-      const std::int64_t warps =
-          processors * detail::select_warps_per_block * detail::select_resident_blocks(k);
-      detail::select_by_warps(queue, rows, wanted, flip,
-                              detail::select_parts(rows.rows, rows.cols, wanted, warps), values,
-                              places);
-      if (!options.sorted)
-        detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_place, flip, values,
-                          places);
-      return;
-    }
-    case detail::SelectWay::by_threshold:
-      detail::select_by_threshold(
-          queue, rows, wanted,
-          options.sorted ? detail::RowOrder::by_value : detail::RowOrder::by_place, flip, values,
-          places);
-      return;
-    case detail::SelectWay::by_digits: {
-      const std::int64_t blocks =
-          processors * detail::RadixSelect<typename Queue::Thread>::resident_blocks;
-      detail::select_by_digits(queue, rows, wanted, flip,
-                               detail::radix_parts(rows.rows, rows.cols, blocks), values, places);
-      if (options.sorted)
-        detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_value, flip, values,
-                          places);
-      return;
-    }
-  }
+  detail::select_rows_by(detail::select_way(rows.rows, rows.cols, k, queue.multiprocessors()),
+                         queue, rows, static_cast<int>(k), options, values, places);
 }
 
 // As above with places of 64 bits, as knear::select_k has them.

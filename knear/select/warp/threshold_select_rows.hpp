@@ -12,15 +12,17 @@
 // room is made as often as room - k values have come. Equal values make room once in all, as those
 // to the right of what is kept need not pass.
 //
-// Cost, with n values a row: 4 n bytes, 5 KB to 16 KB for a sample, 8 k written. A thread has 64
-// bytes under way at a time, and about 10 instructions for a value; then some 20,000 instructions
-// of a warp for a row at k = 1,000, of which the sort is a half.
+// Cost, with n values a row: 4 n bytes, 4 KB to 16 KB for a sample, 8 k written. A thread has 64
+// bytes under way. By the machine code of sm_90a a warp has some 140 instructions for 512 values,
+// and 30 for each that passes in the lane that has most of them: 200 for k = 1,000 of 128,000. A
+// row takes 20,000 to 25,000 more there, of which the sort is a half.
 //
 // Predicted for 10,000 rows of 128,000 values and k = 1,000 on a GPU with 132 multiprocessors at
-// 1.75 GHz that reads 3.09 TB/s: 5.12 GB of rows, 0.16 GB of sample, 0.08 GB of answers, 1.75 ms.
-// In a multiprocessor 76 rows x (4,000 x 10 + 20,000) instructions are 0.65 ms at four a cycle, 1.3
-// ms at two. Four blocks are resident, so one that selects leaves three that read: together about 2
-// ms.
+// 1.75 GHz that reads 3.09 TB/s: 5.12 GB of rows, 0.16 GB of samples and 0.08 GB of answers take
+// 1.75 ms. In a multiprocessor 76 rows x (250 x 200 + 23,000) instructions take 0.8 ms at four a
+// cycle, 1.6 ms at two. Four blocks are resident, so that one that selects leaves three that read:
+// 2.0 to 2.3 ms together. For k = 4,000, 76 x (55,000 + 76,000) instructions, of which the sort is
+// 60,000, are 1.4 ms at four a cycle and 2.8 ms at two: about 3 ms. To be measured.
 #pragma once
 #include <cmath>
 #include <cstddef>

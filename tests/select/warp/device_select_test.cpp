@@ -20,6 +20,7 @@
 namespace knear {
 namespace {
 
+using detail::SelectWay;
 using test::SelectKind;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -141,17 +142,21 @@ void expect_selected(const Problem& p, int k, DeviceSelectOptions options, std::
               reference(p, k, options.extreme, options.sorted));
 }
 
-// A block for each row, whatever the driver would do.
-void expect_by_threshold(const Problem& p, int k, DeviceSelectOptions options, std::uint64_t seed) {
-  SCOPED_TRACE(testing::Message() << "by threshold, " << p.rows << " x " << p.cols << " in "
-                                  << p.stride << ", k " << k << ", seed " << seed
-                                  << (options.sorted ? "" : ", by place"));
+// One way, whatever the driver would do.
+void expect_selected_by(SelectWay way, const Problem& p, int k, DeviceSelectOptions options,
+                        std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way) << ", " << p.rows << " x "
+                                  << p.cols << " in " << p.stride << ", k " << k << ", seed "
+                                  << seed << (options.sorted ? "" : ", by place"));
   const Select select = [&](HostQueue& queue, const DeviceRows& rows, float* best, int* places) {
-    detail::select_by_threshold(
-        queue, rows, k, options.sorted ? detail::RowOrder::by_value : detail::RowOrder::by_place,
-        detail::flip_of(options.extreme), best, places);
+    detail::select_rows_by(way, queue, rows, k, options, best, places);
   };
   expect_same(answer_of(p, k, seed, select), reference(p, k, options.extreme, options.sorted));
+}
+// In turn the ways that take the k.
+SelectWay some_way(std::uint64_t seed, int k) {
+  constexpr SelectWay ways[] = {SelectWay::by_digits, SelectWay::by_threshold, SelectWay::by_warps};
+  return ways[seed % (k <= warp_select_max_k ? 3u : k <= detail::threshold_max_k ? 2u : 1u)];
 }
 
 class DeviceSelect : public testing::TestWithParam<SelectKind> {};
@@ -170,30 +175,33 @@ TEST_P(DeviceSelect, EqualsAPartialSort) {
       const int rows = k < 1000 ? 2 : 1;  // a sort of thousands is slow here
       const Problem p = make_problem(GetParam(), rows, cols, seed % 3 != 0, extreme, seed);
       expect_selected(p, k, {extreme, seed % 2 == 0}, seed);
+      expect_selected_by(some_way(seed / 4, k), p, k, {extreme, seed % 2 == 0}, seed);
       if (HasFatalFailure()) return;
       ++seed;
     }
   }
 }
 
-// k of some hundreds and more, from rows that are several tiles of a block; WarpSelect serves up to
-// 1024.
+// Rows that are several tiles of a block; WarpSelect serves up to k = 1024.
 TEST_P(DeviceSelect, LongRows) {
   std::uint64_t seed = 1;
-  for (int k : {10, 1024, 3000})
+  for (auto [way, k] : {std::pair{SelectWay::by_warps, 10},
+                        {SelectWay::by_warps, 1024},
+                        {SelectWay::by_digits, 10},
+                        {SelectWay::by_digits, 3000}})
     for (Extreme extreme : {Extreme::smallest, Extreme::largest}) {
       const Problem p = make_problem(GetParam(), 1, 5000, false, extreme, seed, 0);
-      expect_selected(p, k, {extreme, seed % 3 != 0}, seed);
+      expect_selected_by(way, p, k, {extreme, seed % 3 != 0}, seed);
       if (HasFatalFailure()) return;
       ++seed;
     }
 }
 
-// Each row in 2, 3 or 7 parts, some of them empty where rows are short.
+// Each row whole, or in 2, 3 or 7 parts, some of them empty where rows are short.
 TEST_P(DeviceSelect, RowsInPartsByWarps) {
   std::uint64_t seed = 1;
   for (int k : {1, 32, 100, 250})
-    for (int parts : {2, 3, 7}) {
+    for (int parts : {1, 2, 3, 7}) {
       if (parts == 7 && k == 250) continue;
       const Extreme extreme = seed % 2 ? Extreme::smallest : Extreme::largest;
       const Problem p = make_problem(GetParam(), 2, 1750, seed % 4 < 2, extreme, seed);
@@ -208,7 +216,6 @@ TEST_P(DeviceSelect, RowsInPartsByWarps) {
     }
 }
 
-// Whole, too.
 TEST_P(DeviceSelect, RowsInPartsByDigits) {
   std::uint64_t seed = 1;
   for (int k : {1, 1025, 4999, 5005})
@@ -236,7 +243,7 @@ TEST_P(DeviceSelect, ByThresholdFromShortRows) {
       const Extreme extreme = seed % 4 < 2 ? Extreme::smallest : Extreme::largest;
       const Problem p = make_problem(GetParam(), cols > 130 ? 2 : 5, cols, seed % 3 == 0, extreme,
                                      seed, static_cast<std::int64_t>(seed % 4));
-      expect_by_threshold(p, k, {extreme, seed % 2 == 0}, seed);
+      expect_selected_by(SelectWay::by_threshold, p, k, {extreme, seed % 2 == 0}, seed);
       if (HasFatalFailure()) return;
       ++seed;
     }
@@ -248,7 +255,7 @@ TEST_P(DeviceSelect, ByThresholdFromLongRows) {
   for (auto [k, cols] : {std::pair{40, 9001}, {300, 17000}, {1025, 4099}, {2100, 13000}}) {
     const Extreme extreme = seed % 3 ? Extreme::smallest : Extreme::largest;
     const Problem p = make_problem(GetParam(), k == 300 ? 2 : 1, cols, k == 300, extreme, seed);
-    expect_by_threshold(p, k, {extreme, seed % 2 == 0}, seed);
+    expect_selected_by(SelectWay::by_threshold, p, k, {extreme, seed % 2 == 0}, seed);
     if (HasFatalFailure()) return;
     ++seed;
   }
@@ -282,7 +289,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DeviceSelect, testing::ValuesIn(test::all_select
 TEST(DeviceSelectBlocks, TakeRowAfterRow) {
   for (SelectKind kind : {SelectKind::ties, SelectKind::nan}) {
     const Problem p = make_problem(kind, 26, 150, true, Extreme::smallest, 5);
-    expect_selected(p, 140, {Extreme::smallest, true}, 1);
+    expect_selected_by(SelectWay::by_digits, p, 140, {Extreme::smallest, true}, 1);
+    const Problem many = make_problem(kind, 50, 70, true, Extreme::smallest, 3, 2);
+    expect_selected_by(SelectWay::by_threshold, many, 40, {Extreme::smallest, true}, 1);
   }
 }
 
@@ -290,8 +299,9 @@ TEST(DeviceSelectBlocks, TakeRowAfterRow) {
 TEST(DeviceSelectOrder, DoesNotMatter) {
   const Problem p = make_problem(SelectKind::ties, 1, 4100, false, Extreme::smallest, 9);
   for (std::uint64_t seed = 100; seed < 106; ++seed) {
-    expect_selected(p, 2000, {Extreme::smallest, seed % 2 == 0}, seed);
-    expect_selected(p, 20, {Extreme::smallest, true}, seed);
+    expect_selected_by(SelectWay::by_digits, p, 2000, {Extreme::smallest, seed % 2 == 0}, seed);
+    expect_selected_by(SelectWay::by_threshold, p, 2000, {Extreme::smallest, seed % 2 == 0}, seed);
+    expect_selected_by(SelectWay::by_warps, p, 20, {Extreme::smallest, true}, seed);
     if (HasFatalFailure()) return;
   }
 }
@@ -302,6 +312,8 @@ TEST(DeviceSelectParts, AreTakenWhereRowsAreFewAndLong) {
   ASSERT_GT(detail::select_parts(1, 40000, 20, 3 * 4 * 8), 1);
   ASSERT_EQ(detail::radix_parts(1, 40000, 6), 2);
   expect_selected(p, 20, {Extreme::largest, true}, 1);
+  ASSERT_EQ(detail::select_way(1, 40000, 600, 3), SelectWay::by_warps);
+  expect_selected(p, 600, {Extreme::largest, true}, 1);
   expect_selected(p, 5000, {Extreme::largest, true}, 2);
   expect_selected(p, 5000, {Extreme::largest, false}, 3);
 }
@@ -310,7 +322,7 @@ TEST(DeviceSelectParts, AreTakenWhereRowsAreFewAndLong) {
 // driver takes this way by itself.
 TEST(DeviceSelectThreshold, MayBeWrong) {
   constexpr int n = 16384, k = 300, rows = static_cast<int>(std::size(test::all_misled));
-  ASSERT_EQ(detail::select_way(rows, n, k, 3), detail::SelectWay::by_threshold);
+  ASSERT_EQ(detail::select_way(rows, n, k, 3), SelectWay::by_threshold);
   ASSERT_GT(detail::threshold_sample(k, n).rank, 0);
   Problem p = make_problem(SelectKind::uniform, rows, n, false, Extreme::smallest, 6, 4);
   for (int row = 0; row < rows; ++row) {
@@ -333,16 +345,17 @@ TEST(DeviceSelectThreshold, KeepsTheFirstOfEqualValues) {
   for (int i = 0; i < n; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const auto stride = static_cast<std::size_t>(p.stride);
-    p.values[stride + at] = random.below(2) == 0 ? 1.0f : 2.0f;       // two values
-    p.values[2 * stride + at] = i < n - 700 ? 0.0f : -1.0f;           // the better ones come last
+    p.values[stride + at] = random.below(2) == 0 ? 1.0f : 2.0f;  // two values
+    // The better ones come last, and there is no number between them and the others.
+    p.values[2 * stride + at] = i < n - 700 ? 0.0f : -std::numeric_limits<float>::denorm_min();
     p.values[3 * stride + at] = random.below(2) == 0 ? -0.0f : 0.0f;  // equal, of different bits
     p.values[4 * stride + at] = random.below(50) == 0 ? -infinity : infinity;
   }
   for (std::uint64_t seed = 1; seed < 4; ++seed) {
-    expect_by_threshold(p, 500, {Extreme::smallest, true}, seed);
-    expect_by_threshold(p, 500, {Extreme::largest, seed == 1}, seed);
+    expect_selected_by(SelectWay::by_threshold, p, 500, {Extreme::smallest, true}, seed);
+    expect_selected_by(SelectWay::by_threshold, p, 500, {Extreme::largest, seed == 1}, seed);
   }
-  expect_by_threshold(p, 2047, {Extreme::smallest, false}, 4);
+  expect_selected_by(SelectWay::by_threshold, p, 2047, {Extreme::smallest, false}, 4);
 }
 
 // The largest k and its neighbours, of rows of about as many values and of more than fit.
@@ -351,20 +364,18 @@ TEST(DeviceSelectThreshold, TakesTheLargestK) {
     for (std::int64_t cols : {4000, 9000}) {
       const Problem p = make_problem(cols == 4000 ? SelectKind::nan : SelectKind::descending, 1,
                                      cols, false, Extreme::smallest, 3);
-      expect_by_threshold(p, k, {Extreme::smallest, k == 4096}, 5);
+      expect_selected_by(SelectWay::by_threshold, p, k, {Extreme::smallest, k == 4096}, 5);
     }
 }
 
-// Each size of sort, with all sizes of k around it; a block takes row after row.
+// Each size of sort, with all sizes of k around it.
 TEST(DeviceSelectThreshold, SortsAnySize) {
   for (int k : {2, 31, 64, 127, 128, 129, 255, 256, 257, 511, 512, 513, 700, 1023, 1024}) {
     const Problem p = make_problem(SelectKind::ties, 1, 1030, false, Extreme::largest, 3, 0);
-    expect_by_threshold(p, k, {Extreme::largest, k % 2 == 0}, static_cast<std::uint64_t>(k));
+    expect_selected_by(SelectWay::by_threshold, p, k, {Extreme::largest, k % 2 == 0},
+                       static_cast<std::uint64_t>(k));
     if (testing::Test::HasFatalFailure()) return;
   }
-  const Problem p = make_problem(SelectKind::nan, 50, 70, true, Extreme::smallest, 3, 2);
-  ASSERT_GT(p.rows, 3 * 4 * 4);  // blocks of the emulated device
-  expect_by_threshold(p, 40, {Extreme::smallest, true}, 1);
 }
 
 // The values that pass a threshold, on the host: seldom too few or too many.
@@ -444,7 +455,7 @@ TEST(DeviceSelectItems, AreBoundedAndKept) {
 
 // The method that the driver chooses.
 TEST(DeviceSelectLayout, ChoosesByKAndLength) {
-  using detail::select_way, detail::SelectWay;
+  using detail::select_way;
   EXPECT_EQ(select_way(10000, 100, 32, 132), SelectWay::by_warps);
   EXPECT_EQ(select_way(10000, 100, 33, 132), SelectWay::by_threshold);
   EXPECT_EQ(select_way(10000, 65537, 128, 132), SelectWay::by_warps);
@@ -491,22 +502,27 @@ TEST(DeviceSelectPlaces, AreWidened) {
 // -infinity, of denormals and of +infinity.
 TEST(DeviceSelectDigits, AllThreeDecide) {
   Problem p{1, 3000, 3000, {}, {}};
+  constexpr SelectWay ways[] = {SelectWay::by_digits, SelectWay::by_threshold};
   Random random(8);
   for (int i = 0; i < 3000; ++i) {
     const auto bits = 0x3f800000u + static_cast<unsigned>(random.below(700));
     p.values.push_back(std::bit_cast<float>(bits));
   }
   for (int k : {1100, 1500, 2999}) {
-    expect_selected(p, k, {Extreme::smallest, true}, 1);
-    expect_selected(p, k, {Extreme::largest, false}, 2);
+    for (SelectWay way : ways) {
+      expect_selected_by(way, p, k, {Extreme::smallest, true}, 1);
+      expect_selected_by(way, p, k, {Extreme::largest, false}, 2);
+    }
   }
   for (int i = 0; i < 3000; ++i)
     p.values[static_cast<std::size_t>(i)] = i % 3 == 0   ? -infinity
                                             : i % 3 == 1 ? infinity
                                                          : std::bit_cast<float>(i % 7 * 2u);
   for (int k : {1025, 1999, 2000, 2001, 2500}) {
-    expect_selected(p, k, {Extreme::smallest, false}, 1);
-    expect_selected(p, k, {Extreme::largest, false}, 2);
+    for (SelectWay way : ways) {
+      expect_selected_by(way, p, k, {Extreme::smallest, false}, 1);
+      expect_selected_by(way, p, k, {Extreme::largest, false}, 2);
+    }
   }
 }
 
