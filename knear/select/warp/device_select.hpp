@@ -96,7 +96,9 @@ template <class Queue>
 void select_by_threshold(Queue& queue, const DeviceRows& rows, int k, RowOrder order, unsigned flip,
                          float* values, int* places) {
   using Kernel = SelectByThreshold<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+  // A row for each block, but for millions of rows: the multiprocessors take blocks as they become
+  // free, and where each had several rows the last ones would wait for some.
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 256;
   const int room = threshold_room(k);
   launch(queue, Grid{std::min(rows.rows, most), Kernel::Items::shared_bytes(room)},
          Kernel{rows, k, room, order, flip, values, places});

@@ -290,8 +290,16 @@ TEST(DeviceSelectBlocks, TakeRowAfterRow) {
   for (SelectKind kind : {SelectKind::ties, SelectKind::nan}) {
     const Problem p = make_problem(kind, 26, 150, true, Extreme::smallest, 5);
     expect_selected_by(SelectWay::by_digits, p, 140, {Extreme::smallest, true}, 1);
-    const Problem many = make_problem(kind, 50, 70, true, Extreme::smallest, 3, 2);
-    expect_selected_by(SelectWay::by_threshold, many, 40, {Extreme::smallest, true}, 1);
+    const Problem other = make_problem(kind, 9, 5000, true, Extreme::smallest, 3, 2);
+    const Select in_two_blocks = [](HostQueue& queue, const DeviceRows& rows, float* best,
+                                    int* places) {
+      using Kernel = detail::SelectByThreshold<HostThread>;
+      const int room = detail::threshold_room(40);
+      launch(queue, Grid{2, Kernel::Items::shared_bytes(room)},
+             Kernel{rows, 40, room, detail::RowOrder::by_value, 0, best, places});
+    };
+    expect_same(answer_of(other, 40, 1, in_two_blocks),
+                reference(other, 40, Extreme::smallest, true));
   }
 }
 
