@@ -17,6 +17,7 @@
 #include "knear/select/select_k_cuda.hpp"
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
+#include "tests/select/misled_rows.hpp"
 #include "tests/select/select_cases.hpp"
 
 namespace knear::bench {
@@ -163,6 +164,29 @@ void check_all(const char* where, const Sizes& sizes, const std::vector<DeviceSe
   }
 }
 
+// Rows whose threshold lets too few values pass, or all.
+void check_misled_rows(const std::function<void(Problem&)>& select, Report& report) {
+  for (int k : {40, 300, 1000, 4000})
+    for (Extreme extreme : {Extreme::smallest, Extreme::largest}) {
+      constexpr int cols =
+          16381;  // and 3 between rows, so that each begins at a boundary of 16 bytes
+      Problem p = make_problem(SelectKind::uniform, std::ssize(test::all_misled), cols, k,
+                               {.extreme = extreme}, false);
+      for (std::int64_t row = 0; row < p.rows; ++row) {
+        std::vector<float> x =
+            test::misled_row(test::all_misled[row], k, cols, std::uint64_t(row * 31 + k));
+        if (extreme == Extreme::largest)
+          for (float& value : x) value = -value;
+        std::copy(x.begin(), x.end(), p.values.begin() + row * p.stride);
+      }
+      select(p);
+      ++report.tests;
+      if (const std::string error = first_error(p); !error.empty())
+        report.fail(fmt::format("select of misled rows, k {}{}: {}", k,
+                                extreme == Extreme::largest ? ", largest" : "", error));
+    }
+}
+
 // The same work captured in a CUDA graph, of which a second launch gives the answer.
 void select_by_graph(Problem& p, cuda::Queue& queue) {
   auto values = queue.allocate<float>(p.values.size()), best = queue.allocate<float>(p.best.size());
@@ -206,18 +230,32 @@ void check_select_on_device(const cuda::Stream& stream, const CaseShare& share, 
   const auto select = [&](Problem& p) { select_on_device(p, queue); };
   const DeviceSelectOptions largest{.extreme = Extreme::largest}, by_place{.sorted = false},
       largest_by_place{.extreme = Extreme::largest, .sorted = false};
-  // 37 rows: not a multiple of the warps of a block.
+  // 37 rows: not a multiple of the warps of a block. A warp for each up to k = 32, then a block.
   check_all("the device", {37, {1, 31, 32, 33, 255, 256, 257, 1000, 5000}, warp_ks}, {{}}, share, 1,
             select, report);
   check_all("the device", {37, {1, 1000, 5000}, {100, 1000, 1025, 3000, 4999, 5005}},
             {{}, largest, by_place, largest_by_place}, share, 1, select, report);
+  // Lengths around the steps and tiles of a block and those at which it takes a sample, and k
+  // around its memory and the largest that it takes.
+  check_all("the device",
+            {37,
+             {1023, 1025, 4095, 4096, 4099, 8192, 16385},
+             {33, 64, 127, 255, 512, 513, 1500, 2048, 2049, 4095, 4096, 4097, 6000}},
+            {{}, largest_by_place}, share, 1, select, report);
+  // As many rows as it takes for a block each where they are long, and for a warp each.
+  check_all("the device", {2 * queue.multiprocessors(), {17000}, {33, 129, 1000, 4096, 4097}},
+            {{}, largest_by_place}, share, 1, select, report);
+  check_all("the device", {2 * queue.multiprocessors(), {66001}, {100, 129, 2000}}, {{}}, share, 1,
+            select, report);
   // Few rows, which are cut into parts.
   check_all("the device", {2, {100000, 1000003}, {10, 1000, 2000, 99999}},
             {{}, largest, by_place, largest_by_place}, share, 1, select, report);
-  // By warps, by blocks, and by parts of rows either way; with a sort.
   if (share.pass != 0) return;
-  for (const auto& [rows, cols, k] : {std::tuple{37, 1000, 100}, std::tuple{37, 5000, 3000},
-                                      std::tuple{2, 100000, 100}, std::tuple{2, 100000, 3000}}) {
+  check_misled_rows(select, report);
+  // By warps, by blocks with a threshold and with digits, and by parts of rows; with a sort.
+  for (const auto& [rows, cols, k] :
+       {std::tuple{37, 1000, 10}, std::tuple{37, 1000, 100}, std::tuple{37, 5000, 3000},
+        std::tuple{37, 5000, 4500}, std::tuple{2, 100000, 100}, std::tuple{2, 100000, 3000}}) {
     Problem p = make_problem(SelectKind::uniform, rows, cols, k, {}, false);
     select_by_graph(p, queue);
     ++report.tests;

@@ -1,9 +1,9 @@
 // select_rows() on cuda::Queue: the kernels of device_select.hpp, compiled once, here.
 //
 // Registers per thread, by -Xptxas -v of nvcc 13.0 for sm_90a (sm_80): SelectByWarp 40, 55, 63, 168
-// for its four shapes (40, 48, 62, 168), RadixSelect 64, RadixCount 37, RadixCountKept 40 (39),
-// RadixGather 63 (64), SortRows 64. Only the largest shape of SelectByWarp spills, 8 bytes (12).
-// Not tuned on a GPU yet.
+// for its four shapes (40, 48, 62, 168), SelectByThreshold 61 (64), RadixSelect 62 (64), RadixCount
+// 37, RadixCountKept 40 (39), RadixGather 63 (64), SortRows 64. Only the largest shape of
+// SelectByWarp spills, 8 bytes (12).
 #include "knear/select/warp/device_select.hpp"
 
 #include "knear/cuda/check.hpp"

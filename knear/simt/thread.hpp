@@ -52,6 +52,14 @@ KNEAR_DEVICE int lowest_bit(unsigned bits) {
   return __builtin_ctz(bits);
 #endif
 }
+// The number of the highest bit that is set, from 1 on; 0 without one.
+KNEAR_DEVICE int bit_width(unsigned bits) {
+#if defined(__CUDACC__)
+  return 32 - __clz(static_cast<int>(bits));
+#else
+  return bits == 0 ? 0 : 32 - __builtin_clz(bits);
+#endif
+}
 // A product and a sum that are rounded separately, whatever the compiler may contract elsewhere.
 KNEAR_DEVICE double rounded_product(double a, double b) {
 #if defined(__CUDACC__)

@@ -37,6 +37,14 @@ KNEAR_HD inline unsigned ordered_key(float x, unsigned flip) {
   return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
 }
 
+// The same without a flip, of a value that is a number.
+KNEAR_HD inline unsigned key_of_number(float x) {
+  unsigned bits;
+  x += 0.0f;  // -0 becomes +0
+  memcpy(&bits, &x, sizeof(bits));
+  return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
 // The number that has this key.
 KNEAR_HD inline float number_of_key(unsigned key) {
   const unsigned bits = key ^ (key >> 31 ? 0x80000000u : 0xffffffffu);

@@ -9,15 +9,16 @@
 // never, and in empty places +infinity (-infinity for the largest) and -1. Best first or by
 // ascending place. The answer is the same bits whatever the device and the method.
 //
-// Up to k = 256 WarpSelect reads the rows once, unless k is a large part of the row. Beyond, radix
-// selection reads them once where k is small beside a long row and there are rows enough (else, up
-// to k = 1024, WarpSelect is used again), two to five times otherwise, and sorts the result if
-// asked to. The limits are guesses so far: nothing was measured on a GPU.
+// Three ways, of which select_way() takes one by k, the length of a row and the number of rows: a
+// warp for each row (WarpSelect), which reads it once and suits small k; a block for each row,
+// which reads it once through a threshold, up to k = 4,096; and for larger k radix selection, which
+// reads rows two to four times and sorts the result if asked to. Few long rows are cut into parts.
 //
 // A queue is cuda::Queue (knear/cuda/queue.hpp), with the kernels on the device, or the one that
 // runs them thread by thread in the tests. Memory of the queue, until it is done: 8 k bytes for
 // each part where rows are cut into parts, 24 KiB for each row in parts for k > 1024, and 8 k for
-// each block that sorts, at most two per multiprocessor; for places of 64 bits 4 k bytes per row.
+// each block that sorts, at most two per multiprocessor, where radix selection is sorted or
+// WarpSelect is not wanted so; for places of 64 bits 4 k bytes per row.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -27,6 +28,7 @@
 #include "knear/select/sort/sort_rows.hpp"
 #include "knear/select/warp/device_rows.hpp"
 #include "knear/select/warp/radix_select_rows.hpp"
+#include "knear/select/warp/threshold_select_rows.hpp"
 #include "knear/select/warp/warp_select_layout.hpp"
 #include "knear/select/warp/warp_select_rows.hpp"
 #include "knear/select/warp/widen_places.hpp"
@@ -35,14 +37,33 @@
 namespace knear {
 namespace detail {
 
-// Whether WarpSelect is used. Where it keeps most of what it reads, its merges amount to a sort of
-// the row by networks. Beyond k = 256 they are long, too, and rows that are filtered by a threshold
-// first need none, if there are enough of them for `blocks` blocks.
-constexpr bool selects_by_warps(std::int64_t rows, std::int64_t cols, std::int64_t k,
-                                std::int64_t blocks) {
-  if (k <= 128) return true;
-  if (k > warp_select_max_k || k > cols / 4) return false;
-  return k <= 256 || rows < blocks || radix_room(cols, k) == 0;
+enum class SelectWay { by_warps, by_threshold, by_digits };
+
+// The limits between the ways. None is measured yet but that of WarpSelect's rates: of 10,000 rows
+// of 128,000 it reads 2,820 GB/s at k = 32 and 2,440 at k = 100, near what memory gives; of 32,000
+// it reads 1,495 at k = 100, and 515 at k = 1,000, as its merges wait for one another in a warp. By
+// counts of instructions a block with a threshold takes a half of the time for k = 100 and a fifth
+// for k = 1,000; to be measured.
+struct SelectLimits {
+  int warps_k = 32;                // WarpSelect up to here, whatever the length
+  int warps_long_k = 128;          // and up to here where rows are longer than
+  std::int64_t long_row = 65536;   // so much
+  std::int64_t one_block = 16384;  // rows up to here are read by one block even if they are few
+};
+
+constexpr SelectWay select_way(std::int64_t rows, std::int64_t cols, std::int64_t k,
+                               int multiprocessors) {
+  constexpr SelectLimits limits;
+  if (k <= limits.warps_k || (k <= limits.warps_long_k && cols > limits.long_row))
+    return SelectWay::by_warps;
+  // A block that reads alone in its multiprocessor, or two of them, make less of its share of the
+  // bandwidth than parts of rows would.
+  const bool enough = rows >= std::int64_t{2} * multiprocessors || cols <= limits.one_block;
+  if (k <= threshold_max_k && enough) return SelectWay::by_threshold;
+  // Where WarpSelect keeps most of what it reads, its merges amount to a sort by networks.
+  if (k <= limits.warps_long_k || (k <= warp_select_max_k && k <= cols / 4))
+    return SelectWay::by_warps;
+  return SelectWay::by_digits;
 }
 
 // Selects, best first. Requires 1 <= k <= warp_select_max_k, parts >= 1 and parts * k <= cols if
@@ -70,6 +91,19 @@ void select_by_warps(Queue& queue, const DeviceRows& rows, int k, unsigned flip,
   });
 }
 
+// Selects, best first or by ascending place. Requires 1 <= k <= threshold_max_k.
+template <class Queue>
+void select_by_threshold(Queue& queue, const DeviceRows& rows, int k, RowOrder order, unsigned flip,
+                         float* values, int* places) {
+  using Kernel = SelectByThreshold<typename Queue::Thread>;
+  // A row for each block, but for millions of rows: the multiprocessors take blocks as they become
+  // free, and where each had several rows the last ones would wait for some.
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 256;
+  const int room = threshold_room(k);
+  launch(queue, Grid{std::min(rows.rows, most), Kernel::Items::shared_bytes(room)},
+         Kernel{rows, k, room, order, flip, values, places});
+}
+
 // Selects, by ascending place. Requires 1 <= k < 2^31 and parts >= 1.
 template <class Queue>
 void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip, int parts,
@@ -78,9 +112,8 @@ void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip
   if (parts == 1) {
     using Kernel = RadixSelect<Thread>;
     const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const int room = radix_room(rows.cols, k);
-    launch(queue, Grid{std::min(rows.rows, most), Kernel::shared_bytes(room)},
-           Kernel{rows, k, room, flip, values, places});
+    launch(queue, Grid{std::min(rows.rows, most), Kernel::Block::shared_bytes},
+           Kernel{rows, k, flip, values, places});
     return;
   }
   const auto n = static_cast<std::size_t>(rows.rows);
@@ -109,6 +142,35 @@ void sort_rows(Queue& queue, std::int64_t rows, int k, RowOrder order, unsigned 
          Kernel{rows, k, order, flip, values, places, other_values.data(), other_places.data()});
 }
 
+// Selects one way. Requires that it takes the k: by_warps up to warp_select_max_k, by_threshold up
+// to threshold_max_k.
+template <class Queue>
+void select_rows_by(SelectWay way, Queue& queue, const DeviceRows& rows, int k,
+                    const DeviceSelectOptions& options, float* values, int* places) {
+  const unsigned flip = flip_of(options.extreme);
+  const RowOrder order = options.sorted ? RowOrder::by_value : RowOrder::by_place;
+  const std::int64_t processors = queue.multiprocessors();
+  switch (way) {
+    case SelectWay::by_warps: {
+      const std::int64_t warps = processors * select_warps_per_block * select_resident_blocks(k);
+      select_by_warps(queue, rows, k, flip, select_parts(rows.rows, rows.cols, k, warps), values,
+                      places);
+      if (!options.sorted) sort_rows(queue, rows.rows, k, order, flip, values, places);
+      return;
+    }
+    case SelectWay::by_threshold:
+      select_by_threshold(queue, rows, k, order, flip, values, places);
+      return;
+    case SelectWay::by_digits: {
+      const std::int64_t blocks = processors * RadixSelect<typename Queue::Thread>::resident_blocks;
+      select_by_digits(queue, rows, k, flip, radix_parts(rows.rows, rows.cols, blocks), values,
+                       places);
+      if (options.sorted) sort_rows(queue, rows.rows, k, order, flip, values, places);
+      return;
+    }
+  }
+}
+
 }  // namespace detail
 
 // values, places [rows x k], in device memory. Requires that detail::bad_argument(rows, k) finds
@@ -117,24 +179,8 @@ template <class Queue>
 void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
                  const DeviceSelectOptions& options, float* values, int* places) {
   if (rows.rows == 0) return;
-  const unsigned flip = detail::flip_of(options.extreme);
-  const int wanted = static_cast<int>(k);
-  const std::int64_t blocks = std::int64_t{queue.multiprocessors()} *
-                              detail::RadixSelect<typename Queue::Thread>::resident_blocks;
-  if (detail::selects_by_warps(rows.rows, rows.cols, k, blocks)) {
-    const std::int64_t warps = std::int64_t{queue.multiprocessors()} *
-                               detail::select_warps_per_block * detail::select_resident_blocks(k);
-    detail::select_by_warps(queue, rows, wanted, flip,
-                            detail::select_parts(rows.rows, rows.cols, wanted, warps), values,
-                            places);
-    if (!options.sorted)
-      detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_place, flip, values, places);
-  } else {
-    detail::select_by_digits(queue, rows, wanted, flip,
-                             detail::radix_parts(rows.rows, rows.cols, blocks), values, places);
-    if (options.sorted)
-      detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_value, flip, values, places);
-  }
+  detail::select_rows_by(detail::select_way(rows.rows, rows.cols, k, queue.multiprocessors()),
+                         queue, rows, static_cast<int>(k), options, values, places);
 }
 
 // As above with places of 64 bits, as knear::select_k has them.

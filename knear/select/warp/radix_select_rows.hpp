@@ -7,15 +7,14 @@
 // its values are equal, of which the first are kept. A last reading gathers the kept values, in the
 // order of the row, so the answer does not depend on the order of the threads.
 //
-// RadixSelect does this with a block for each row: it reads a row that is long beside k once,
-// others up to four times, though probably from the cache after the first. Where rows are few, each
-// is cut into parts (those of warp_select_layout.hpp) with a block each, and a kernel for each
-// reading: RadixCount up to three times, RadixCountKept, RadixGather.
+// RadixSelect does this with a block for each row, which it reads up to four times, though probably
+// from the cache after the first. Where rows are few, each is cut into parts (those of
+// warp_select_layout.hpp) with a block each, and a kernel for each reading: RadixCount up to three
+// times, RadixCountKept, RadixGather. (Up to k = 4,096 threshold_select_rows.hpp reads once.)
 //
 // After Alabi, Blanchard, Gordon, Steinbach, "Fast k-selection algorithms for graphics processing
 // units" (2012), and Zhang, Naruse, Li, Wang, "Parallel top-K algorithms on GPU" (2023).
 #pragma once
-#include <cmath>
 #include <cstddef>
 
 #include "knear/select/sort/float_order.hpp"
@@ -160,11 +159,10 @@ class RadixBlock {
   }
 
   // Writes the kept values of row[begin .. end) to values and places [k], after the `before` that
-  // are kept of the row before `begin`; value i has the place names[i], or i without names. Returns
-  // how many of the k places are filled then; stops when all are, even if more would be kept.
+  // are kept of the row before `begin`. Returns how many of the k places are filled then; stops
+  // when all are.
   KNEAR_DEVICE int gather(const float* row, unsigned begin, unsigned end, RadixBound bound,
-                          RadixKept before, int k, float* values, int* places,
-                          const int* names = nullptr) {
+                          RadixKept before, int k, float* values, int* places) {
     const int lane = t_.index() % warp_size, warp = t_.index() / warp_size;
     const auto taken = [&](int below, int equal) {
       return below + (equal < bound.left ? equal : bound.left);
@@ -202,7 +200,7 @@ class RadixBlock {
         if (kept && slot < k) {
           const int at = int(mine) + i * warp_size;
           values[slot] = x[i];
-          places[slot] = names ? names[at] : at;
+          places[slot] = at;
         }
         here.below += count_bits(below[i]), here.equal += count_bits(equal[i]);
       }
@@ -237,36 +235,6 @@ class RadixBlock {
   RadixBound* chosen_;
 };
 
-// A row that is long beside k is usually read once: slightly more than k values pass a threshold
-// from a sample of the row and are stored in shared memory, and the k first are selected from them.
-// (This is Matsumoto and Yiu's TH-heap, with another selection after the threshold.) Where fewer
-// pass than are wanted, or more than there is room for, the row is read again without a threshold.
-// The values that pass keep their order, so the answer is the same.
-//
-// On average k * sample / length of the k values are in the sample, and within four standard
-// deviations of that except in one row of some ten thousand; the threshold lets that many values of
-// the sample pass.
-inline constexpr int radix_sample = 2048;  // values, in stretches of 32
-struct RadixFilter {
-  int rank = 0;      // the threshold is the value of this rank in the sample; 0: no filter
-  int expected = 0;  // how many values pass, four standard deviations more than the mean
-};
-KNEAR_HD inline RadixFilter radix_filter(int k, int length) {
-  if (length < 8 * radix_sample || k > length / 16) return {};
-  const float scale = float(length) / radix_sample, mean = float(k) / scale;
-  const float rank = mean + 4 * sqrtf(mean) + 2;
-  return {int(rank), int((rank + 4 * sqrtf(rank)) * scale)};
-}
-// The place in the row of value i of the sample: stretches of 32, at equal distances.
-KNEAR_HD constexpr int radix_sample_place(int i, int length) {
-  return i / warp_size * (length / (radix_sample / warp_size)) + i % warp_size;
-}
-// Room for the values that pass; 0 where no row is filtered.
-KNEAR_HD constexpr int radix_room(std::int64_t cols, std::int64_t k) {
-  if (cols < 8 * radix_sample || k > cols / 16 || k > 2048) return 0;
-  return k <= 1024 ? 4096 : 8192;
-}
-
 // values, places [rows x k]. Block b takes the rows b, b + blocks, ...
 template <class Thread>
 struct RadixSelect {
@@ -274,47 +242,20 @@ struct RadixSelect {
   static constexpr int threads = Block::threads, resident_blocks = 2;
 
   DeviceRows rows;
-  int k, room;  // room: a multiple of radix_sample, or 0; as many (value, place) in shared memory
+  int k;
   unsigned flip;
   float* values;
   int* places;
 
-  static constexpr std::size_t shared_bytes(int room) {
-    return Block::shared_bytes + static_cast<std::size_t>(room) * (sizeof(float) + sizeof(int));
-  }
-
   KNEAR_KERNEL void operator()(Thread t) const {
     Block block(t, flip);
-    float* const passed = reinterpret_cast<float*>(t.shared() + Block::shared_bytes);
-    int* const passed_places = reinterpret_cast<int*>(passed + room);
     for (std::int64_t row = t.block(); row < rows.rows; row += t.blocks()) {
-      const float* x = rows.row(row);
-      int length = rows.length(row);
-      const int* names = nullptr;
-      const RadixFilter filter = radix_filter(k, length);
-      if (filter.rank != 0 && filter.expected < room) {
-        take_sample(t, x, length, passed);
-        RadixBound pass = block.bound_of(passed, radix_sample, filter.rank);
-        pass = {pass.key + (pass.left != 0), 32, 0};  // values that equal the threshold pass, too
-        const int count =
-            block.gather(x, 0, unsigned(length), pass, {0, 0}, room, passed, passed_places);
-        t.sync();
-        if (k <= count && count < room) x = passed, length = count, names = passed_places;
-      }
+      const float* const x = rows.row(row);
+      const int length = rows.length(row);
       const RadixBound bound = block.bound_of(x, length, k);
       const int found = block.gather(x, 0, unsigned(length), bound, {0, 0}, k, values + row * k,
-                                     places + row * k, names);
+                                     places + row * k);
       block.fill_empty(found, k, values + row * k, places + row * k);
-    }
-  }
-
- private:
-  // Other threads see the sample after the sync() by which count() begins.
-  KNEAR_DEVICE static void take_sample(Thread t, const float* row, int length, float* sample) {
-    KNEAR_UNROLL
-    for (int i = 0; i < radix_sample / threads; ++i) {
-      const int at = i * threads + t.index();
-      sample[at] = row[radix_sample_place(at, length)];
     }
   }
 };

@@ -13,12 +13,14 @@
 
 #include "knear/core/random.hpp"
 #include "knear/select/select_k.hpp"
+#include "tests/select/misled_rows.hpp"
 #include "tests/select/select_cases.hpp"
 #include "tests/simt/emulator.hpp"
 
 namespace knear {
 namespace {
 
+using detail::SelectWay;
 using test::SelectKind;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -140,6 +142,23 @@ void expect_selected(const Problem& p, int k, DeviceSelectOptions options, std::
               reference(p, k, options.extreme, options.sorted));
 }
 
+// One way, whatever the driver would do.
+void expect_selected_by(SelectWay way, const Problem& p, int k, DeviceSelectOptions options,
+                        std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way) << ", " << p.rows << " x "
+                                  << p.cols << " in " << p.stride << ", k " << k << ", seed "
+                                  << seed << (options.sorted ? "" : ", by place"));
+  const Select select = [&](HostQueue& queue, const DeviceRows& rows, float* best, int* places) {
+    detail::select_rows_by(way, queue, rows, k, options, best, places);
+  };
+  expect_same(answer_of(p, k, seed, select), reference(p, k, options.extreme, options.sorted));
+}
+// In turn the ways that take the k.
+SelectWay some_way(std::uint64_t seed, int k) {
+  constexpr SelectWay ways[] = {SelectWay::by_digits, SelectWay::by_threshold, SelectWay::by_warps};
+  return ways[seed % (k <= warp_select_max_k ? 3u : k <= detail::threshold_max_k ? 2u : 1u)];
+}
+
 class DeviceSelect : public testing::TestWithParam<SelectKind> {};
 
 // Rows of about a thousand and of a few values; ragged and whole, smallest and largest, sorted and
@@ -156,30 +175,33 @@ TEST_P(DeviceSelect, EqualsAPartialSort) {
       const int rows = k < 1000 ? 2 : 1;  // a sort of thousands is slow here
       const Problem p = make_problem(GetParam(), rows, cols, seed % 3 != 0, extreme, seed);
       expect_selected(p, k, {extreme, seed % 2 == 0}, seed);
+      expect_selected_by(some_way(seed / 4, k), p, k, {extreme, seed % 2 == 0}, seed);
       if (HasFatalFailure()) return;
       ++seed;
     }
   }
 }
 
-// k of some hundreds and more, from rows that are several tiles of a block; WarpSelect serves up to
-// 1024.
+// Rows that are several tiles of a block; WarpSelect serves up to k = 1024.
 TEST_P(DeviceSelect, LongRows) {
   std::uint64_t seed = 1;
-  for (int k : {10, 1024, 3000})
+  for (auto [way, k] : {std::pair{SelectWay::by_warps, 10},
+                        {SelectWay::by_warps, 1024},
+                        {SelectWay::by_digits, 10},
+                        {SelectWay::by_digits, 3000}})
     for (Extreme extreme : {Extreme::smallest, Extreme::largest}) {
       const Problem p = make_problem(GetParam(), 1, 5000, false, extreme, seed, 0);
-      expect_selected(p, k, {extreme, seed % 3 != 0}, seed);
+      expect_selected_by(way, p, k, {extreme, seed % 3 != 0}, seed);
       if (HasFatalFailure()) return;
       ++seed;
     }
 }
 
-// Each row in 2, 3 or 7 parts, some of them empty where rows are short.
+// Each row whole, or in 2, 3 or 7 parts, some of them empty where rows are short.
 TEST_P(DeviceSelect, RowsInPartsByWarps) {
   std::uint64_t seed = 1;
   for (int k : {1, 32, 100, 250})
-    for (int parts : {2, 3, 7}) {
+    for (int parts : {1, 2, 3, 7}) {
       if (parts == 7 && k == 250) continue;
       const Extreme extreme = seed % 2 ? Extreme::smallest : Extreme::largest;
       const Problem p = make_problem(GetParam(), 2, 1750, seed % 4 < 2, extreme, seed);
@@ -197,7 +219,7 @@ TEST_P(DeviceSelect, RowsInPartsByWarps) {
 TEST_P(DeviceSelect, RowsInPartsByDigits) {
   std::uint64_t seed = 1;
   for (int k : {1, 1025, 4999, 5005})
-    for (int parts : {2, 3, 7}) {
+    for (int parts : {1, 2, 3, 7}) {
       const Extreme extreme = seed % 2 ? Extreme::smallest : Extreme::largest;
       const Problem p = make_problem(GetParam(), 2, 5000, seed % 4 < 2, extreme, seed);
       SCOPED_TRACE(testing::Message() << "k " << k << " parts " << parts << " seed " << seed);
@@ -211,24 +233,32 @@ TEST_P(DeviceSelect, RowsInPartsByDigits) {
     }
 }
 
-// A threshold from a sample lets some values pass, from which the rest is selected as from a short
-// row.
-TEST_P(DeviceSelect, LongRowsThroughAThreshold) {
-  std::uint64_t seed = 1;
-  for (int k : {257, 1025})
-    for (bool ragged : {false, true}) {
-      const Extreme extreme = seed % 3 ? Extreme::smallest : Extreme::largest;
-      const Problem p = make_problem(GetParam(), ragged ? 2 : 1, 17001, ragged, extreme, seed);
-      ASSERT_NE(detail::radix_filter(k, 17001).rank, 0);
-      SCOPED_TRACE(testing::Message() << "k " << k << " seed " << seed);
-      const Select select = [&](HostQueue& queue, const DeviceRows& rows, float* best,
-                                int* places) {
-        detail::select_by_digits(queue, rows, k, detail::flip_of(extreme), 1, best, places);
-      };
-      expect_same(answer_of(p, k, seed, select), reference(p, k, extreme, false));
+// A block for each row, from rows that have no threshold, that begin and end anywhere between
+// boundaries of 16 bytes, and whose lengths are around those of a block's tile.
+TEST_P(DeviceSelect, ByThresholdFromShortRows) {
+  std::uint64_t seed = static_cast<std::uint64_t>(GetParam()) * 3;
+  for (std::int64_t cols : {0, 1, 2, 3, 5, 130, 4093, 4096})
+    for (int k : {1, 33, 127, 129, 1000}) {
+      if ((k == 1000) != (cols > 130)) continue;
+      const Extreme extreme = seed % 4 < 2 ? Extreme::smallest : Extreme::largest;
+      const Problem p = make_problem(GetParam(), cols > 130 ? 2 : 5, cols, seed % 3 == 0, extreme,
+                                     seed, static_cast<std::int64_t>(seed % 4));
+      expect_selected_by(SelectWay::by_threshold, p, k, {extreme, seed % 2 == 0}, seed);
       if (HasFatalFailure()) return;
       ++seed;
     }
+}
+
+// Longer ones have a threshold; more may pass than there is room for.
+TEST_P(DeviceSelect, ByThresholdFromLongRows) {
+  std::uint64_t seed = static_cast<std::uint64_t>(GetParam());
+  for (auto [k, cols] : {std::pair{40, 9001}, {300, 17000}, {1025, 4099}, {2100, 13000}}) {
+    const Extreme extreme = seed % 3 ? Extreme::smallest : Extreme::largest;
+    const Problem p = make_problem(GetParam(), k == 300 ? 2 : 1, cols, k == 300, extreme, seed);
+    expect_selected_by(SelectWay::by_threshold, p, k, {extreme, seed % 2 == 0}, seed);
+    if (HasFatalFailure()) return;
+    ++seed;
+  }
 }
 
 TEST_P(DeviceSelect, EqualsTheCpu) {
@@ -259,7 +289,17 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DeviceSelect, testing::ValuesIn(test::all_select
 TEST(DeviceSelectBlocks, TakeRowAfterRow) {
   for (SelectKind kind : {SelectKind::ties, SelectKind::nan}) {
     const Problem p = make_problem(kind, 26, 150, true, Extreme::smallest, 5);
-    expect_selected(p, 140, {Extreme::smallest, true}, 1);
+    expect_selected_by(SelectWay::by_digits, p, 140, {Extreme::smallest, true}, 1);
+    const Problem other = make_problem(kind, 9, 5000, true, Extreme::smallest, 3, 2);
+    const Select in_two_blocks = [](HostQueue& queue, const DeviceRows& rows, float* best,
+                                    int* places) {
+      using Kernel = detail::SelectByThreshold<HostThread>;
+      const int room = detail::threshold_room(40);
+      launch(queue, Grid{2, Kernel::Items::shared_bytes(room)},
+             Kernel{rows, 40, room, detail::RowOrder::by_value, 0, best, places});
+    };
+    expect_same(answer_of(other, 40, 1, in_two_blocks),
+                reference(other, 40, Extreme::smallest, true));
   }
 }
 
@@ -267,8 +307,9 @@ TEST(DeviceSelectBlocks, TakeRowAfterRow) {
 TEST(DeviceSelectOrder, DoesNotMatter) {
   const Problem p = make_problem(SelectKind::ties, 1, 4100, false, Extreme::smallest, 9);
   for (std::uint64_t seed = 100; seed < 106; ++seed) {
-    expect_selected(p, 2000, {Extreme::smallest, seed % 2 == 0}, seed);
-    expect_selected(p, 20, {Extreme::smallest, true}, seed);
+    expect_selected_by(SelectWay::by_digits, p, 2000, {Extreme::smallest, seed % 2 == 0}, seed);
+    expect_selected_by(SelectWay::by_threshold, p, 2000, {Extreme::smallest, seed % 2 == 0}, seed);
+    expect_selected_by(SelectWay::by_warps, p, 20, {Extreme::smallest, true}, seed);
     if (HasFatalFailure()) return;
   }
 }
@@ -279,65 +320,161 @@ TEST(DeviceSelectParts, AreTakenWhereRowsAreFewAndLong) {
   ASSERT_GT(detail::select_parts(1, 40000, 20, 3 * 4 * 8), 1);
   ASSERT_EQ(detail::radix_parts(1, 40000, 6), 2);
   expect_selected(p, 20, {Extreme::largest, true}, 1);
+  ASSERT_EQ(detail::select_way(1, 40000, 600, 3), SelectWay::by_warps);
+  expect_selected(p, 600, {Extreme::largest, true}, 1);
   expect_selected(p, 5000, {Extreme::largest, true}, 2);
   expect_selected(p, 5000, {Extreme::largest, false}, 3);
 }
 
-// Enough long rows, so that the driver uses a threshold. In some the sample holds the best values,
-// or none of them, so that too few pass, or too many.
+// Rows whose sample says what is not so: fewer than k pass, or more than there is room for. The
+// driver takes this way by itself.
 TEST(DeviceSelectThreshold, MayBeWrong) {
-  constexpr int n = 16384, k = 300;
-  Problem p = make_problem(SelectKind::uniform, 8, n, false, Extreme::smallest, 6);
-  ASSERT_FALSE(detail::selects_by_warps(8, n, k, 6));
-  ASSERT_EQ(detail::radix_parts(8, n, 6), 1);
-  for (int row = 2; row < 6; ++row)
-    for (int i = 0; i < detail::radix_sample; ++i)
-      p.values[static_cast<std::size_t>(row * p.stride + detail::radix_sample_place(i, n))] +=
-          row < 4 ? -1 : 1;
-  for (int i = detail::radix_sample - k; i < detail::radix_sample; ++i)  // just as many as wanted
-    p.values[static_cast<std::size_t>(7 * p.stride + detail::radix_sample_place(i, n))] = -2;
+  constexpr int n = 16384, k = 300, rows = static_cast<int>(std::size(test::all_misled));
+  ASSERT_EQ(detail::select_way(rows, n, k, 3), SelectWay::by_threshold);
+  ASSERT_GT(detail::threshold_sample(k, n).rank, 0);
+  Problem p = make_problem(SelectKind::uniform, rows, n, false, Extreme::smallest, 6, 4);
+  for (int row = 0; row < rows; ++row) {
+    const auto x = test::misled_row(test::all_misled[row], k, n, static_cast<std::uint64_t>(row));
+    std::copy(x.begin(), x.end(), p.values.begin() + row * p.stride);
+  }
   for (std::uint64_t seed = 1; seed < 4; ++seed)
     expect_selected(p, k, {Extreme::smallest, seed == 1}, seed);
-  expect_selected(p, k, {Extreme::largest, false}, 2);
+  for (float& x : p.values) x = -x;
+  expect_selected(p, k, {Extreme::largest, true}, 4);
+  expect_selected(p, 1500, {Extreme::largest, false}, 5);
+}
+
+// Values that equal the last that is kept, to its left and to its right, when room is made: those
+// to its left in the same tile are kept instead, and none to its right.
+TEST(DeviceSelectThreshold, KeepsTheFirstOfEqualValues) {
+  constexpr int n = 12000;
+  Problem p = make_problem(SelectKind::equal, 5, n, false, Extreme::smallest, 1, 1);
+  Random random(8);
+  for (int i = 0; i < n; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const auto stride = static_cast<std::size_t>(p.stride);
+    p.values[stride + at] = random.below(2) == 0 ? 1.0f : 2.0f;  // two values
+    // The better ones come last, and there is no number between them and the others.
+    p.values[2 * stride + at] = i < n - 700 ? 0.0f : -std::numeric_limits<float>::denorm_min();
+    p.values[3 * stride + at] = random.below(2) == 0 ? -0.0f : 0.0f;  // equal, of different bits
+    p.values[4 * stride + at] = random.below(50) == 0 ? -infinity : infinity;
+  }
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    expect_selected_by(SelectWay::by_threshold, p, 500, {Extreme::smallest, true}, seed);
+    expect_selected_by(SelectWay::by_threshold, p, 500, {Extreme::largest, seed == 1}, seed);
+  }
+  expect_selected_by(SelectWay::by_threshold, p, 2047, {Extreme::smallest, false}, 4);
+}
+
+// The largest k and its neighbours, of rows of about as many values and of more than fit.
+TEST(DeviceSelectThreshold, TakesTheLargestK) {
+  for (int k : {4095, 4096})
+    for (std::int64_t cols : {4000, 9000}) {
+      const Problem p = make_problem(cols == 4000 ? SelectKind::nan : SelectKind::descending, 1,
+                                     cols, false, Extreme::smallest, 3);
+      expect_selected_by(SelectWay::by_threshold, p, k, {Extreme::smallest, k == 4096}, 5);
+    }
+}
+
+// Each size of sort, with all sizes of k around it.
+TEST(DeviceSelectThreshold, SortsAnySize) {
+  for (int k : {2, 31, 64, 127, 128, 129, 255, 256, 257, 511, 512, 513, 700, 1023, 1024}) {
+    const Problem p = make_problem(SelectKind::ties, 1, 1030, false, Extreme::largest, 3, 0);
+    expect_selected_by(SelectWay::by_threshold, p, k, {Extreme::largest, k % 2 == 0},
+                       static_cast<std::uint64_t>(k));
+    if (testing::Test::HasFatalFailure()) return;
+  }
 }
 
 // The values that pass a threshold, on the host: seldom too few or too many.
 TEST(DeviceSelectThreshold, LetsSomewhatMoreThanEnoughPass) {
-  for (auto [k, n] : {std::pair{257, 16384}, {1000, 16384}, {1024, 128000}, {2048, 200000}}) {
-    const detail::RadixFilter filter = detail::radix_filter(k, n);
-    const int room = detail::radix_room(n, k);
-    ASSERT_GT(filter.rank, 0);
-    ASSERT_LT(filter.expected, room) << k << " of " << n;
+  for (auto [k, n] :
+       {std::pair{33, 4096}, {257, 16384}, {1000, 8000}, {1000, 128000}, {4000, 128000}}) {
+    const detail::ThresholdSample sample = detail::threshold_sample(k, n);
+    const int room = detail::threshold_room(k);
+    ASSERT_GT(sample.rank, 0);
+    ASSERT_LE(sample.size, room);
     int failures = 0;
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       const std::vector<float> row = test::select_values(SelectKind::uniform, n, seed);
-      std::vector<float> sample;
-      for (int i = 0; i < detail::radix_sample; ++i)
-        sample.push_back(row[static_cast<std::size_t>(detail::radix_sample_place(i, n))]);
-      std::nth_element(sample.begin(), sample.begin() + filter.rank - 1, sample.end());
-      const float threshold = sample[static_cast<std::size_t>(filter.rank - 1)];
+      std::vector<float> values;
+      test::for_sample(k, n, [&](unsigned i) { values.push_back(row[i]); });
+      ASSERT_EQ(std::ssize(values), sample.size);
+      std::nth_element(values.begin(), values.begin() + sample.rank - 1, values.end());
+      const float threshold = values[static_cast<std::size_t>(sample.rank - 1)];
       const auto pass =
           std::count_if(row.begin(), row.end(), [&](float x) { return x <= threshold; });
-      failures += pass < k || pass >= room;
+      failures += pass < k || pass > room;
     }
     EXPECT_LE(failures, 1) << k << " of " << n;
   }
-  EXPECT_EQ(detail::radix_filter(1025, 16384).rank, 0);
-  EXPECT_EQ(detail::radix_filter(10, 16383).rank, 0);
-  EXPECT_LT(detail::radix_sample_place(detail::radix_sample - 1, 16384), 16384);
-  EXPECT_LT(detail::radix_sample_place(detail::radix_sample - 1, 2147483646), 2147483646);
+  EXPECT_EQ(detail::threshold_sample(10, 4095).rank, 0);    // short
+  EXPECT_EQ(detail::threshold_sample(4000, 5000).rank, 0);  // wanted for the greater part
+  for (int k : {1, 256, 257, 1024, 1025, 4096}) {
+    EXPECT_GE(detail::threshold_room(k), k + 1024);
+    EXPECT_GE(detail::threshold_room(k), detail::sort_size(k));
+  }
+}
+
+// Keeps the first of some items.
+struct Cut {
+  static constexpr int threads = detail::BlockItems<HostThread>::threads;
+  const detail::Item* from;
+  detail::Item* to;
+  int count, rank;
+  void operator()(HostThread t) const {
+    const detail::BlockItems<HostThread> items(t, count);
+    for (int i = t.index(); i < count; i += threads) items[i] = from[i];
+    t.sync();
+    items.keep(count, items.bound_of(count, rank));
+    for (int i = t.index(); i < rank; i += threads) to[i] = items[i];
+  }
+};
+
+// The bound of a rank, of items that differ in their highest bits, in their lowest, or in both;
+// what is kept is what std::sort puts first.
+TEST(DeviceSelectItems, AreBoundedAndKept) {
+  Random random(2);
+  for (int count : {2, 255, 257, 2049, 4100})
+    for (int kind : {0, 1, 2, 3}) {
+      HostQueue queue(static_cast<std::uint64_t>(count + kind));
+      const auto size = static_cast<std::size_t>(count);
+      auto from = queue.allocate<detail::Item>(size), to = queue.allocate<detail::Item>(size);
+      for (int i = 0; i < count; ++i) {
+        const auto any = static_cast<unsigned>(random.below(std::uint64_t{1} << 32));
+        const unsigned key = kind == 0   ? any
+                             : kind == 1 ? 0x80000000u
+                             : kind == 2 ? any % 2 * 0x80000000u
+                                         : 0xff000000u + any % 300;
+        from.data()[i] = detail::item_of(key, i);
+      }
+      for (int rank : {1, count / 2 + 1, count - 1, count}) {
+        launch(queue, Grid{1, detail::BlockItems<HostThread>::shared_bytes(count)},
+               Cut{from.data(), to.data(), count, rank});
+        std::vector<detail::Item> wanted(from.data(), from.data() + count);
+        std::sort(wanted.begin(), wanted.end());
+        wanted.resize(static_cast<std::size_t>(rank));
+        std::vector<detail::Item> got(to.data(), to.data() + rank);
+        std::sort(got.begin(), got.end());
+        ASSERT_EQ(got, wanted) << count << ", rank " << rank << ", kind " << kind;
+      }
+    }
 }
 
 // The method that the driver chooses.
 TEST(DeviceSelectLayout, ChoosesByKAndLength) {
-  EXPECT_TRUE(detail::selects_by_warps(1000, 100, 128, 264));
-  EXPECT_TRUE(detail::selects_by_warps(1000, 128000, 256, 264));
-  EXPECT_FALSE(detail::selects_by_warps(1000, 1000, 256, 264));  // a large part of the row
-  EXPECT_FALSE(
-      detail::selects_by_warps(1000, 128000, 257, 264));  // radix selection through a threshold
-  EXPECT_TRUE(detail::selects_by_warps(263, 128000, 257, 264));   // too few rows for that
-  EXPECT_TRUE(detail::selects_by_warps(1000, 16383, 1024, 264));  // too short
-  EXPECT_FALSE(detail::selects_by_warps(1, 128000, 1025, 264));
+  using detail::select_way;
+  EXPECT_EQ(select_way(10000, 100, 32, 132), SelectWay::by_warps);
+  EXPECT_EQ(select_way(10000, 100, 33, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(10000, 65537, 128, 132), SelectWay::by_warps);
+  EXPECT_EQ(select_way(10000, 65537, 129, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(10000, 128000, 4096, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(10000, 128000, 4097, 132), SelectWay::by_digits);
+  // Few rows: by a block if they are short, or else in parts.
+  EXPECT_EQ(select_way(263, 16384, 1000, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(264, 16385, 1000, 132), SelectWay::by_threshold);
+  EXPECT_EQ(select_way(263, 16385, 1000, 132), SelectWay::by_warps);
+  EXPECT_EQ(select_way(263, 16385, 1025, 132), SelectWay::by_digits);
 }
 
 // Places of 64 bits are those of 32: more than the threads of all blocks, and none.
@@ -373,22 +510,27 @@ TEST(DeviceSelectPlaces, AreWidened) {
 // -infinity, of denormals and of +infinity.
 TEST(DeviceSelectDigits, AllThreeDecide) {
   Problem p{1, 3000, 3000, {}, {}};
+  constexpr SelectWay ways[] = {SelectWay::by_digits, SelectWay::by_threshold};
   Random random(8);
   for (int i = 0; i < 3000; ++i) {
     const auto bits = 0x3f800000u + static_cast<unsigned>(random.below(700));
     p.values.push_back(std::bit_cast<float>(bits));
   }
   for (int k : {1100, 1500, 2999}) {
-    expect_selected(p, k, {Extreme::smallest, true}, 1);
-    expect_selected(p, k, {Extreme::largest, false}, 2);
+    for (SelectWay way : ways) {
+      expect_selected_by(way, p, k, {Extreme::smallest, true}, 1);
+      expect_selected_by(way, p, k, {Extreme::largest, false}, 2);
+    }
   }
   for (int i = 0; i < 3000; ++i)
     p.values[static_cast<std::size_t>(i)] = i % 3 == 0   ? -infinity
                                             : i % 3 == 1 ? infinity
                                                          : std::bit_cast<float>(i % 7 * 2u);
   for (int k : {1025, 1999, 2000, 2001, 2500}) {
-    expect_selected(p, k, {Extreme::smallest, false}, 1);
-    expect_selected(p, k, {Extreme::largest, false}, 2);
+    for (SelectWay way : ways) {
+      expect_selected_by(way, p, k, {Extreme::smallest, false}, 1);
+      expect_selected_by(way, p, k, {Extreme::largest, false}, 2);
+    }
   }
 }
 
