@@ -29,6 +29,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -448,9 +449,9 @@ class DeviceScan {
     int *counts, *lost;
     std::int32_t* order;
 
+    static constexpr std::size_t bytes_each = sizeof(double) + sizeof(std::int64_t);
     static std::size_t bytes(std::size_t results, std::size_t count, std::size_t ordered) {
-      return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int) +
-             ordered * sizeof(std::int32_t);
+      return results * bytes_each + 2 * count * sizeof(int) + ordered * sizeof(std::int32_t);
     }
     BatchResults(unsigned char* at, std::size_t results, std::size_t count)
         : keys(reinterpret_cast<double*>(at)),
@@ -500,8 +501,9 @@ class DeviceScan {
     Vectors vectors;
     Queries uploaded;
     const ElementType type = run.queries.type();
-    PiecewiseUpload<Queue> pieces(queue_, threads_, run.piece, sent_bytes(type, queries),
-                                  packed_.dim * size_of(type));
+    std::optional<PiecewiseUpload<Queue>> pieces;
+    pieces.emplace(queue_, threads_, run.piece, sent_bytes(type, queries),
+                   packed_.dim * size_of(type));
     const StreamSyncGuard waits_at_exit{queue_};
     // The results to copy back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
@@ -510,7 +512,7 @@ class DeviceScan {
         queue_.template allocate<unsigned char>(BatchResults::bytes(results, count, ordered));
     const BatchResults there(found.data(), results, count);
     if (there_coded) {
-      code_there(uploaded, vectors, pieces, run.queries, which, run.found,
+      code_there(uploaded, vectors, *pieces, run.queries, which, run.found,
                  again ? std::span<const double>(run.reached) : run.upper_bounds, again,
                  there.order);
     } else {
@@ -578,11 +580,13 @@ class DeviceScan {
                 k);
 
     stage("answers out");
-    const auto copy = std::make_unique_for_overwrite<unsigned char[]>(found.size());
-    const BatchResults best(copy.get(), results, count);
+    const std::size_t head_bytes = found.size() - results * BatchResults::bytes_each;
+    const auto heads = std::make_unique_for_overwrite<unsigned char[]>(head_bytes);
+    const BatchResults best(heads.get(), 0, count);  // its keys and ids come below
     {
       const StreamSyncGuard arrived{queue_};
-      queue_.download(copy.get(), found.data(), found.size());
+      queue_.download(heads.get(), reinterpret_cast<const unsigned char*>(there.counts),
+                      head_bytes);
       queue_.wait();
     }
     if (std::any_of(best.lost, best.lost + count, [](int lost) { return lost != 0; })) {
@@ -590,10 +594,11 @@ class DeviceScan {
       queue_.download(reached.data(), view.thresholds, count);
       queue_.wait();
     }
-    stage(nullptr);
+    std::vector<std::int64_t> query_at(count);  // -1: to be searched again
     for (std::size_t place = 0; place < count; ++place) {
       const std::size_t number = ordered > 0 ? static_cast<std::size_t>(best.order[place]) : place;
       const std::int64_t query = there_coded ? which[number] : coded.order[place];
+      query_at[place] = best.lost[place] ? -1 : query;
       if (best.lost[place]) {
         run.reached.resize(static_cast<std::size_t>(run.queries.rows()));
         run.reached[static_cast<std::size_t>(query)] = reached[place];
@@ -601,8 +606,55 @@ class DeviceScan {
         continue;
       }
       stats.survivors += best.counts[place];
-      std::copy_n(best.keys + place * k, k, run.out.keys.row(query));
-      std::copy_n(best.ids + place * k, k, run.out.ids.row(query));
+    }
+    pieces.reset();  // whose pinned memory the answers take
+    take_answers(run, there, query_at);
+    stage(nullptr);
+  }
+
+  // Copies keys and ids [query_at.size() x k] to the rows of these queries, through pinned memory:
+  // while some are being copied from the device, others are put where they belong.
+  void take_answers(Run& run, const BatchResults& there,
+                    const std::vector<std::int64_t>& query_at) {
+    const std::int64_t count = std::ssize(query_at), k = run.k;
+    const std::int64_t each = k * static_cast<std::int64_t>(BatchResults::bytes_each);
+    const std::int64_t together = std::clamp<std::int64_t>(run.piece / each, 1, count);
+    const std::int64_t size = PiecewiseUpload<Queue>::size_of_buffer(run.piece, count * each, each);
+    struct Piece {
+      typename Queue::template HostArray<unsigned char> memory;
+      typename Queue::Mark arrived;
+    } pieces[2];
+    const StreamSyncGuard waits_at_exit{queue_};
+    const auto fetch = [&](std::int64_t first) {
+      if (first >= count) return;
+      Piece& piece = pieces[first / together % 2];
+      if (piece.memory.size() == 0)
+        piece.memory = queue_.template allocate_host<unsigned char>(static_cast<std::size_t>(size));
+      const std::int64_t some = std::min(together, count - first);
+      auto* const keys = reinterpret_cast<double*>(piece.memory.data());
+      auto* const ids = reinterpret_cast<std::int64_t*>(keys + some * k);
+      queue_.download(keys, there.keys + first * k, static_cast<std::size_t>(some * k));
+      queue_.download(ids, there.ids + first * k, static_cast<std::size_t>(some * k));
+      piece.arrived = queue_.mark();
+    };
+    fetch(0);
+    for (std::int64_t first = 0; first < count; first += together) {
+      fetch(first + together);
+      Piece& piece = pieces[first / together % 2];
+      piece.arrived.wait();
+      const std::int64_t some = std::min(together, count - first);
+      const auto* const keys = reinterpret_cast<const double*>(piece.memory.data());
+      const auto* const ids = reinterpret_cast<const std::int64_t*>(keys + some * k);
+      const std::int64_t task_places = std::clamp<std::int64_t>((64 << 10) / each, 1, some);
+      parallel_for(threads_, (some + task_places - 1) / task_places, [&](std::int64_t task) {
+        const std::int64_t end = std::min(some, (task + 1) * task_places);
+        for (std::int64_t i = task * task_places; i < end; ++i) {
+          const std::int64_t query = query_at[static_cast<std::size_t>(first + i)];
+          if (query < 0) continue;
+          std::copy_n(keys + i * k, k, run.out.keys.row(query));
+          std::copy_n(ids + i * k, k, run.out.ids.row(query));
+        }
+      });
     }
   }
 

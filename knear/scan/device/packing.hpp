@@ -63,9 +63,14 @@ class PiecewiseUpload {
       : queue_(queue),
         threads_(threads),
         limit_(std::max(piece, item)),
-        // A size that the next search will use, too.
-        size_(std::min(limit_, total) <= smallest ? smallest : limit_),
+        size_(size_of_buffer(piece, total, item)),
         used_(limit_) {}
+
+  // Bytes of a buffer: a size that the next search will use, too.
+  static std::int64_t size_of_buffer(std::int64_t piece, std::int64_t total, std::int64_t item) {
+    const std::int64_t limit = std::max(piece, item);
+    return std::min(limit, total) <= smallest ? smallest : limit;
+  }
 
   // Items [0, count) of so many bytes each. fill(begin, end, out) writes some of them, from several
   // threads at once: they may be anywhere in memory. Throws Cancelled, and MemoryBudgetError where
