@@ -344,6 +344,7 @@ class DeviceScan {
       launch_order_queries(queue_, coding);
     }
     launch_encode_queries(queue_, coding, queries.type());
+    pieces.close();
   }
   // Bytes that code_there() sends for so many queries, at most.
   std::int64_t sent_bytes(ElementType type, std::int64_t count) const {
@@ -579,16 +580,11 @@ class DeviceScan {
                 SpareLists{spare_keys.data(), spare_entries.data(), spares}, there.keys, there.ids,
                 k);
 
+    pieces->wait();
+    pieces.reset();  // whose pinned memory the answers take, while the device is at work
     stage("answers out");
-    const std::size_t head_bytes = found.size() - results * BatchResults::bytes_each;
-    const auto heads = std::make_unique_for_overwrite<unsigned char[]>(head_bytes);
-    const BatchResults best(heads.get(), 0, count);  // its keys and ids come below
-    {
-      const StreamSyncGuard arrived{queue_};
-      queue_.download(heads.get(), reinterpret_cast<const unsigned char*>(there.counts),
-                      head_bytes);
-      queue_.wait();
-    }
+    Answers answers(*this, run, there, count, found.size());
+    const BatchResults best = answers.wait_for_heads();
     if (std::any_of(best.lost, best.lost + count, [](int lost) { return lost != 0; })) {
       reached.resize(count);
       queue_.download(reached.data(), view.thresholds, count);
@@ -607,56 +603,110 @@ class DeviceScan {
       }
       stats.survivors += best.counts[place];
     }
-    pieces.reset();  // whose pinned memory the answers take
-    take_answers(run, there, query_at);
+    answers.take(query_at);
     stage(nullptr);
   }
 
-  // Copies keys and ids [query_at.size() x k] to the rows of these queries, through pinned memory:
-  // while some are being copied from the device, others are put where they belong.
-  void take_answers(Run& run, const BatchResults& there,
-                    const std::vector<std::int64_t>& query_at) {
-    const std::int64_t count = std::ssize(query_at), k = run.k;
-    const std::int64_t each = k * static_cast<std::int64_t>(BatchResults::bytes_each);
-    const std::int64_t together = std::clamp<std::int64_t>(run.piece / each, 1, count);
-    const std::int64_t size = PiecewiseUpload<Queue>::size_of_buffer(run.piece, count * each, each);
+  // Copies the results of a batch through pinned memory: first its heads, the numbers for each
+  // query, then keys and ids in pieces, of which some are put where they belong while others come.
+  class Answers {
+   public:
+    // Enqueues the copies of the heads and of the first piece; or of all of `there`, of so many
+    // bytes with the heads, if that is little.
+    Answers(DeviceScan& scan, Run& run, const BatchResults& there, std::size_t count,
+            std::size_t bytes)
+        : scan_(scan),
+          run_(run),
+          there_(there),
+          count_(static_cast<std::int64_t>(count)),
+          each_(run.k * static_cast<std::int64_t>(BatchResults::bytes_each)),
+          together_(std::clamp<std::int64_t>(run.piece / each_, 1, count_)),
+          waits_at_exit_{scan.queue_} {
+      Queue& queue = scan_.queue_;
+      const bool little = bytes <= unit;
+      before_heads_ = little ? static_cast<std::size_t>(count_ * each_) : 0;
+      const auto* const from = reinterpret_cast<const unsigned char*>(there.keys);
+      const std::size_t skipped = static_cast<std::size_t>(count_ * each_) - before_heads_;
+      // A size that the next search may use, too.
+      heads_ =
+          queue.template allocate_host<unsigned char>((bytes - skipped + unit - 1) / unit * unit);
+      queue.download(heads_.data(), from + skipped, bytes - skipped);
+      heads_arrived_ = queue.mark();
+      if (!little) fetch(0);
+    }
+    // With keys and ids only if they are few.
+    BatchResults wait_for_heads() {
+      heads_arrived_.wait();
+      return BatchResults(heads_.data(), before_heads_ / BatchResults::bytes_each,
+                          static_cast<std::size_t>(count_));
+    }
+    // query_at: [count], the row of `out` of each place; -1: none.
+    void take(const std::vector<std::int64_t>& query_at) {
+      const std::int64_t k = run_.k;
+      if (before_heads_ > 0) {
+        const BatchResults all = wait_for_heads();
+        return put(query_at, 0, count_, all.keys, all.ids);
+      }
+      for (std::int64_t first = 0; first < count_; first += together_) {
+        fetch(first + together_);
+        Piece& piece = pieces_[first / together_ % 2];
+        piece.arrived.wait();
+        const std::int64_t some = std::min(together_, count_ - first);
+        const auto* const keys = reinterpret_cast<const double*>(piece.memory.data());
+        const auto* const ids = reinterpret_cast<const std::int64_t*>(keys + some * k);
+        const std::int64_t task_places = std::clamp<std::int64_t>((256 << 10) / each_, 1, some);
+        parallel_for(scan_.threads_, (some + task_places - 1) / task_places,
+                     [&](std::int64_t task) {
+                       put(query_at, first + task * task_places,
+                           std::min(task_places, some - task * task_places),
+                           keys + task * task_places * k, ids + task * task_places * k);
+                     });
+      }
+    }
+
+   private:
+    static constexpr std::size_t unit = 64 << 10;
+
+    // Those of the places from `first` on.
+    void put(const std::vector<std::int64_t>& query_at, std::int64_t first, std::int64_t some,
+             const double* keys, const std::int64_t* ids) {
+      const std::int64_t k = run_.k;
+      for (std::int64_t i = 0; i < some; ++i) {
+        const std::int64_t query = query_at[static_cast<std::size_t>(first + i)];
+        if (query < 0) continue;
+        std::copy_n(keys + i * k, k, run_.out.keys.row(query));
+        std::copy_n(ids + i * k, k, run_.out.ids.row(query));
+      }
+    }
+    void fetch(std::int64_t first) {
+      if (first >= count_) return;
+      Queue& queue = scan_.queue_;
+      Piece& piece = pieces_[first / together_ % 2];
+      if (piece.memory.size() == 0)
+        piece.memory = queue.template allocate_host<unsigned char>(static_cast<std::size_t>(
+            PiecewiseUpload<Queue>::size_of_buffer(run_.piece, count_ * each_, each_)));
+      const std::int64_t some = std::min(together_, count_ - first), k = run_.k;
+      auto* const keys = reinterpret_cast<double*>(piece.memory.data());
+      auto* const ids = reinterpret_cast<std::int64_t*>(keys + some * k);
+      queue.download(keys, there_.keys + first * k, static_cast<std::size_t>(some * k));
+      queue.download(ids, there_.ids + first * k, static_cast<std::size_t>(some * k));
+      piece.arrived = queue.mark();
+    }
+
     struct Piece {
       typename Queue::template HostArray<unsigned char> memory;
       typename Queue::Mark arrived;
-    } pieces[2];
-    const StreamSyncGuard waits_at_exit{queue_};
-    const auto fetch = [&](std::int64_t first) {
-      if (first >= count) return;
-      Piece& piece = pieces[first / together % 2];
-      if (piece.memory.size() == 0)
-        piece.memory = queue_.template allocate_host<unsigned char>(static_cast<std::size_t>(size));
-      const std::int64_t some = std::min(together, count - first);
-      auto* const keys = reinterpret_cast<double*>(piece.memory.data());
-      auto* const ids = reinterpret_cast<std::int64_t*>(keys + some * k);
-      queue_.download(keys, there.keys + first * k, static_cast<std::size_t>(some * k));
-      queue_.download(ids, there.ids + first * k, static_cast<std::size_t>(some * k));
-      piece.arrived = queue_.mark();
     };
-    fetch(0);
-    for (std::int64_t first = 0; first < count; first += together) {
-      fetch(first + together);
-      Piece& piece = pieces[first / together % 2];
-      piece.arrived.wait();
-      const std::int64_t some = std::min(together, count - first);
-      const auto* const keys = reinterpret_cast<const double*>(piece.memory.data());
-      const auto* const ids = reinterpret_cast<const std::int64_t*>(keys + some * k);
-      const std::int64_t task_places = std::clamp<std::int64_t>((64 << 10) / each, 1, some);
-      parallel_for(threads_, (some + task_places - 1) / task_places, [&](std::int64_t task) {
-        const std::int64_t end = std::min(some, (task + 1) * task_places);
-        for (std::int64_t i = task * task_places; i < end; ++i) {
-          const std::int64_t query = query_at[static_cast<std::size_t>(first + i)];
-          if (query < 0) continue;
-          std::copy_n(keys + i * k, k, run.out.keys.row(query));
-          std::copy_n(ids + i * k, k, run.out.ids.row(query));
-        }
-      });
-    }
-  }
+    DeviceScan& scan_;
+    Run& run_;
+    const BatchResults there_;
+    const std::int64_t count_, each_, together_;  // queries; bytes of one; queries of a piece
+    typename Queue::template HostArray<unsigned char> heads_;
+    std::size_t before_heads_ = 0;  // bytes of keys and ids there
+    typename Queue::Mark heads_arrived_;
+    Piece pieces_[2];
+    const StreamSyncGuard<Queue> waits_at_exit_;
+  };
 
   // The longest list that queries would have with the present thresholds. counts: [count].
   std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts) {

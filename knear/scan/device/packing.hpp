@@ -72,6 +72,12 @@ class PiecewiseUpload {
     return std::min(limit, total) <= smallest ? smallest : limit;
   }
 
+  // Until all that was sent is there, whatever else the queue was given since close().
+  void close() {
+    if (buffers_[now_].size() > 0) closed_ = queue_.mark();
+  }
+  void wait() { closed_.wait(); }
+
   // Items [0, count) of so many bytes each. fill(begin, end, out) writes some of them, from several
   // threads at once: they may be anywhere in memory. Throws Cancelled, and MemoryBudgetError where
   // the system has no pinned memory.
@@ -111,7 +117,7 @@ class PiecewiseUpload {
   std::int64_t used_;                // of the present one
   int now_ = 1;
   typename Queue::template HostArray<unsigned char> buffers_[2];
-  typename Queue::Mark sent_[2];
+  typename Queue::Mark sent_[2], closed_;
 };
 
 // All rows, or those of `subset` (ascending) if that is not empty. Returns when they are there.
