@@ -838,10 +838,16 @@ struct MeasureRows {
 
 // Row `place` of out_keys and out_ids [count x k]: the k best of the query's list in the order
 // (key, id), and +infinity and -1 where there are fewer. Each entry finds its rank by comparison
-// with all others: lists are short. One block per query.
+// with all others, which are in shared memory, some at a time: lists are short. One block per
+// query.
 template <class Thread>
 struct RankRows {
-  static constexpr int threads = 128, resident_blocks = 8;
+  static constexpr int threads = 128, resident_blocks = 8, together = 512;
+  struct Shared {
+    double keys[together];
+    std::uint32_t ids[together];
+  };
+  static constexpr std::size_t shared_bytes = sizeof(Shared);
   DeviceBaseView base;
   DeviceLists lists;
   double* out_keys;
@@ -853,15 +859,44 @@ struct RankRows {
     const Entry* const list = lists.entries + place * lists.room;
     const double* const keys = lists.keys + place * lists.room;
     const int count = lists.counts[place];
-    for (int i = t.index(); i < count; i += threads) {
-      const double key = keys[i];
-      const std::uint32_t id = base.ids[list[i].slot];
-      int rank = 0;
-      for (int j = 0; j < count; ++j)
-        rank += keys[j] < key || (keys[j] == key && base.ids[list[j].slot] < id);
-      if (rank >= k) continue;
-      out_keys[place * k + rank] = key;
-      out_ids[place * k + rank] = id;
+    Shared& shared = *reinterpret_cast<Shared*>(t.shared());
+    // So many entries have their ranks counted at once, a few by each thread.
+    constexpr int each = together / threads;
+    for (int first = 0; first < count; first += together) {
+      double key[each] = {};
+      std::uint32_t id[each] = {};
+      int rank[each] = {};
+      KNEAR_UNROLL
+      for (int e = 0; e < each; ++e) {
+        const int i = first + e * threads + t.index();
+        if (i < count) key[e] = keys[i], id[e] = base.ids[list[i].slot];
+      }
+      for (int other = 0; other < count; other += together) {
+        const int some = count - other < together ? count - other : together;
+        t.sync();  // the others of before have been read
+        KNEAR_UNROLL
+        for (int e = 0; e < each; ++e) {
+          const int j = e * threads + t.index();
+          if (j < some) {
+            shared.keys[j] = keys[other + j];
+            shared.ids[j] = base.ids[list[other + j].slot];
+          }
+        }
+        t.sync();
+        for (int j = 0; j < some; ++j) {
+          const double its_key = shared.keys[j];
+          const std::uint32_t its_id = shared.ids[j];
+          KNEAR_UNROLL
+          for (int e = 0; e < each; ++e)
+            rank[e] += its_key < key[e] || (its_key == key[e] && its_id < id[e]);
+        }
+      }
+      KNEAR_UNROLL
+      for (int e = 0; e < each; ++e) {
+        if (first + e * threads + t.index() >= count || rank[e] >= k) continue;
+        out_keys[place * k + rank[e]] = key[e];
+        out_ids[place * k + rank[e]] = id[e];
+      }
     }
     for (int i = count + t.index(); i < k; i += threads) {
       out_keys[place * k + i] = std::numeric_limits<double>::infinity();

@@ -93,7 +93,9 @@ void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView
 template <class Queue>
 void launch_update(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                    const DeviceLists& lists, int k) {
-  if (k > warp_select_max_k) {
+  // A block for each list where it is long, or where there are too few lists to keep the device
+  // busy with a warp for each.
+  if (k > warp_select_max_k || queries.count <= queue.multiprocessors()) {
     using Kernel = UpdateLongLists<typename Queue::Thread>;
     return launch(queue, Grid{queries.count, Kernel::shared_bytes},
                   Kernel{base, queries, lists, k});
@@ -139,8 +141,8 @@ void launch_rank(Queue& queue, const DeviceBaseView& base, const DeviceQueryView
     return launch(queue, Grid{spare.count, Kernel::shared_bytes},
                   Kernel{base, lists, spare, keys, ids, k, queries.count});
   }
-  launch(queue, Grid{queries.count, 0},
-         RankRows<typename Queue::Thread>{base, lists, keys, ids, k});
+  using Kernel = RankRows<typename Queue::Thread>;
+  launch(queue, Grid{queries.count, Kernel::shared_bytes}, Kernel{base, lists, keys, ids, k});
 }
 
 }  // namespace knear::detail
