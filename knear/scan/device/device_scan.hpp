@@ -654,7 +654,7 @@ class DeviceScan {
         const std::int64_t some = std::min(together_, count_ - first);
         const auto* const keys = reinterpret_cast<const double*>(piece.memory.data());
         const auto* const ids = reinterpret_cast<const std::int64_t*>(keys + some * k);
-        const std::int64_t task_places = std::clamp<std::int64_t>((256 << 10) / each_, 1, some);
+        const std::int64_t task_places = std::clamp<std::int64_t>((64 << 10) / each_, 1, some);
         parallel_for(scan_.threads_, (some + task_places - 1) / task_places,
                      [&](std::int64_t task) {
                        put(query_at, first + task * task_places,

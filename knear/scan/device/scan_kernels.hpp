@@ -860,43 +860,27 @@ struct RankRows {
     const double* const keys = lists.keys + place * lists.room;
     const int count = lists.counts[place];
     Shared& shared = *reinterpret_cast<Shared*>(t.shared());
-    // So many entries have their ranks counted at once, a few by each thread.
-    constexpr int each = together / threads;
-    for (int first = 0; first < count; first += together) {
-      double key[each] = {};
-      std::uint32_t id[each] = {};
-      int rank[each] = {};
-      KNEAR_UNROLL
-      for (int e = 0; e < each; ++e) {
-        const int i = first + e * threads + t.index();
-        if (i < count) key[e] = keys[i], id[e] = base.ids[list[i].slot];
-      }
+    for (int first = 0; first < count; first += threads) {
+      const int i = first + t.index();
+      const double key = i < count ? keys[i] : 0;
+      const std::uint32_t id = i < count ? base.ids[list[i].slot] : 0;
+      int rank = 0;
       for (int other = 0; other < count; other += together) {
         const int some = count - other < together ? count - other : together;
-        t.sync();  // the others of before have been read
-        KNEAR_UNROLL
-        for (int e = 0; e < each; ++e) {
-          const int j = e * threads + t.index();
-          if (j < some) {
+        if (first == 0 || count > together) {
+          t.sync();  // those of before have been read
+          for (int j = t.index(); j < some; j += threads) {
             shared.keys[j] = keys[other + j];
             shared.ids[j] = base.ids[list[other + j].slot];
           }
+          t.sync();
         }
-        t.sync();
-        for (int j = 0; j < some; ++j) {
-          const double its_key = shared.keys[j];
-          const std::uint32_t its_id = shared.ids[j];
-          KNEAR_UNROLL
-          for (int e = 0; e < each; ++e)
-            rank[e] += its_key < key[e] || (its_key == key[e] && its_id < id[e]);
-        }
+        for (int j = 0; j < some; ++j)
+          rank += shared.keys[j] < key || (shared.keys[j] == key && shared.ids[j] < id);
       }
-      KNEAR_UNROLL
-      for (int e = 0; e < each; ++e) {
-        if (first + e * threads + t.index() >= count || rank[e] >= k) continue;
-        out_keys[place * k + rank[e]] = key[e];
-        out_ids[place * k + rank[e]] = id[e];
-      }
+      if (i >= count || rank >= k) continue;
+      out_keys[place * k + rank] = key;
+      out_ids[place * k + rank] = id;
     }
     for (int i = count + t.index(); i < k; i += threads) {
       out_keys[place * k + i] = std::numeric_limits<double>::infinity();

@@ -36,18 +36,19 @@ void with_scan_form(const DeviceBaseView& base, F f) {
 }
 
 // Into how many splits panels are cut for so many blocks of queries, `most` at most: such that the
-// grid takes 5 to 12 rounds of the blocks that are resident at once, if it can, and the last round
-// is the fullest. With 8.1 rounds a tenth of the time most multiprocessors would wait for the rest.
-inline std::int64_t scan_splits(std::int64_t blocks, std::int64_t resident, std::int64_t most) {
-  constexpr double fewest_rounds = 5, most_rounds = 12, worth = 0.01;
+// grid takes `fewest` to 12 rounds of the blocks that are resident at once, if it can, and the last
+// round is the fullest. With 8.1 rounds a tenth of the time most multiprocessors would wait for the
+// rest.
+inline std::int64_t scan_splits(std::int64_t blocks, std::int64_t resident, std::int64_t most,
+                                int fewest) {
+  constexpr double most_rounds = 12, worth = 0.01;
   std::int64_t best = 1;
   double best_share = -1;
   for (std::int64_t splits = 1; splits <= most; ++splits) {
     const double rounds = static_cast<double>(blocks * splits) / static_cast<double>(resident);
     if (splits > 1 && rounds > most_rounds) break;
     // How full the rounds are; of too few rounds, below 0, how many.
-    const double share =
-        rounds < fewest_rounds ? rounds / fewest_rounds - 1 : rounds / std::ceil(rounds);
+    const double share = rounds < fewest ? rounds / fewest - 1 : rounds / std::ceil(rounds);
     if (share > best_share + (best_share > 0 ? worth : 0)) best = splits, best_share = share;
   }
   return best;
@@ -62,7 +63,7 @@ void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQu
     const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
     const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
     const std::int64_t splits =
-        scan_splits(queries.blocks, resident, std::max<std::int64_t>(1, tiles / 2));
+        scan_splits(queries.blocks, resident, std::max<std::int64_t>(1, tiles / 2), few ? 8 : 5);
     launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices)},
            Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
                   static_cast<int>(splits), nullptr});
