@@ -22,22 +22,23 @@ constexpr DeviceCostModel model;
 // RTX 5090 838 by 170 at 2.41.
 //
 // mma_share: the part of it that mma.sync reaches. From compute capability 9.0 on, the data sheet
-// means other instructions; of H100 mma.sync reaches about 62 % (Luo et al., "Dissecting the NVIDIA
-// Hopper Architecture", 2025). For 10.0 it is a guess: the rate of 9.0.
+// means other instructions; of an H100 mma.sync reached 68 % (docs/gpu.md; 62 % in Luo et al.,
+// "Dissecting the NVIDIA Hopper Architecture", 2025). For 10.0 it is a guess: the rate of 9.0.
 //
 // float64: results a cycle and multiprocessor, CUDA C++ Programming Guide, "Throughput of Native
 // Arithmetic Instructions"; of 10.3 by its 1.2 TFLOPS.
 //
 // memory, bus: bytes a second where CUDA reports none, of the smallest of these data sheets; the
-// bus is PCI Express with 16 lanes, 4.0 or 5.0, and what of its rate copies reach is a guess.
+// bus is PCI Express with 16 lanes, 4.0 or 5.0; that of 9.0 was measured on an H100, of the others
+// what copies reach of the rate is a guess.
 struct DataSheet {
   int major, minor;
   double int8, mma_share, float64, memory, bus;
 };
 constexpr DataSheet data_sheets[] = {
     {8, 0, 4096, 1, 32, 1555e9, 25e9},      {8, 6, 2048, 1, 2, 360e9, 25e9},
-    {8, 9, 2048, 1, 2, 300e9, 25e9},        {9, 0, 8192, 0.62, 64, 2000e9, 50e9},
-    {10, 0, 16384, 0.31, 64, 7700e9, 50e9}, {10, 3, 512, 1, 2, 7700e9, 50e9},
+    {8, 9, 2048, 1, 2, 300e9, 25e9},        {9, 0, 8192, 0.68, 64, 2000e9, 52e9},
+    {10, 0, 16384, 0.34, 64, 7700e9, 50e9}, {10, 3, 512, 1, 2, 7700e9, 50e9},
     {12, 0, 2048, 1, 2, 448e9, 50e9}};
 // Of every multiprocessor since 8.0: four schedulers, one instruction each; 32 banks of 4 bytes
 // (Programming Guide, "Compute Capability 8.x", "9.0"). What it gets of the second-level cache is a
@@ -98,8 +99,6 @@ struct Course {
     const double k = std::min(double(shape.k), allowed);
     slices = ceiling(double(shape.dim), ScanForm::slice_columns);
     const double slice = ScanForm::tile_rows * ScanForm::slice_columns;
-    keeps_queries =
-        (slices + ScanForm::stages) * slice + ScanForm::test_bytes <= ScanForm::most_kept_bytes;
     double room = std::min(2048 + 8 * k, rows);
     const bool one_block = queries <= ScanForm::block_queries;
     if (one_block) room = std::max(room, std::min(16384., rows));
@@ -110,6 +109,9 @@ struct Course {
     batches = ceiling(queries, held);
     batch = std::min(queries, held);
     few = batch <= ScanForm::few_queries;
+    keeps_queries = few ? (slices + ScanForm::few_stages) * slice + ScanForm::few_test_bytes <=
+                              ScanForm::most_kept_bytes
+                        : slices <= ScanForm::kept_slices;
     blocks = few ? 1 : ceiling(batch, ScanForm::block_queries);
     const double growth = one_block ? std::clamp(room / (32 * k), 4., 64.) : 4;
     first = std::min(rows, std::floor((2 * k + 511) / 32) * 32 * rows / allowed);
@@ -126,7 +128,7 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
                      DeviceCost& cost) {
   const Rates rates(device);
   const double rows = double(shape.rows), slices = course.slices;
-  const ScanLoop& loop = scan_loop(device.code, course.few, course.keeps_queries);
+  const ScanLoop& loop = scan_loop(device.code, course.few, course.keeps_queries, shape.whole);
   const double tiles = ceiling(rows, ScanForm::tile_rows);
   const double work = course.batches * course.blocks * tiles;  // tiles of a block of queries
   // Where there are fewer blocks than multiprocessors some of these have nothing to do.
@@ -165,23 +167,16 @@ void predict_lists_on(const DeviceShape& shape, const DevicePeaks& device, const
                       double allowed, DeviceCost& cost) {
   const Rates rates(device);
   const double queries = double(shape.queries), k = std::min(double(shape.k), allowed);
-  const double first = std::min(course.hits, course.first * allowed / double(shape.rows));
-  // Where many pass, several of them are in the same tile of a warp.
-  const double parts = course.batches * course.blocks *
-                       ceiling(double(shape.rows), ScanForm::tile_rows) * ScanForm::warps;
-  const double alone = queries * (course.hits - first);
-  const double finding =
-      parts * (1 - std::exp(-alone / parts)) * model.finding_instructions / (course.few ? 4 : 1) +
-      alone * model.hit_instructions + queries * first * model.shared_hit_instructions;
   // An entry is looked at in the step in which it came, and the nearest again in all later ones.
   const double entries = course.hits + course.steps * 1.5 * k;
+  const double entry_bytes = shape.whole ? model.whole_entry_bytes : model.float_entry_bytes;
   cost.selection_seconds =
-      finding / rates.instructions +
+      queries * course.hits * model.hit_cycles / rates.cycles +
       queries * std::max({entries * model.entry_instructions / rates.instructions,
-                          entries * model.entry_bytes / rates.memory,
+                          entries * entry_bytes / rates.memory,
                           shape.whole ? 0 : entries * model.entry_float64 / rates.float64});
 
-  const double left = shape.whole ? k : std::min(allowed, k + 6 * std::sqrt(k));
+  const double left = shape.whole ? k : std::min(allowed, k + model.kept_roots * std::sqrt(k));
   const double ranking = shape.k > 256
                              ? left * std::pow(std::log2(left + 2), 2) * model.sort_instructions
                              : left * left * model.rank_instructions;

@@ -856,35 +856,58 @@ struct RankRows {
 
   KNEAR_KERNEL void operator()(Thread t) const {
     const std::int64_t place = t.block();
-    const Entry* const list = lists.entries + place * lists.room;
-    const double* const keys = lists.keys + place * lists.room;
     const int count = lists.counts[place];
-    Shared& shared = *reinterpret_cast<Shared*>(t.shared());
-    for (int first = 0; first < count; first += threads) {
-      const int i = first + t.index();
-      const double key = i < count ? keys[i] : 0;
-      const std::uint32_t id = i < count ? base.ids[list[i].slot] : 0;
-      int rank = 0;
-      for (int other = 0; other < count; other += together) {
-        const int some = count - other < together ? count - other : together;
-        if (first == 0 || count > together) {
-          t.sync();  // those of before have been read
-          for (int j = t.index(); j < some; j += threads) {
-            shared.keys[j] = keys[other + j];
-            shared.ids[j] = base.ids[list[other + j].slot];
-          }
-          t.sync();
-        }
-        for (int j = 0; j < some; ++j)
-          rank += shared.keys[j] < key || (shared.keys[j] == key && shared.ids[j] < id);
-      }
-      if (i >= count || rank >= k) continue;
-      out_keys[place * k + rank] = key;
-      out_ids[place * k + rank] = id;
-    }
+    if (count <= threads)
+      rank<1>(t, place, count);
+    else if (count <= 2 * threads)
+      rank<2>(t, place, count);
+    else
+      rank<4>(t, place, count);
     for (int i = count + t.index(); i < k; i += threads) {
       out_keys[place * k + i] = std::numeric_limits<double>::infinity();
       out_ids[place * k + i] = -1;
+    }
+  }
+
+ private:
+  // Each thread counts the ranks of so many entries at once, for each that it reads.
+  template <int each>
+  KNEAR_DEVICE void rank(Thread t, std::int64_t place, int count) const {
+    static_assert(each * threads <= together);
+    const Entry* const list = lists.entries + place * lists.room;
+    const double* const keys = lists.keys + place * lists.room;
+    Shared& shared = *reinterpret_cast<Shared*>(t.shared());
+    for (int first = 0; first < count; first += each * threads) {
+      double key[each] = {};
+      std::uint32_t id[each] = {};
+      int ranks[each] = {};
+      KNEAR_UNROLL
+      for (int e = 0; e < each; ++e) {
+        const int i = first + e * threads + t.index();
+        if (i < count) key[e] = keys[i], id[e] = base.ids[list[i].slot];
+      }
+      for (int other = 0; other < count; other += together) {
+        const int some = count - other < together ? count - other : together;
+        t.sync();  // those of before have been read
+        for (int j = t.index(); j < some; j += threads) {
+          shared.keys[j] = keys[other + j];
+          shared.ids[j] = base.ids[list[other + j].slot];
+        }
+        t.sync();
+        for (int j = 0; j < some; ++j) {
+          const double its_key = shared.keys[j];
+          const std::uint32_t its_id = shared.ids[j];
+          KNEAR_UNROLL
+          for (int e = 0; e < each; ++e)
+            ranks[e] += its_key < key[e] || (its_key == key[e] && its_id < id[e]);
+        }
+      }
+      KNEAR_UNROLL
+      for (int e = 0; e < each; ++e) {
+        if (first + e * threads + t.index() >= count || ranks[e] >= k) continue;
+        out_keys[place * k + ranks[e]] = key[e];
+        out_ids[place * k + ranks[e]] = id[e];
+      }
     }
   }
 };

@@ -611,18 +611,19 @@ TEST(DeviceScan, ThePlanKnowsItsShapeAndSteps) {
   using Few = ScanPanels<HostThread, true, true, false>;
   EXPECT_EQ(ScanForm::tile_rows, Many::tile_rows);
   EXPECT_EQ(ScanForm::warps, Many::threads / warp_size);
-  EXPECT_EQ(ScanForm::stages, Many::stages);
+  EXPECT_EQ(ScanForm::kept_slices, Many::stage_slices);
+  EXPECT_EQ(ScanForm::few_stages, Few::stages);
   EXPECT_EQ(ScanForm::resident_blocks, Many::resident_blocks);
   EXPECT_EQ(ScanForm::resident_few_blocks, Few::resident_blocks);
   EXPECT_EQ(ScanForm::few_queries, Few::most_few);
   EXPECT_EQ(ScanForm::block_queries, block_queries);
   EXPECT_EQ(ScanForm::slice_columns, slice_bytes);
   EXPECT_EQ(ScanForm::most_kept_bytes, most_kept_bytes);
-  EXPECT_EQ(ScanForm::test_bytes, sizeof(Many::Tests));
+  EXPECT_EQ(ScanForm::few_test_bytes, sizeof(Few::Tests));
   // A warp's products are those of its pairs, 32 columns at a time.
   const double tile_pairs = Many::tile_rows * block_queries;
-  EXPECT_EQ(scan_loop(90, false, true).products * ScanForm::warps * 16 * 8, tile_pairs);
-  EXPECT_EQ(scan_loop(90, true, true).products * ScanForm::warps * 16 * 8, tile_pairs / 4);
+  EXPECT_EQ(scan_loop(90, false, true, false).products * ScanForm::warps * 16 * 8, tile_pairs);
+  EXPECT_EQ(scan_loop(90, true, true, false).products * ScanForm::warps * 16 * 8, tile_pairs / 4);
 
   constexpr std::int64_t n = 6400, k = 10;
   Random random(16);
