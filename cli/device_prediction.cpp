@@ -91,8 +91,9 @@ std::string explain_place(const DevicePrediction& prediction) {
                ? fmt::format(", {:.2g} times as long", here / there)
                : fmt::format(": the device takes {:.2g} times as long", there / here);
   out +=
-      ".\nThe plan of the device stands on data sheets, its machine code and guesses: nothing was "
-      "measured on it.\n";
+      ".\nThe plan of the device stands on data sheets, its machine code, what an H100 was "
+      "measured "
+      "to take and guesses: nothing was measured on this one.\n";
   if (!prediction.measured_processor)
     out +=
         "That of the processor stands on estimated peaks: 'knear roofline' measures this "

@@ -83,7 +83,7 @@ TEST(DevicePrediction, ExplainNamesTheLimitAndBothPlaces) {
   EXPECT_TRUE(prediction.place.device_is_faster);
   EXPECT_TRUE(says("The processor is predicted to take "));
   EXPECT_TRUE(says(" times as long."));
-  EXPECT_TRUE(says("nothing was measured on it."));
+  EXPECT_TRUE(says("nothing was measured on this one."));
   EXPECT_TRUE(says("'knear roofline' measures"));
   prediction.place.device_is_faster = false, prediction.measured_processor = true;
   EXPECT_TRUE(says(": the device takes "));

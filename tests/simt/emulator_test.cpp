@@ -129,6 +129,55 @@ TEST(Emulator, AtomicOperationsAddUpAndOrderIsByChance) {
   EXPECT_EQ(orders.size(), 5u);
 }
 
+TEST(Emulator, ABarrierSaysWhetherAnySaidYes) {
+  for (int seed = 0; seed < 10; ++seed) {
+    int wrong = 0;
+    run_blocks(1, 96, 0, seed, [&](HostThread t) {
+      for (int round = 0; round < 8; ++round) {
+        // One thread in some rounds, all in the last; a plain barrier between.
+        const bool mine = round == 7 || (round % 3 == 1 && t.index() == 40 + round);
+        const bool any = t.sync_any(mine);
+        if (any != (round == 7 || round % 3 == 1)) t.atomic_add(&wrong, 1);
+        if (round % 2 == 0) t.sync();
+      }
+    });
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+// Each warp publishes a number for a round and goes on; what it waits for is the round before. So
+// warps are never more than one round apart, and with the wait left out they are.
+TEST(Emulator, ABarrierInTwoHalves) {
+  for (const bool waits : {true, false}) {
+    if (tsan::on && !waits) continue;
+    int wrong = 0, apart = 0;
+    for (int seed = 0; seed < 20; ++seed)
+      run_blocks(1, 128, 64, seed, [&](HostThread t) {
+        auto* const word = reinterpret_cast<unsigned long long*>(t.shared());
+        int* const x = reinterpret_cast<int*>(t.shared() + 16);  // [2 rounds][4 warps]
+        const int warp = t.index() / 32;
+        if (t.index() == 0) t.begin_arrivals(word, 4);
+        if (t.index() < 8) x[t.index()] = -1;
+        t.sync();
+        for (int round = 0; round < 6; ++round) {
+          if (t.index() % 32 == 0) x[round % 2 * 4 + warp] = round;
+          t.sync_warp();
+          if (t.index() % 32 == 0) t.arrive(word);
+          if (!waits) continue;
+          for (int i = 0; i < 5; ++i) t.sync_warp();
+          t.wait_for_arrivals(word, round % 2 != 0);
+          for (int i = 0; i < 4; ++i)
+            if (x[round % 2 * 4 + i] != round) t.atomic_add(&wrong, 1);
+        }
+        if (!waits)
+          for (int i = 0; i < 4; ++i)
+            if (x[4 + i] != 5) t.atomic_add(&apart, 1);
+      });
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(apart > 0, !waits);
+  }
+}
+
 TEST(Emulator, CopiesComeWhenTheyAreWaitedFor) {
   std::vector<unsigned char> from(4 * 32 * 16);
   for (std::size_t i = 0; i < from.size(); ++i)
@@ -233,6 +282,26 @@ std::string error_of(F body) {
     return error.what();
   }
   return "";
+}
+
+TEST(Emulator, NoticesARoundThatNobodyEnds) {
+  EXPECT_THROW(run_blocks(1, 64, 16, 1,
+                          [](HostThread t) {
+                            auto* const word = reinterpret_cast<unsigned long long*>(t.shared());
+                            if (t.index() == 0) t.begin_arrivals(word, 2);
+                            t.sync();
+                            if (t.index() == 0) t.arrive(word);
+                            t.wait_for_arrivals(word, false);
+                          }),
+               std::logic_error);
+  EXPECT_THROW(run_blocks(1, 32, 16, 1,
+                          [](HostThread t) {
+                            auto* const word = reinterpret_cast<unsigned long long*>(t.shared());
+                            if (t.index() == 0) t.begin_arrivals(word, 1);
+                            t.sync();
+                            if (t.index() == 0) t.begin_arrivals(word, 0), t.arrive(word);
+                          }),
+               std::logic_error);
 }
 
 TEST(Emulator, NoticesWhatNoBlockMayDo) {
