@@ -248,6 +248,28 @@ void bench_streamed_base(int device, const Deadline& deadline, Report& report) {
               {},
               ""});
   const AnyMatrix base = make_clusters(ElementType::f32, rows, dim, 43);
+  {
+    // The rows alone, as every search brings them: what filling pinned memory leaves of the bus.
+    cuda::Queue queue(device);
+    std::vector<double> seconds;
+    for (int run = -1; run < 5 && (run < 1 || deadline.left() > 0); ++run) {
+      const auto start = Clock::now();
+      const auto there = detail::upload_rows(queue, base.view(), {}, available_threads());
+      if (run >= 0) seconds.push_back(seconds_since(start));
+    }
+    std::sort(seconds.begin(), seconds.end());
+    const double median = seconds[seconds.size() / 2], bytes = double(rows * dim * 4);
+    Entry entry{"host to device",
+                fmt::format("{} x {} f32, through pinned memory", rows, dim),
+                bytes / median / 1e9,
+                "GB/s",
+                median,
+                (seconds.back() - seconds.front()) / median,
+                {},
+                ""};
+    entry.of_peak = bytes / median / bus, entry.peak = "bus";
+    report.add(entry);
+  }
   const AnyMatrix queries = make_clusters(ElementType::f32, count, dim, 44);
   KnnOptions options{.device = fmt::format("cuda:{}", device)};
   const Neighbors truth = knn(queries.view().rows(0, 4), base, k);
