@@ -258,11 +258,12 @@ struct ScanPanels {
   };
   // The place of a row of the tile among the terms, and of its first number there.
   static KNEAR_DEVICE unsigned quad_of(unsigned row) { return row / 16 * 8 + row % 8; }
-  // The limits of a tile.
+  static KNEAR_DEVICE unsigned half_of(unsigned row) { return row / 8 % 2 * 2; }
+  // The place of a tile's limits: of three tiles, since a warp may still compare the sums of one
+  // while another stores the limits of the tile after the next.
   static KNEAR_DEVICE unsigned limits_of(int tile) {
     return whole ? 0 : static_cast<unsigned>(tile) % 3;
   }
-  static KNEAR_DEVICE unsigned half_of(unsigned row) { return row / 8 % 2 * 2; }
 
   // A grid has queries.blocks * splits blocks, or as many as there are tasks.
   static constexpr std::size_t shared_bytes(int slices) {
@@ -346,7 +347,7 @@ struct ScanPanels {
         out.term = certified_term(panel.test, panel.bias[in_panel], inverse);
       return out;
     };
-    // Visible after the next sync.
+    // Visible to all from the next stage on.
     const auto store = [&](int tile, const Share& share) {
       KNEAR_UNROLL
       for (int i = 0; i < limits_each; ++i)
@@ -405,9 +406,8 @@ struct ScanPanels {
     // A stage is scored between these two. At the end this thread's part of the next stage is there
     // and the ring's place of this one may be filled anew; all warps have come to that at the
     // beginning of the next stage. What a warp does between an end and a beginning the others need
-    // not wait for.
-    // For few queries memory is what a stage waits for, and the plain barrier takes fewer
-    // instructions.
+    // not wait for. For few queries memory is what a stage waits for, and the plain barrier takes
+    // fewer instructions.
     bool odd = false;
     const auto begin_stage = [&] {
       if constexpr (few) {
