@@ -611,8 +611,9 @@ class DeviceScan {
   // query, then keys and ids in pieces, of which some are put where they belong while others come.
   class Answers {
    public:
-    // Enqueues the copies of the heads and of the first piece; or of all of `there`, of so many
-    // bytes with the heads, if that is little.
+    // Enqueues the copies of the heads and of the first two pieces; or of all of `there`, of so
+    // many bytes with the heads, if that is little. Throws MemoryBudgetError where the system has
+    // no pinned memory; take() allocates nothing, so that no answers are put before that is known.
     Answers(DeviceScan& scan, Run& run, const BatchResults& there, std::size_t count,
             std::size_t bytes)
         : scan_(scan),
@@ -632,7 +633,7 @@ class DeviceScan {
           queue.template allocate_host<unsigned char>((bytes - skipped + unit - 1) / unit * unit);
       queue.download(heads_.data(), from + skipped, bytes - skipped);
       heads_arrived_ = queue.mark();
-      if (!little) fetch(0);
+      if (!little) fetch(0), fetch(together_);
     }
     // With keys and ids only if they are few.
     BatchResults wait_for_heads() {
@@ -648,7 +649,6 @@ class DeviceScan {
         return put(query_at, 0, count_, all.keys, all.ids);
       }
       for (std::int64_t first = 0; first < count_; first += together_) {
-        fetch(first + together_);
         Piece& piece = pieces_[first / together_ % 2];
         piece.arrived.wait();
         const std::int64_t some = std::min(together_, count_ - first);
@@ -661,6 +661,7 @@ class DeviceScan {
                            std::min(task_places, some - task * task_places),
                            keys + task * task_places * k, ids + task * task_places * k);
                      });
+        fetch(first + 2 * together_);
       }
     }
 

@@ -542,6 +542,52 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
   }
 }
 
+// A queue that has no pinned memory once, after so many arrays of it.
+struct OnceWithoutPinned : HostQueue {
+  using HostQueue::HostQueue;
+  int before = -1;  // below 0: it always has
+
+  template <class T>
+  HostArray<T> allocate_host(std::size_t size) {
+    if (before-- == 0) throw MemoryBudgetError("no pinned memory");
+    return HostQueue::allocate_host<T>(size);
+  }
+};
+
+// Then a batch is searched anew, in smaller ones. What was noted of it does not count twice, and a
+// query whose list was full is not searched twice for that.
+TEST(DeviceScan, WithoutPinnedMemoryNothingIsDoneTwice) {
+  constexpr std::int64_t n = 3200, dim = 2, count = 260, k = 20, near = 13;
+  Matrix<std::uint8_t> rows(n, dim), queries(count, dim);
+  for (std::int64_t i = 0; i < n; ++i) rows.row(i)[0] = i % 4 == 0 ? 9 : 1;
+  for (std::int64_t q = 0; q < count; ++q) queries.row(q)[0] = q % 20 == 0 ? 2 : 9;
+  const BaseRows base = rows.view();
+  const ValueRange found = find_value_range(rows.view(), Metric::l2, "rows", 1);
+  const Neighbors truth = reference_knn(queries.view(), rows.view(), k, Metric::l2);
+  OnceWithoutPinned queue(3);
+  DeviceScan<OnceWithoutPinned> scan(queue, coding_of(base, Metric::l2, true, found, 20),
+                                     upload_rows(queue, base, {}, 1), 1);
+  std::vector<std::int64_t> which(count);
+  std::iota(which.begin(), which.end(), 0);
+  std::int64_t survivors = 0;
+  // Never; instead of the heads of the answers; instead of the second piece of them.
+  for (const int before : {-1, 1, 3}) {
+    queue.before = before;
+    ExactNeighbors out(count, k);
+    DeviceStats stats;
+    const auto left = scan.run(queries.view(), which, found, k, out, stats, count, {}, {}, {},
+                               std::size_t{1} << 40, 4096);
+    EXPECT_LT(queue.before, 0);  // it did happen
+    EXPECT_TRUE(left.empty());
+    EXPECT_EQ(stats.repeated, near) << before;
+    if (before < 0) survivors = stats.survivors;
+    EXPECT_EQ(stats.survivors, survivors) << before;
+    for (std::int64_t q = 0; q < count; ++q)
+      for (std::int64_t j = 0; j < k; ++j)
+        ASSERT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j]) << before << ", query " << q;
+  }
+}
+
 // By what a query is reckoned to take the number at a time is chosen.
 TEST(DeviceScan, TakesTheMemoryThatItReckonsWith) {
   constexpr std::int64_t count = 300, dim = 160, k = 2;
