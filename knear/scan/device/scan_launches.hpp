@@ -2,7 +2,6 @@
 // cuda::Queue (scan_launches.cu) and the tests for the emulator.
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -41,15 +40,16 @@ void with_scan_form(const DeviceBaseView& base, F f) {
 // rest.
 inline std::int64_t scan_splits(std::int64_t blocks, std::int64_t resident, std::int64_t most,
                                 int fewest) {
-  constexpr double most_rounds = 12, worth = 0.01;
+  constexpr int most_rounds = 12;
+  constexpr double worth = 0.01;
   std::int64_t best = 1;
-  double best_share = -1;
-  for (std::int64_t splits = 1; splits <= most; ++splits) {
-    const double rounds = static_cast<double>(blocks * splits) / static_cast<double>(resident);
-    if (splits > 1 && rounds > most_rounds) break;
-    // How full the rounds are; of too few rounds, below 0, how many.
-    const double share = rounds < fewest ? rounds / fewest - 1 : rounds / std::ceil(rounds);
-    if (share > best_share + (best_share > 0 ? worth : 0)) best = splits, best_share = share;
+  double best_share = 0;
+  for (int rounds = fewest; rounds <= most_rounds; ++rounds) {
+    const std::int64_t splits = rounds * resident / blocks;  // as many as fit these rounds
+    if (splits > most) return rounds == fewest ? most : best;
+    const double share =
+        static_cast<double>(splits * blocks) / static_cast<double>(rounds * resident);
+    if (share > best_share + worth) best = splits, best_share = share;
   }
   return best;
 }

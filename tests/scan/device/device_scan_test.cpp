@@ -725,6 +725,24 @@ TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
 
 // Each block of queries has panels of its own, as the queries of inverted lists have; one launch
 // does them all.
+TEST(DeviceScan, TheLastRoundOfBlocksIsFull) {
+  for (const std::int64_t resident : {6, 264, 396})
+    for (const std::int64_t blocks : {1, 2, 7, 79, 264, 300, 1000, 5000})
+      for (const std::int64_t most : {1, 2, 9, 100, 40000}) {
+        const std::int64_t splits = scan_splits(blocks, resident, most, 5);
+        ASSERT_GE(splits, 1);
+        ASSERT_LE(splits, most);
+        const double rounds = double(blocks * splits) / double(resident);
+        if (splits > 1) EXPECT_LE(rounds, 12);
+        if (rounds < 4 && blocks * most >= 5 * resident)
+          ADD_FAILURE() << blocks << " " << resident << " " << most << ": " << rounds;
+        // With room for any number of splits the last round is nearly full.
+        if (most == 40000 && blocks <= 79 && resident > 100)
+          EXPECT_GT(rounds / std::ceil(rounds), 0.97) << blocks << " " << resident;
+      }
+  EXPECT_EQ(scan_splits(79, 264, 1000, 5), 20);  // 5.98 rounds, where 27 would take 8.08
+}
+
 TEST(DeviceScan, TasksOfATable) {
   Random random(23);
   const auto rows = vectors<std::int8_t>(Kind::uniform, 1500, 12, random);
