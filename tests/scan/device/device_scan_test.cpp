@@ -733,12 +733,15 @@ TEST(DeviceScan, TheLastRoundOfBlocksIsFull) {
         ASSERT_GE(splits, 1);
         ASSERT_LE(splits, most);
         const double rounds = double(blocks * splits) / double(resident);
-        if (splits > 1) EXPECT_LE(rounds, 12);
+        if (splits > 1) {
+          EXPECT_LE(rounds, 12);
+        }
         if (rounds < 4 && blocks * most >= 5 * resident)
           ADD_FAILURE() << blocks << " " << resident << " " << most << ": " << rounds;
         // With room for any number of splits the last round is nearly full.
-        if (most == 40000 && blocks <= 79 && resident > 100)
+        if (most == 40000 && blocks <= 79 && resident > 100) {
           EXPECT_GT(rounds / std::ceil(rounds), 0.97) << blocks << " " << resident;
+        }
       }
   EXPECT_EQ(scan_splits(79, 264, 1000, 5), 20);  // 5.98 rounds, where 27 would take 8.08
 }
