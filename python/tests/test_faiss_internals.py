@@ -166,14 +166,15 @@ def test_functions_of_vectors(rows, faiss):
 
 
 def test_calls_end_in_time(faiss):
-    big = np.random.default_rng(0).random((20000, 64), np.float32)
+    # Large enough to take much longer than the time between two questions whether to go on.
+    big = np.random.default_rng(0).random((100000, 64), np.float32)
     index = faiss.IndexFlatL2(64)
     index.add(big)
     parameters = faiss.ClusteringParameters()
     parameters.niter = 1_000_000
     start = time.perf_counter()
     with faiss.TimeoutGuard(0.01), refused(match="computation interrupted"):
-        faiss.Clustering(64, 400, parameters).train(big, faiss.IndexFlatL2(64))
+        faiss.Clustering(64, 2000, parameters).train(big, faiss.IndexFlatL2(64))
     with faiss.TimeoutGuard(0.01), refused(match="computation interrupted"):
         index.search(big, 10)
     assert time.perf_counter() - start < 20
