@@ -72,6 +72,14 @@ def test_kernels_and_loops_are_read(tool):
     assert "loop" not in kernels["sm_90a", "ScanPanels<false, false>"].json()  # no branch goes back
 
 
+def kernel_of(tool, text):
+    kernel = tool.Kernel("some", "sm_90a")
+    for line in text.splitlines():
+        if match := tool.LINE.match(line):
+            kernel.instructions.append(tool.instruction(match))
+    return kernel
+
+
 def test_the_way_on_which_no_row_passes_is_counted(tool):
     text = """
         /*0000*/                   LDGSTS.E.BYPASS.128 [R81], [R76.64] ;
@@ -95,10 +103,7 @@ def test_the_way_on_which_no_row_passes_is_counted(tool):
         /*0120*/               @P4 BRA 0x0000 ;
         /*0130*/                   EXIT ;
     """
-    kernel = tool.Kernel("some", "sm_90a")
-    for line in text.splitlines():
-        if match := tool.LINE.match(line):
-            kernel.instructions.append(tool.instruction(match))
+    kernel = kernel_of(tool, text)
     assert len(kernel.instructions) == 20
     loop = kernel.json()["loop"]
     # The loop of products without the record of the next tile.
@@ -131,10 +136,7 @@ def test_slices_in_a_row_are_told_apart(tool):
         /*0100*/               @P4 BRA 0x0000 ;
         /*0110*/                   EXIT ;
     """
-    kernel = tool.Kernel("some", "sm_90a")
-    for line in text.splitlines():
-        if match := tool.LINE.match(line):
-            kernel.instructions.append(tool.instruction(match))
+    kernel = kernel_of(tool, text)
     loop = kernel.json()["loop"]
     # Both copies count, appending does not: 8 for one slice, 11 for two but for their jump.
     assert loop["tile_instructions"] == 8
