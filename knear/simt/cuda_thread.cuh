@@ -19,7 +19,6 @@ struct CudaThread {
   }
 
   KNEAR_DEVICE void sync() const { __syncthreads(); }
-  KNEAR_DEVICE bool sync_any(bool yes) const { return __syncthreads_or(yes) != 0; }
   KNEAR_DEVICE void begin_arrivals(unsigned long long* word, int count) const {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(word)), "r"(count)
                  : "memory");

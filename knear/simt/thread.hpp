@@ -96,8 +96,6 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
 
   // Block: waits for all of its threads; what they wrote before is then visible.
   t.sync();
-  // The same; whether any of them says yes.
-  { t.sync_any(yes) } -> std::same_as<bool>;
   // The same in two halves, in a word of shared memory that one thread prepares for so many
   // arrivals before a sync(): what a thread wrote before it arrives is visible to who waits for all
   // of them. Rounds of arrivals follow one another, the first is not odd; nobody arrives in a round
@@ -118,7 +116,7 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
 
   // The same number of four bytes, unknown to the compiler: what follows from it is computed here,
   // where it is rarely wanted, and not ahead of a loop, where it would take registers all the time;
-  // or it is itself computed here, ahead of a loop, and not again in every round.
+  // or ahead of a loop, though the assembler may compute it again in every round all the same.
   { t.computed_here(i) } -> std::same_as<int>;
 
   // Adds atomically; returns the value before. Orders no other access.

@@ -239,8 +239,7 @@ class HostBlock {
   std::unique_ptr<unsigned char, Free> shared_;
   std::vector<int> ready_, at_barrier_, at_arrivals_;
   std::uint64_t barriers_ = 0;
-  char synced_[2] = {};    // as a warp's
-  bool said_yes_[2] = {};  // some thread, at the barrier under way and at the last one
+  char synced_[2] = {};  // as a warp's
   std::ptrdiff_t left_ = 0;
   int current_ = 0;
   Place main_;
@@ -255,29 +254,24 @@ std::int64_t HostThread::block() const { return block_->number_; }
 std::int64_t HostThread::blocks() const { return block_->launch_.blocks; }
 unsigned char* HostThread::shared() const { return block_->shared_.get(); }
 
-bool HostThread::sync_any(bool yes) const {
+void HostThread::sync() const {
   char* synced = nullptr;
-  const bool* said_yes = nullptr;
   {
     const tsan::Unseen unseen;
     // Two addresses in turn: a thread that goes on at once must not add what it does until the
     // next barrier to what others, still to be resumed, take from this one.
-    const auto turn = block_->barriers_ % 2;
-    synced = &block_->synced_[turn], said_yes = &block_->said_yes_[turn];
-    block_->said_yes_[turn] |= yes;
+    synced = &block_->synced_[block_->barriers_ % 2];
     tsan::release(synced);
     auto& waiting = block_->at_barrier_;
     waiting.push_back(index_);
     if (waiting.size() == block_->threads_.size()) {
-      block_->said_yes_[++block_->barriers_ % 2] = false;
+      ++block_->barriers_;
       block_->ready_.insert(block_->ready_.end(), waiting.begin(), waiting.end());
       waiting.clear();
     }
   }
   block_->leave(block_->fiber(index_), false);
   tsan::acquire(synced);
-  const tsan::Unseen unseen;
-  return *said_yes;
 }
 
 namespace {

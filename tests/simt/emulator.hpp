@@ -55,8 +55,7 @@ class HostThread {
   std::int64_t blocks() const;
   unsigned char* shared() const;
 
-  void sync() const { sync_any(false); }
-  bool sync_any(bool yes) const;
+  void sync() const;
   // The word: arrivals of a round, those that are missing, and the number of the round.
   void begin_arrivals(unsigned long long* word, int count) const;
   void arrive(unsigned long long* word) const;

@@ -129,22 +129,6 @@ TEST(Emulator, AtomicOperationsAddUpAndOrderIsByChance) {
   EXPECT_EQ(orders.size(), 5u);
 }
 
-TEST(Emulator, ABarrierSaysWhetherAnySaidYes) {
-  for (int seed = 0; seed < 10; ++seed) {
-    int wrong = 0;
-    run_blocks(1, 96, 0, seed, [&](HostThread t) {
-      for (int round = 0; round < 8; ++round) {
-        // One thread in some rounds, all in the last; a plain barrier between.
-        const bool mine = round == 7 || (round % 3 == 1 && t.index() == 40 + round);
-        const bool any = t.sync_any(mine);
-        if (any != (round == 7 || round % 3 == 1)) t.atomic_add(&wrong, 1);
-        if (round % 2 == 0) t.sync();
-      }
-    });
-    EXPECT_EQ(wrong, 0);
-  }
-}
-
 // Each warp publishes a number for a round and goes on; what it waits for is the round before. So
 // warps are never more than one round apart, and with the wait left out they are.
 TEST(Emulator, ABarrierInTwoHalves) {

@@ -56,8 +56,8 @@ inline constexpr std::int64_t usual_piece = 4 << 20;
 template <class Queue>
 class PiecewiseUpload {
  public:
-  // piece: bytes copied at a time, at least; total: bytes that will be sent in all; item: of the
-  // largest one.
+  // piece: bytes of a buffer, unless an item has more; total: bytes that will be sent in all; item:
+  // of the largest one.
   PiecewiseUpload(Queue& queue, int threads, std::int64_t piece, std::int64_t total,
                   std::int64_t item)
       : queue_(queue),
@@ -72,7 +72,8 @@ class PiecewiseUpload {
     return std::min(limit, total) <= smallest ? smallest : limit;
   }
 
-  // Until all that was sent is there, whatever else the queue was given since close().
+  // Marks the end of what is sent; wait() returns when all of it is there, whatever else the queue
+  // was given after close().
   void close() {
     if (buffers_[now_].size() > 0) closed_ = queue_.mark();
   }

@@ -188,8 +188,8 @@ struct DeviceTask {
 // which are cut into splits. `whole`: codes are whole numbers, of which a limit is the same in all
 // panels. Forms are compiled apart, since all in one would cost the usual one registers.
 //
-// With tight thresholds one pair in some thousands passes, which is one in every other tile of a
-// warp, and to append it to its list takes three accesses of device memory, each after another: the
+// With tight thresholds one pair in some thousands passes, so that a warp has one in two tiles of
+// five, and to append it to its list takes three accesses of device memory, each after another: the
 // seven other warps would wait for that at the next barrier. So sums that pass are kept in shared
 // memory until there are many, and then the block appends them at once.
 template <class Thread, bool few, bool keep, bool whole, bool tabled = false>
