@@ -26,7 +26,7 @@
 namespace knear::cli {
 namespace {
 
-constexpr auto left_out = {"--truth",   "--radius",        "--explain",  "--machine", "--device",
+constexpr auto left_out = {"--truth",   "--radius",        "--explain",  "--machine",
                            "--samples", "--allow-partial", "--replicas", "--certify"};
 
 // What processes find for so many queries at a time takes no more than this before it is merged.
@@ -262,7 +262,7 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
   out["k"] = arguments.k;
   out["metric"] = name_of(part.metric);
   out["method"] = report.method;
-  out["device"] = "cpu";
+  out["device"] = arguments.device;
   out["isa"] = report.isa;
   out["ranks"] = job.ranks();
   out["threads"] = threads;
@@ -293,7 +293,11 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
 void run_search(const CLI::App& command, const SearchArguments& arguments, const Job& job) {
   check_search_files(arguments);
   check_left_out(command, left_out);
-  KnnOptions options = search_options(arguments);
+  KnnOptions options;
+  job.together([&] {  // not every machine need have a GPU
+    options = search_options(arguments);
+    options.device = device_of_process(arguments.device, job.peers().number_here());
+  });
   options.threads = job.threads(arguments.threads);
   if (options.method.kind != Method::automatic && options.method.kind != Method::exact)
     throw InvalidArgument("--method must be auto or exact in dist search, but is {}",
@@ -342,6 +346,10 @@ void add_dist_search(CLI::App& app, const Job& job) {
   add_search_only_arguments(*command, *arguments);
   leave_out(*command, left_out);
   command->get_option("--method")->description("auto (default) or exact");
+  command->get_option("--device")
+      ->description(
+          "where to search: cpu (default), cuda (processes of a machine take its GPUs in turn) or "
+          "cuda:N");
   command->get_option("--recall")
       ->description(
           "of an index: 1, for the true neighbours; of a base these are found in any case");

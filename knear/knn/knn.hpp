@@ -51,6 +51,10 @@ Method parse_method(std::string_view name);
 // Throws InvalidArgument unless `device` is "cpu", "cuda" or "cuda:N"; DeviceUnavailable for a GPU
 // that is not there, or where knear was built without CUDA.
 void check_device(std::string_view device);
+// The GPU of one of several processes on a machine, which are numbered from 0 on: of "cuda" each
+// process gets the next one, all over again where there are more processes; another device is the
+// same for all. Throws as check_device().
+std::string device_of_process(std::string_view device, int process);
 
 std::string_view name_of(FirstPass pass);
 // The inverse ("auto", "integer", ..., "prefix"); throws InvalidArgument for any other word.

@@ -43,6 +43,7 @@ MpiPeers::MpiPeers() {
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here);
   int here_size = 0;
   MPI_Comm_size(here, &here_size);
+  MPI_Comm_rank(here, &number_here_);
   cpu_set_t own;
   CPU_ZERO(&own);
   sched_getaffinity(0, sizeof own, &own);

@@ -35,6 +35,8 @@ class MpiPeers : public Peers {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  // The number of this process among those of this machine, from 0 on.
+  int number_here() const { return number_here_; }
   // How many of the processes run on the same processors of this machine as this one, with it.
   int sharers() const { return sharers_; }
 
@@ -52,7 +54,7 @@ class MpiPeers : public Peers {
   std::vector<std::byte> receive(int from) override;
 
  private:
-  int rank_ = 0, size_ = 1, sharers_ = 1;
+  int rank_ = 0, size_ = 1, number_here_ = 0, sharers_ = 1;
 };
 
 }  // namespace knear

@@ -194,7 +194,8 @@ class Search(Searching):
 
     def test_json(self):
         words = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "7"]
-        told = json.loads(self.dist(4, *words, "--json"))
+        told = json.loads(self.dist(4, *words, "--device", "cpu", "--json"))
+        self.assertEqual(told["device"], "cpu")
         self.assertEqual((told["ranks"], told["rows"], told["dim"]), (4, 300, 12))
         self.assertEqual((told["queries"], told["recall_argument"]), (17, "exact"))
         self.assertEqual(told["merge_bytes"], 3 * (17 * 7 * 16 + 8))
@@ -232,7 +233,9 @@ class Search(Searching):
         self.same_refusal(4, "search", "--base", "inf.fvecs", *queries, "-k", "3")
         self.file("cut.fvecs").write_bytes(self.file("base.fvecs").read_bytes()[:-3])
         self.same_refusal(4, "search", "--base", "cut.fvecs", *queries, "-k", "3")
-        for flag in (["--truth", "t.ivecs"], ["--radius", "3"], ["--explain"], ["--device", "cpu"]):
+        for device in ("gpu", "cuda:-1", "cuda:4096", "cuda:4095"):  # the last ones are nowhere
+            self.same_refusal(2, *base, *queries, "-k", "3", "--device", device)
+        for flag in (["--truth", "t.ivecs"], ["--radius", "3"], ["--explain"], ["--certify"]):
             self.refused(1, 2, *base, *queries, "-k", "3", *flag, says=f"{flag[0]} is not for dist")
         self.refused(1, 2, *base, *queries, "-k", "3", "--method", "partial-reduce",
                      says="--method must be auto or exact in dist search")  # fmt: skip

@@ -26,6 +26,8 @@ struct Device {
 };
 // "cpu", "cuda", "cuda:N". Throws InvalidArgument for any other word.
 Device parse_device(std::string_view text);
+// As device_of_process(), of a machine with so many GPUs.
+std::string device_of_process(std::string_view device, int process, int devices);
 
 // How the method threshold-heap goes over the rows at hand.
 struct ThresholdHeapJob {

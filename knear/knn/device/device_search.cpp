@@ -24,7 +24,20 @@ void check_device(std::string_view device) {
 #endif
 }
 
+std::string device_of_process(std::string_view device, int process) {
+  check_device(device);
+#ifdef KNEAR_CUDA
+  if (device != "cpu") return detail::device_of_process(device, process, cuda::device_count());
+#endif
+  return detail::device_of_process(device, process, 0);
+}
+
 namespace detail {
+
+std::string device_of_process(std::string_view device, int process, int devices) {
+  if (device != "cuda" || devices == 0) return std::string(device);
+  return fmt::format("cuda:{}", process % devices);
+}
 
 Device parse_device(std::string_view text) {
   if (text == "cpu") return {};

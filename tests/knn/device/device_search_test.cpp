@@ -385,5 +385,15 @@ TEST(DeviceSearch, NothingIsIgnored) {
                                     "device must be cpu, cuda or cuda:N");
 }
 
+TEST(DeviceOfProcess, TakesTheNextOne) {
+  EXPECT_EQ(detail::device_of_process("cuda", 0, 4), "cuda:0");
+  EXPECT_EQ(detail::device_of_process("cuda", 3, 4), "cuda:3");
+  EXPECT_EQ(detail::device_of_process("cuda", 5, 4), "cuda:1");
+  EXPECT_EQ(detail::device_of_process("cuda:2", 5, 4), "cuda:2");
+  EXPECT_EQ(detail::device_of_process("cpu", 5, 4), "cpu");
+  EXPECT_EQ(knear::device_of_process("cpu", 5), "cpu");
+  EXPECT_THROW(knear::device_of_process("gpu", 0), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace knear
