@@ -117,7 +117,7 @@ void run_build(const BuildArguments& arguments, const Job& job) {
           *like, base.view().rows(begin - base.begin(), end - base.begin()), begin, file.rows,
           file.rows > 0 ? std::optional(built.type) : std::nullopt, change);
       if (optimizes) sums[1] += shard->optimize(change);
-      saved[place] = detail::save_shard(*shard, arguments.out, number, s, progress);
+      saved[place] = detail::save_shard(*shard, arguments.out, number, s, {.progress = progress});
       sums[0] += shard->memory_bytes();
     }
   });
@@ -132,7 +132,7 @@ void run_build(const BuildArguments& arguments, const Job& job) {
   job.at_first([&] {
     const std::int64_t changes = trains + (file.rows > 0) + optimizes;
     save->commit({sharding.shards, file.rows, file.rows, changes, sharding.replicas}, saved,
-                 progress);
+                 {.progress = progress});
     save.reset();
     bar.clear();
     built.seconds = since(start), built.memory_bytes = sums[0], built.optimized_rows = sums[1];

@@ -10,8 +10,7 @@
 namespace knear::cli {
 namespace {
 
-template <class AnyIndex>
-ServedIndex::About about_of(const AnyIndex& index) {
+ServedIndex::About about_of(const serve::StoredIndex& index) {
   return {.kind = index.description(),
           .dim = index.dim(),
           .rows = index.size(),
@@ -22,14 +21,9 @@ ServedIndex::About about_of(const AnyIndex& index) {
           .type = index.element_type()};
 }
 
-template <class AnyIndex>
-ServedIndex::Shape shape_of(const AnyIndex& index) {
-  return {{index.dim(), index.element_type()}, index.lists() > 0 || index.has_graph()};
-}
-
 // What the first searches would stop to make for themselves, and for all that wait behind them: the
 // prefix of a flat index (2.7 seconds of one thread for 1,000,000 x 96), a graph.
-void prepare(Index& index, int threads) {
+void prepare(serve::StoredIndex& index, int threads) {
   if (index.lists() > 0 || index.has_codes()) return;
   // Rows that stay in their file are read for it, and it takes about as much as they do in bytes.
   if (index.size() > available_memory() / 4 / (index.dim() + 200)) return;
@@ -56,54 +50,49 @@ std::int64_t available_memory() {
 ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,
                          serve::DurableOptions options)
     : name_(std::move(name)), path_(std::move(path)), threads_(options.threads) {
-  if (read_only || is_sharded_file(path_)) {
+  if (read_only) {
     fixed_ = open(path_);
     return;
   }
   options.name = name_;
-  options.prepare = [threads = threads_](Index& index) { prepare(index, threads); };
+  options.prepare = [threads = threads_](serve::StoredIndex& index) { prepare(index, threads); };
   durable_ = std::make_unique<serve::DurableIndex>(path_, std::move(options));
 }
 
-std::shared_ptr<const ServedIndex::Fixed> ServedIndex::open(const std::string& path) const {
-  if (is_sharded_file(path))
-    return std::make_shared<const Fixed>(std::in_place_type<ShardedIndex>,
-                                         ShardedIndex::load(path));
-  Index index = Index::load(path);
-  prepare(index, threads_);
-  return std::make_shared<const Fixed>(std::in_place_type<Index>, std::move(index));
+std::shared_ptr<const serve::StoredIndex> ServedIndex::open(const std::string& path) const {
+  auto index = std::make_shared<serve::StoredIndex>(serve::StoredIndex::load(path));
+  prepare(*index, threads_);
+  return index;
 }
 
-std::shared_ptr<const ServedIndex::Fixed> ServedIndex::fixed() const {
+std::shared_ptr<const serve::StoredIndex> ServedIndex::state() const {
+  if (durable_) return durable_->state();
   std::lock_guard lock(mutex_);
   return fixed_;
 }
 
 ServedIndex::About ServedIndex::about() const {
-  if (!durable_) return std::visit([](const auto& index) { return about_of(index); }, *fixed());
-  About out = about_of(*durable_->state());
+  About out = about_of(*state());
+  if (!durable_) return out;
   out.writable = true;
   out.log_bytes = durable_->log_bytes(), out.checkpoints = durable_->checkpoints();
   return out;
 }
 
 ServedIndex::Shape ServedIndex::shape() const {
-  if (durable_) return shape_of(*durable_->state());
-  return std::visit([](const auto& index) { return shape_of(index); }, *fixed());
+  const auto index = state();
+  return {{index->dim(), index->element_type()}, index->lists() > 0 || index->has_graph()};
 }
 
 Neighbors ServedIndex::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                               KnnReport* report) const {
-  if (durable_) return durable_->state()->search(queries, k, options, report);
-  return std::visit([&](const auto& index) { return index.search(queries, k, options, report); },
-                    *fixed());
+  return state()->search(queries, k, options, report);
 }
 
 bool ServedIndex::reload(bool discard_changes) {
   if (durable_) return durable_->reload(discard_changes);
   auto next = open(path_);
-  const About before = about(),
-              after = std::visit([](const auto&index) { return about_of(index); }, *next);
+  const About before = about(), after = about_of(*next);
   if (before.dim != after.dim || before.metric != after.metric)
     throw serve::Refusal(
         409, "'{}' has {} columns and is for {}, but what is served has {} and is for {}", path_,

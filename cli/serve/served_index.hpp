@@ -1,14 +1,12 @@
 // cli/serve/served_index.hpp -- an index under a name: one whose changes are kept
-// (serve/durable_index.hpp), or one that takes none: an index in shards, and any with --read-only.
+// (serve/durable_index.hpp), or with --read-only one that takes none.
 #pragma once
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <variant>
 
 #include "cli/serve/requests.hpp"
-#include "knear/index/sharded.hpp"
 #include "knear/serve/durable_index.hpp"
 
 namespace knear::cli {
@@ -49,15 +47,15 @@ class ServedIndex {
   bool reload(bool discard_changes);
 
  private:
-  using Fixed = std::variant<Index, ShardedIndex>;
-  std::shared_ptr<const Fixed> fixed() const;
-  std::shared_ptr<const Fixed> open(const std::string& path) const;
+  // What searches see now.
+  std::shared_ptr<const serve::StoredIndex> state() const;
+  std::shared_ptr<const serve::StoredIndex> open(const std::string& path) const;
 
   const std::string name_, path_;
   const int threads_;
   std::unique_ptr<serve::DurableIndex> durable_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Fixed> fixed_;
+  std::shared_ptr<const serve::StoredIndex> fixed_;  // of one that takes no changes
 };
 
 }  // namespace knear::cli

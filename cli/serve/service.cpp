@@ -218,8 +218,7 @@ std::optional<HttpAnswer> Service::refuse(const HttpHead& head) {
     if (route.action == Action::add || route.action == Action::remove ||
         route.action == Action::replace || route.action == Action::checkpoint)
       if (!route.index->durable())
-        throw Refusal(409, "index {} takes no changes: it is in shards, or --read-only is on",
-                      route.index->name());
+        throw Refusal(409, "index {} takes no changes: --read-only is on", route.index->name());
     return {};
   } catch (...) {
     HttpAnswer out = answer_of(std::current_exception());

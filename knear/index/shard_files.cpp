@@ -270,7 +270,7 @@ ShardSave::~ShardSave() {
 std::uint64_t ShardSave::number() const { return state_->number; }
 
 void ShardSave::commit(const SavedShards& all, std::span<const SavedShard> each,
-                       const Progress& progress) {
+                       const ShardSaveOptions& options) {
   io::ArchiveWriter manifest(kind_of_shards);
   manifest.add_copy("shards", &all, sizeof all);
   for (std::size_t s = 0; s < each.size(); ++s) {
@@ -278,7 +278,11 @@ void ShardSave::commit(const SavedShards& all, std::span<const SavedShard> each,
     manifest.add_copy("name", state_->names[s].data(), state_->names[s].size());
     manifest.add_copy("fields", &each[s], sizeof each[s]);
   }
-  manifest.write(state_->path, progress);
+  std::error_code none;
+  const bool anew = !fs::exists(state_->path, none);
+  manifest.write(state_->path, options.progress, options.before_replacing);
+  if (anew && !options.permissions_of.empty())
+    fs::permissions(state_->path, fs::status(options.permissions_of, none).permissions(), none);
   remove_others(state_->path, state_->before,
                 std::set<std::string>(state_->names.begin(), state_->names.end()));
 }
@@ -289,17 +293,18 @@ std::string file_of_shard(const std::string& given, std::uint64_t save, std::int
 }
 
 SavedShard save_shard(const Index& shard, const std::string& given, std::uint64_t save,
-                      std::int64_t number, const Progress& progress) {
+                      std::int64_t number, const ShardSaveOptions& options) {
   const std::string path = resolved(given), file = file_of_shard(path, save, number);
-  shard.save(file, progress);
+  shard.save(file, options.progress);
   // Who may read the manifest may read them.
   std::error_code none;
-  if (fs::exists(path, none)) fs::permissions(file, fs::status(path, none).permissions(), none);
+  const std::string& like = fs::exists(path, none) ? path : options.permissions_of;
+  if (!like.empty()) fs::permissions(file, fs::status(like, none).permissions(), none);
   const auto archive = io::Archive::open(file);
   return {shard.size(), archive->file_bytes(), archive->checksum()};
 }
 
-void save_shards(const Shards& shards, const std::string& path, const Progress& progress) {
+void save_shards(const Shards& shards, const std::string& path, const ShardSaveOptions& options) {
   for (const Shard& shard : shards.all)
     if (!shard.index)
       throw InvalidArgument("shard {} is missing, and what is left cannot be saved: {}", shard.name,
@@ -307,12 +312,24 @@ void save_shards(const Shards& shards, const std::string& path, const Progress& 
   const std::size_t count = shards.all.size();
   ShardSave save(path, std::ssize(shards.all));
   std::vector<SavedShard> saved;
+  ShardSaveOptions of_part = options;
+  const auto part = [&](std::size_t s) -> const ShardSaveOptions& {
+    of_part.progress = part_of(options.progress, s, count + 1);
+    return of_part;
+  };
   for (std::size_t s = 0; s < count; ++s)
     saved.push_back(save_shard(*shards.all[s].index, path, save.number(),
-                               static_cast<std::int64_t>(s), part_of(progress, s, count + 1)));
+                               static_cast<std::int64_t>(s), part(s)));
   save.commit(
       {std::ssize(shards.all), shards.next_id, shards.size, shards.version, shards.replicas}, saved,
-      part_of(progress, count, count + 1));
+      part(count));
+}
+
+void remove_saved(const std::string& path) {
+  const FolderLock lock(path);
+  const std::set<std::string> names = names_in(path);
+  std::error_code none;
+  if (fs::remove(path, none)) remove_others(path, names, {});
 }
 
 Shards load_shards(const std::string& given, bool allow_partial, const Progress& progress,

@@ -21,13 +21,14 @@ using detail::State;
 
 class ShardedIndex::Impl {
  public:
-  explicit Impl(Shards from) : speeds(from.replicas) {
+  explicit Impl(Shards from) : speeds(std::make_shared<detail::ReplicaSpeeds>(from.replicas)) {
     detail::put_together(from);
     state_ = std::make_shared<const Shards>(std::move(from));
   }
+  Impl(const Impl& other) : speeds(other.speeds), state_(other.state()) {}
 
   mutable detail::ChangeLock writer;
-  mutable detail::ReplicaSpeeds speeds;
+  const std::shared_ptr<detail::ReplicaSpeeds> speeds;
 
   std::shared_ptr<const Shards> state() const {
     std::lock_guard lock(state_mutex_);
@@ -274,7 +275,7 @@ ShardedIndex& ShardedIndex::operator=(ShardedIndex&&) noexcept = default;
 ShardedIndex::~ShardedIndex() = default;
 
 std::int64_t ShardedIndex::shards() const { return std::ssize(impl_->state()->all); }
-std::int64_t ShardedIndex::replicas() const { return impl_->speeds.replicas(); }
+std::int64_t ShardedIndex::replicas() const { return impl_->speeds->replicas(); }
 
 std::vector<std::int64_t> ShardedIndex::shard_sizes() const {
   return detail::public_call([&] {
@@ -551,7 +552,15 @@ std::vector<OperatingPoint> ShardedIndex::tune(std::int64_t k, AnyMatrixView que
 }
 
 void ShardedIndex::save(const std::string& path, const Progress& progress) const {
-  detail::public_call([&] { detail::save_shards(*impl_->state(), path, progress); });
+  detail::public_call([&] { detail::save_shards(*impl_->state(), path, {.progress = progress}); });
+}
+
+std::shared_ptr<const Shards> detail::ShardsOf::state(const ShardedIndex& index) {
+  return index.impl_->state();
+}
+
+ShardedIndex detail::ShardsOf::next(const ShardedIndex& index) {
+  return ShardedIndex(std::make_unique<ShardedIndex::Impl>(*index.impl_));
 }
 
 ShardedIndex ShardedIndex::load(const std::string& path, const ShardedLoadOptions& options) {
@@ -595,7 +604,7 @@ Neighbors ShardedIndex::search(AnyMatrixView queries, std::int64_t k, const Sear
                                KnnReport* report) const {
   return detail::public_call([&] {
     const ExactNeighbors near =
-        detail::nearest(*impl_->state(), queries, k, options, impl_->speeds, report);
+        detail::nearest(*impl_->state(), queries, k, options, *impl_->speeds, report);
     return rounded(near, metric(), queries.rows(), options.method.aggregate ? k : near.columns(),
                    resolve_threads(options.threads));
   });
@@ -605,7 +614,7 @@ RangeNeighbors ShardedIndex::range_search(AnyMatrixView queries, double radius,
                                           const SearchOptions& options, KnnReport* report) const {
   return detail::public_call([&] {
     detail::RangeLists near =
-        detail::within(*impl_->state(), queries, radius, options, impl_->speeds, report);
+        detail::within(*impl_->state(), queries, radius, options, *impl_->speeds, report);
     const detail::Stopwatch time;
     RangeNeighbors out = detail::sorted_neighbors(near, metric(), resolve_threads(options.threads));
     if (report) report->seconds += time.seconds(), report->merge_seconds += time.seconds();

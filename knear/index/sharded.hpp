@@ -39,6 +39,10 @@
 
 namespace knear {
 
+namespace detail {
+struct ShardsOf;  // index/shards.hpp
+}
+
 struct ShardingOptions {
   int shards = 1;    // into which rows are divided, 1 to 4096
   int replicas = 1;  // between which queries are divided, 1 to 4096
@@ -151,6 +155,7 @@ class ShardedIndex {
   class Impl;
 
  private:
+  friend struct detail::ShardsOf;
   explicit ShardedIndex(std::unique_ptr<Impl> impl);
 
   std::unique_ptr<Impl> impl_;

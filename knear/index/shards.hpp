@@ -2,7 +2,7 @@
 // they lie in files.
 //
 //   ExactNeighbors near = nearest(shards, queries, k, options, speeds, report);
-//   save_shards(shards, "base.knear", progress);
+//   save_shards(shards, "base.knear", {.progress = progress});
 //
 // Each shard is an Index that is never changed: a change makes others (index/sharded.cpp). All have
 // the same shape and what was learned, and the next id and element type of the whole, so that
@@ -21,6 +21,7 @@
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/replica_speeds.hpp"
+#include "knear/index/sharded.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
@@ -77,16 +78,36 @@ struct Shards {
 // Makes shards.one anew.
 void put_together(Shards& shards);
 
+// The present state of an index in shards, and a copy of it which shares all rows and which may be
+// changed by itself; of the two only one may.
+struct ShardsOf {
+  static std::shared_ptr<const Shards> state(const ShardedIndex& index);
+  static ShardedIndex next(const ShardedIndex& index);
+};
+
 // As Index::Impl::nearest() and ::within() of all rows.
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
                        const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
 RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
                   const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
 
+struct ShardSaveOptions {
+  Progress progress = {};
+  // Called with the checksum that the manifest will have, when all else is written and before it
+  // has its name; what it throws ends the save.
+  std::function<void(std::uint64_t checksum)> before_replacing = {};
+  // The file whose permissions others get, where there is no manifest yet; empty: as usual.
+  std::string permissions_of = {};
+};
 // Throws IoError, Cancelled.
-void save_shards(const Shards& shards, const std::string& path, const Progress& progress);
+void save_shards(const Shards& shards, const std::string& path,
+                 const ShardSaveOptions& options = {});
 
-// The same where shards are in different processes: one of them makes a ShardSave and tells the
+// Removes a manifest and then the shards that it names, but for those that another manifest of the
+// folder names. Of any other file that alone.
+void remove_saved(const std::string& path);
+
+// A save where shards are in different processes: one of them makes a ShardSave and tells the
 // others its number, each saves its own shards, and the first commits.
 //
 // What a manifest says of a shard beside its name.
@@ -110,7 +131,8 @@ class ShardSave {
   std::uint64_t number() const;
   // Writes the manifest, when all shards are saved, and removes those of the one before. Throws
   // IoError, Cancelled.
-  void commit(const SavedShards& all, std::span<const SavedShard> each, const Progress& progress);
+  void commit(const SavedShards& all, std::span<const SavedShard> each,
+              const ShardSaveOptions& options);
 
  private:
   struct State;
@@ -121,7 +143,7 @@ class ShardSave {
 std::string file_of_shard(const std::string& path, std::uint64_t save, std::int64_t shard);
 // Throws IoError, Cancelled.
 SavedShard save_shard(const Index& shard, const std::string& path, std::uint64_t save,
-                      std::int64_t number, const Progress& progress);
+                      std::int64_t number, const ShardSaveOptions& options);
 
 // A shard like this index, which has no rows, with the rows under the ids first, first + 1, ... of
 // an index whose next id is next_id: what ShardedIndex::add() makes of the shard. type: of what it

@@ -74,7 +74,8 @@ void ArchiveWriter::add_copy(std::string_view name, const void* data, std::size_
   sections_.push_back({prefix_ + std::string(name), own->data(), bytes, own, optional_});
 }
 
-void ArchiveWriter::write(const std::string& path, const Progress& progress) const {
+void ArchiveWriter::write(const std::string& path, const Progress& progress,
+                          const std::function<void(std::uint64_t)>& before_replacing) const {
   AtomicFile file(path);  // fails before the checksums are computed, if at all
   std::vector<Entry> table;
   std::vector<std::uint64_t> sums;
@@ -133,6 +134,7 @@ void ArchiveWriter::write(const std::string& path, const Progress& progress) con
     }
     pad();
   }
+  if (before_replacing) before_replacing(header.checksum);
   file.commit();
 }
 

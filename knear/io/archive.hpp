@@ -13,6 +13,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,8 +40,11 @@ class ArchiveWriter {
   void add_copy(std::string_view name, const void* data, std::size_t bytes);
   // Sections added from now on may be left out by a reader that does not know them, or not.
   void set_optional(bool optional) { optional_ = optional; }
-  // Throws IoError; Cancelled. Then nothing has changed on disk.
-  void write(const std::string& path, const Progress& progress) const;
+  // before_replacing: called with the checksum that the archive will have, when all was written
+  // and before the file has its name; what it throws ends the write. Throws IoError; Cancelled.
+  // Then nothing has changed on disk.
+  void write(const std::string& path, const Progress& progress,
+             const std::function<void(std::uint64_t checksum)>& before_replacing = {}) const;
 
  private:
   struct Section {

@@ -69,7 +69,7 @@ void check_once(const std::vector<Id>& ids, int status) {
 
 // Makes a change of the index. Returns what is to be logged: of removals the ids that were there,
 // of rows without ids the ones that they got.
-Outcome make(Index& index, Change& change, int threads) {
+Outcome make(StoredIndex& index, Change& change, int threads) {
   Outcome out;
   const ChangeOptions options{.threads = threads};
   if (change.kind != ChangeKind::remove && change.vectors.rows() != std::ssize(change.ids) &&
@@ -112,7 +112,7 @@ bool follow_one_another(const std::vector<Id>& ids) {
 // Makes changes of a log again; rows that were added one after the other are added at once.
 class Replay {
  public:
-  Replay(Index& index, int threads) : index_(index), options_{.threads = threads} {}
+  Replay(StoredIndex& index, int threads) : index_(index), options_{.threads = threads} {}
 
   void take(Change change) {
     const bool add = change.kind == ChangeKind::add;
@@ -157,7 +157,7 @@ class Replay {
  private:
   static constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
 
-  Index& index_;
+  StoredIndex& index_;
   ChangeOptions options_;
   std::vector<Change> waiting_;
   std::int64_t bytes_ = 0;
@@ -231,7 +231,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
         path, changes, log_path(numbers_.front()).substr(0, kept_.size() + 5));
 
   const std::string& opened = from_kept ? kept_ : path_;
-  auto index = std::make_shared<Index>(Index::load(opened));
+  auto index = std::make_shared<StoredIndex>(StoredIndex::load(opened));
   if (checksum_of(opened) != (from_kept ? kept_sum_ : file_sum_))
     throw IoError("another file took the place of '{}' while it was read: start again", opened);
   const auto dim = static_cast<std::uint64_t>(index->dim());
@@ -272,14 +272,14 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   // of the file that they were folded into may not be on disk yet.
   sync_folder(folder_of(kept_));
   remove_logs_before(start ? numbers_[*start] : numbers_.back());
-  if (apart && !from_kept && has_kept) fs::remove(kept_);
+  if (apart && !from_kept && has_kept) detail::remove_saved(kept_);
   due_bytes_ = options_.checkpoint_bytes;
   count_log();
 }
 
 DurableIndex::~DurableIndex() = default;
 
-std::shared_ptr<const Index> DurableIndex::state() const {
+std::shared_ptr<const StoredIndex> DurableIndex::state() const {
   std::lock_guard lock(mutex_);
   return state_;
 }
@@ -303,7 +303,7 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
   std::lock_guard no_other(change_mutex_);
   const auto before = state();
   // It shares all rows with the one before, which is not changed again.
-  const auto next = detail::with_state(*before, *impl_of(*before).state());
+  const auto next = std::make_shared<StoredIndex>(before->next());
   std::vector<Outcome> out(changes.size());
   std::vector<Change> made;
   for (std::size_t i = 0; i < changes.size(); ++i) try {
@@ -323,7 +323,7 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
     count_log();
     return out;
   }
-  std::shared_ptr<const Index> published = next;
+  std::shared_ptr<const StoredIndex> published = next;
   std::lock_guard lock(mutex_);
   state_.swap(published);
   count_log();
@@ -345,7 +345,7 @@ bool DurableIndex::checkpoint_is_due() const {
   return older_bytes_ + log_bytes_ > due_bytes_ && !log_broken_;
 }
 
-std::shared_ptr<const Index> DurableIndex::begin_log(std::optional<std::uint64_t> base) {
+std::shared_ptr<const StoredIndex> DurableIndex::begin_log(std::optional<std::uint64_t> base) {
   std::lock_guard no_changes(change_mutex_);
   if (log_->is_broken())
     throw IoError("'{}' could not be written to before: start the server again",
@@ -372,27 +372,20 @@ void DurableIndex::checkpoint() {
   }
   const auto rows = begin_log({});
   step("log begun");
-  const std::string beside = kept_ + ".checkpoint";
-  rows->save(beside);
-  struct stat status;
-  if (stat((fs::exists(kept_) ? kept_ : path_).c_str(), &status) == 0)
-    chmod(beside.c_str(), status.st_mode & 07777);
-  step("file written");
-  const std::uint64_t sum = checksum_of(beside);
-  std::uint64_t number;
-  {
-    std::lock_guard no_changes(change_mutex_);
-    log_->set_base(sum);
-    number = log_->number();
-  }
-  step("base named");
-  if (kept_ == path_ && checksum_of(path_) != file_sum_) {
-    fs::remove(beside);
-    throw Refusal(409, "another file took the place of '{}': reload it, or put the old one back",
-                  path_);
-  }
-  fs::rename(beside, kept_);
-  sync_folder(folder_of(kept_));
+  std::uint64_t sum = 0, number = 0;
+  rows->save(kept_, path_, [&](std::uint64_t checksum) {
+    step("file written");
+    sum = checksum;
+    {
+      std::lock_guard no_changes(change_mutex_);
+      log_->set_base(sum);
+      number = log_->number();
+    }
+    step("base named");
+    if (kept_ == path_ && checksum_of(path_) != file_sum_)
+      throw Refusal(409, "another file took the place of '{}': reload it, or put the old one back",
+                    path_);
+  });
   step("file replaced");
   {
     std::lock_guard lock(mutex_);
@@ -410,7 +403,7 @@ bool DurableIndex::reload(bool discard_changes) {
   std::lock_guard only(checkpoint_mutex_);
   const std::uint64_t sum = checksum_of(path_);
   if (sum == file_sum_) return false;
-  auto next = std::make_shared<Index>(Index::load(path_));
+  auto next = std::make_shared<StoredIndex>(StoredIndex::load(path_));
   // Changes to come are logged as those of the file with this checksum.
   if (checksum_of(path_) != sum)
     throw Refusal(409, "another file took the place of '{}' while it was read: try again", path_);
@@ -445,7 +438,7 @@ bool DurableIndex::reload(bool discard_changes) {
     older_bytes_ = older_changes_ = 0;
     due_bytes_ = options_.checkpoint_bytes;
   }
-  if (apart) fs::remove(kept_);
+  if (apart) detail::remove_saved(kept_);
   step("kept file removed");
   remove_logs_before(number);
   step("old logs removed");

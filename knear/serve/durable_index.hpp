@@ -7,15 +7,16 @@
 //   if (index.checkpoint_is_due()) index.checkpoint();   // beside searches and changes
 //
 // Files, beside the index file or in a folder of their own: base.knear.log-N (change_log.hpp),
-// base.knear.lock (a lock for one process), base.knear.checkpoint (a new file being written).
+// base.knear.lock (a lock for one process), base.knear.checkpoint (a new file being written). The
+// file of an index in shards is its manifest; new shards lie beside it until it names them.
 //
 // A change is applied to a copy of the index that shares all rows, appended to the log and synced,
 // and only then is the copy what searches see. One whose log cannot be written has not happened.
 //
-// A checkpoint begins log N + 1, writes the rows that log N ends with to base.knear.checkpoint,
-// syncs it, writes its checksum into log N + 1, renames it to base.knear and removes the logs up to
-// N. Opening replays, on the file that is there, the last log that names its checksum and those
-// after it, so a kill between any two steps loses nothing and applies nothing twice.
+// A checkpoint begins log N + 1, writes the rows that log N ends with to a new file, syncs it,
+// writes its checksum into log N + 1, renames it to base.knear and removes the logs up to N.
+// Opening replays, on the file that is there, the last log that names its checksum and those after
+// it, so a kill between any two steps loses nothing and applies nothing twice.
 //
 // Threads: state() at any time; apply() by one caller at a time, checkpoint() and reload() by one
 // caller at a time, beside it.
@@ -29,8 +30,8 @@
 #include <string_view>
 #include <vector>
 
-#include "knear/index/index.hpp"
 #include "knear/serve/change_log.hpp"
+#include "knear/serve/stored_index.hpp"
 
 namespace knear::serve {
 
@@ -43,7 +44,7 @@ struct DurableOptions {
   std::int64_t checkpoint_bytes = std::int64_t{64} << 20;  // of a log, from which one is due
   int threads = 0;
   // Called with an index that was opened, before it is searched: may make what searches would.
-  std::function<void(Index&)> prepare = {};
+  std::function<void(StoredIndex&)> prepare = {};
   // Called between the steps of a checkpoint and of a reload, with what was done; for tests, which
   // end it by throwing.
   std::function<void(std::string_view)> after_step = {};
@@ -65,7 +66,7 @@ class DurableIndex {
   DurableIndex(const DurableIndex&) = delete;
   DurableIndex& operator=(const DurableIndex&) = delete;
 
-  std::shared_ptr<const Index> state() const;
+  std::shared_ptr<const StoredIndex> state() const;
 
   // Applies changes in order, each whole or not at all, and returns what became of each, once those
   // that were made are on disk. Add: `ids` may be empty, then rows get those that come next; one
@@ -94,7 +95,7 @@ class DurableIndex {
   std::string log_path(std::uint64_t number) const;
   void step(std::string_view done) const;
   void replay(Index& index, const std::vector<std::uint64_t>& logs, std::size_t from);
-  std::shared_ptr<const Index> begin_log(std::optional<std::uint64_t> base);
+  std::shared_ptr<const StoredIndex> begin_log(std::optional<std::uint64_t> base);
   void remove_logs_before(std::uint64_t number);
   void count_log();  // requires mutex_, and change_mutex_ where apply() may run
 
@@ -106,7 +107,7 @@ class DurableIndex {
   std::mutex change_mutex_;      // held by apply(), and to begin a log
   std::mutex checkpoint_mutex_;  // held by checkpoint() and reload()
   mutable std::mutex mutex_;     // of what follows, held for the time of a copy
-  std::shared_ptr<const Index> state_;
+  std::shared_ptr<const StoredIndex> state_;
   std::unique_ptr<ChangeLog> log_;
   std::vector<std::uint64_t> numbers_;  // of the logs that are there, ascending
   std::int64_t older_bytes_ = 0;        // of all but the last

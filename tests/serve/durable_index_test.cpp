@@ -64,7 +64,8 @@ int status_of(const Outcome& outcome) {
   }
 }
 
-class DurableIndexTest : public io::FileTest {
+// Of one index, and of one in shards.
+class DurableIndexTest : public io::FileTest, public testing::WithParamInterface<int> {
  protected:
   void SetUp() override {
     fs::create_directory(folder_ + "/data");
@@ -74,7 +75,11 @@ class DurableIndexTest : public io::FileTest {
 
   // Rows 0, ..., rows - 1, each with its id as its first number.
   static void write_base(const std::string& path, int rows, float shift = 0) {
-    FlatIndex index(dim);
+    if (GetParam() == 1) return write_rows(FlatIndex(dim), path, rows, shift);
+    write_rows(ShardedIndex(FlatIndex(dim), {.shards = GetParam()}), path, rows, shift);
+  }
+  template <class AnyIndex>
+  static void write_rows(AnyIndex index, const std::string& path, int rows, float shift) {
     for (int i = 0; i < rows; ++i) index.add(row(static_cast<float>(i) + shift), {.threads = 1});
     index.save(path);
   }
@@ -88,10 +93,16 @@ class DurableIndexTest : public io::FileTest {
       out[ids[i]] = static_cast<const float*>(rows.view().row(static_cast<std::int64_t>(i)))[0];
     return out;
   }
-  std::vector<std::string> files() const {
+  // Those of shards are not named, but there are as many as one manifest or two name.
+  std::vector<std::string> files(int manifests = 1) const {
     std::vector<std::string> out;
+    int shards = 0;
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
-      if (entry.is_regular_file()) out.push_back(entry.path().filename().string());
+      if (entry.path().extension() == ".shard")
+        ++shards;
+      else if (entry.is_regular_file())
+        out.push_back(entry.path().filename().string());
+    EXPECT_EQ(shards, GetParam() == 1 ? 0 : manifests * GetParam());
     std::sort(out.begin(), out.end());
     return out;
   }
@@ -101,7 +112,7 @@ class DurableIndexTest : public io::FileTest {
 
 // These two first, with one thread: a process that has others cannot be forked.
 
-TEST_F(DurableIndexTest, WhereTheLogCannotBeWrittenNothingHappens) {
+TEST_P(DurableIndexTest, WhereTheLogCannotBeWrittenNothingHappens) {
   DurableIndex index(path(), {.threads = 1});
   const auto before = content(index);
   // No file of this process may grow beyond what the log has.
@@ -128,7 +139,7 @@ TEST_F(DurableIndexTest, WhereTheLogCannotBeWrittenNothingHappens) {
   EXPECT_EQ(read_log(path() + ".log-1").changes, 1);
 }
 
-TEST_F(DurableIndexTest, KilledAtAnyMomentNothingAnsweredIsLost) {
+TEST_P(DurableIndexTest, KilledAtAnyMomentNothingAnsweredIsLost) {
   std::mt19937 random(7);
   std::map<Id, float> known;  // answered
   {
@@ -168,7 +179,7 @@ TEST_F(DurableIndexTest, KilledAtAnyMomentNothingAnsweredIsLost) {
   EXPECT_GT(known.size(), 10u);
 }
 
-TEST_F(DurableIndexTest, ChangesAreThereWhenItIsOpenedAgain) {
+TEST_P(DurableIndexTest, ChangesAreThereWhenItIsOpenedAgain) {
   std::map<Id, float> wanted;
   {
     DurableIndex index(path());
@@ -195,7 +206,7 @@ TEST_F(DurableIndexTest, ChangesAreThereWhenItIsOpenedAgain) {
   EXPECT_EQ(again.state()->next_id(), 52);
 }
 
-TEST_F(DurableIndexTest, WhatIsRefusedChangesNothing) {
+TEST_P(DurableIndexTest, WhatIsRefusedChangesNothing) {
   DurableIndex index(path());
   const auto before = content(index);
   std::vector<Change> changes;
@@ -215,7 +226,7 @@ TEST_F(DurableIndexTest, WhatIsRefusedChangesNothing) {
   EXPECT_EQ(index.log_bytes(), bytes);
 }
 
-TEST_F(DurableIndexTest, ACheckpointEmptiesTheLogs) {
+TEST_P(DurableIndexTest, ACheckpointEmptiesTheLogs) {
   std::map<Id, float> wanted;
   {
     DurableIndex index(path(), {.checkpoint_bytes = 1000});
@@ -230,7 +241,7 @@ TEST_F(DurableIndexTest, ACheckpointEmptiesTheLogs) {
     EXPECT_EQ(files(),
               (std::vector<std::string>{"base.knear", "base.knear.lock", "base.knear.log-2"}));
   }
-  EXPECT_EQ(Index::load(path()).size(), 11);
+  EXPECT_EQ(StoredIndex::load(path()).size(), 11);
   DurableIndex again(path());
   EXPECT_EQ(content(again), wanted);
   EXPECT_EQ(again.replayed(), 1);
@@ -238,12 +249,13 @@ TEST_F(DurableIndexTest, ACheckpointEmptiesTheLogs) {
 
 // A stop after each step of a checkpoint, of one beside the file and of one in a folder of its own,
 // with changes before, during and after: everything is there again, and once.
-TEST_F(DurableIndexTest, AStopAfterAnyStepOfACheckpointLosesNothing) {
+TEST_P(DurableIndexTest, AStopAfterAnyStepOfACheckpointLosesNothing) {
   const std::vector<std::string> steps = {"log begun", "file written", "base named",
                                           "file replaced", "old logs removed"};
   for (const bool apart : {false, true})
     for (const std::string& first : steps)
       for (const std::string& second : steps) {
+        if (GetParam() > 1 && second != first) continue;  // each takes a second's syncs
         fs::remove_all(folder_);
         fs::create_directories(folder_ + "/data");
         write_base(path(), 10);
@@ -274,10 +286,14 @@ TEST_F(DurableIndexTest, AStopAfterAnyStepOfACheckpointLosesNothing) {
         }
         DurableIndex last(path(), {.data = data, .name = "base"});
         EXPECT_EQ(content(last), wanted);
+        // Nothing is left of what was begun, once there was another checkpoint.
+        apply(last, add({}, 3000));
+        last.checkpoint();
+        EXPECT_EQ(files(apart ? 2 : 1).size(), apart ? 4u : 3u);
       }
 }
 
-TEST_F(DurableIndexTest, AStopAfterAnyStepOfAReloadLeavesTheOldOrTheNew) {
+TEST_P(DurableIndexTest, AStopAfterAnyStepOfAReloadLeavesTheOldOrTheNew) {
   for (const bool apart : {false, true})
     for (const std::string stop : {"log begun", "kept file removed", "old logs removed"}) {
       fs::remove_all(folder_);
@@ -308,6 +324,7 @@ TEST_F(DurableIndexTest, AStopAfterAnyStepOfAReloadLeavesTheOldOrTheNew) {
         EXPECT_THROW(index.reload(true), Stopped);
       }
       DurableIndex again(path(), options);
+      EXPECT_EQ(files().size(), 3u);
       EXPECT_EQ(content(again).size(), 7u);
       EXPECT_EQ(content(again).at(6), 6.5f);
       apply(again, add({}, 1));
@@ -315,7 +332,7 @@ TEST_F(DurableIndexTest, AStopAfterAnyStepOfAReloadLeavesTheOldOrTheNew) {
     }
 }
 
-TEST_F(DurableIndexTest, AnotherFileThanTheOneThatWasChangedIsRefused) {
+TEST_P(DurableIndexTest, AnotherFileThanTheOneThatWasChangedIsRefused) {
   for (const std::string& data : {std::string(), folder_ + "/data"}) {
     write_base(path(), 10);
     const DurableOptions options{.data = data, .name = "base"};
@@ -330,14 +347,14 @@ TEST_F(DurableIndexTest, AnotherFileThanTheOneThatWasChangedIsRefused) {
   }
 }
 
-TEST_F(DurableIndexTest, AReloadTakesTheNewFile) {
+TEST_P(DurableIndexTest, AReloadTakesTheNewFile) {
   DurableIndex index(path());
   write_base(path(), 5, 0.25f);
   EXPECT_TRUE(index.reload(false));
   EXPECT_EQ(content(index).size(), 5u);
   apply(index, remove({0}));
   index.checkpoint();
-  EXPECT_EQ(Index::load(path()).size(), 4);
+  EXPECT_EQ(StoredIndex::load(path()).size(), 4);
   FlatIndex other(dim + 1);
   other.save(path());
   EXPECT_THROW(index.reload(true), Refusal);
@@ -345,14 +362,14 @@ TEST_F(DurableIndexTest, AReloadTakesTheNewFile) {
   // And no checkpoint writes over a file that it does not know.
   apply(index, add({}, 1));
   EXPECT_THROW(index.checkpoint(), Refusal);
-  EXPECT_EQ(Index::load(path()).dim(), dim + 1);
+  EXPECT_EQ(StoredIndex::load(path()).dim(), dim + 1);
 }
 
 // What is made ahead is made of the rows that will be searched: after the logs are replayed, and of
 // the file that a reload takes.
-TEST_F(DurableIndexTest, PreparesWhatItOpens) {
+TEST_P(DurableIndexTest, PreparesWhatItOpens) {
   std::vector<std::int64_t> sizes;
-  const auto prepare = [&](Index& index) { sizes.push_back(index.size()); };
+  const auto prepare = [&](StoredIndex& index) { sizes.push_back(index.size()); };
   {
     DurableIndex index(path(), {.prepare = prepare});
     apply(index, add({}, 1));
@@ -370,7 +387,7 @@ TEST_F(DurableIndexTest, PreparesWhatItOpens) {
   EXPECT_EQ(index.state()->size(), 20);
 }
 
-TEST_F(DurableIndexTest, AFolderOfItsOwnLeavesTheFileAsItIs) {
+TEST_P(DurableIndexTest, AFolderOfItsOwnLeavesTheFileAsItIs) {
   const auto before = fs::last_write_time(path());
   std::map<Id, float> wanted;
   const DurableOptions options{.data = folder_ + "/data", .name = "name"};
@@ -385,12 +402,13 @@ TEST_F(DurableIndexTest, AFolderOfItsOwnLeavesTheFileAsItIs) {
     wanted = content(index);
   }
   EXPECT_EQ(fs::last_write_time(path()), before);
-  EXPECT_EQ(Index::load(path()).size(), 10);
+  EXPECT_EQ(files(2).size(), 4u);  // two index files, lock and log
+  EXPECT_EQ(StoredIndex::load(path()).size(), 10);
   EXPECT_TRUE(fs::exists(folder_ + "/data/name.knear"));
   EXPECT_FALSE(fs::exists(path() + ".lock"));
 }
 
-TEST_F(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
+TEST_P(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   {
     DurableIndex index(path());
     EXPECT_THROW(DurableIndex second(path()), InvalidArgument);
@@ -411,7 +429,7 @@ TEST_F(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   EXPECT_FALSE(fs::exists(path() + ".log-4"));
 }
 
-TEST_F(DurableIndexTest, TheLargestIdIsReplayedToo) {
+TEST_P(DurableIndexTest, TheLargestIdIsReplayedToo) {
   const Id last = std::numeric_limits<Id>::max();
   for (int round = 0; round < 3; ++round) {
     DurableIndex index(path());
@@ -422,15 +440,20 @@ TEST_F(DurableIndexTest, TheLargestIdIsReplayedToo) {
   }
 }
 
-TEST_F(DurableIndexTest, OtherKindsOfIndexToo) {
+TEST_P(DurableIndexTest, OtherKindsOfIndexToo) {
   Matrix<float> base(2000, dim);
   for (std::int64_t i = 0; i < base.rows(); ++i)
     for (std::int64_t j = 0; j < dim; ++j)
       base.row(i)[j] = static_cast<float>((i * 37 + j * 11) % 101);
-  IvfFlatIndex lists(dim, 8);
-  lists.train(base.view());
-  lists.add(base.view());
-  lists.save(path());
+  const auto build = [&](auto index) {
+    index.train(base.view());
+    index.add(base.view());
+    index.save(path());
+  };
+  if (GetParam() == 1)
+    build(IvfFlatIndex(dim, 8));
+  else
+    build(ShardedIndex(IvfFlatIndex(dim, 8), {.shards = GetParam()}));
   DurableIndex index(path());
   apply(index, add({}, 5000));
   apply(index, remove({5}));
@@ -443,6 +466,8 @@ TEST_F(DurableIndexTest, OtherKindsOfIndexToo) {
   EXPECT_EQ(wanted.ids.row(0)[1], 6);
   EXPECT_EQ(index.state()->description(), "IVF8,Flat");
 }
+
+INSTANTIATE_TEST_SUITE_P(Shards, DurableIndexTest, testing::Values(1, 3));
 
 }  // namespace
 }  // namespace knear::serve
