@@ -99,7 +99,9 @@ void parse(CLI::App& app, const std::string& program, int argc, char** argv, boo
     // The library names its argument, which is mostly that of an option.
     const std::string_view message = error.what();
     const std::string_view name = message.substr(0, message.find(' '));
-    const std::string option = given_option(app, name);
+    std::string option = given_option(app, name);
+    // What is built or clustered is `vectors` or `rows` in the library.
+    if (option.empty() && (name == "vectors" || name == "rows")) option = given_option(app, "base");
     const std::string_view rest = message.substr(name.size());
     if (option.empty() || !(rest.starts_with(" must ") || rest.starts_with(" is "))) throw;
     throw InvalidArgument("{}{}", option, rest);

@@ -103,6 +103,14 @@ class EveryCommand(ProgramTest):
                     says="queries must be finite, but row 7 column 5",
                 )
             self.assertIn("not finite", self.ok("info", "bad.fvecs"))
+            base = ["--base", "bad.fvecs", "--out"]
+            for words in (
+                ["build", "--index", "Flat", *base, "b.knear"],
+                ["build", "--index", "IVF2,Flat", *base, "b.knear"],
+                ["kmeans", "-k", "2", *base, "c.fvecs"],
+                ["graph", "-k", "2", *base, "g.knear"],
+            ):
+                self.fails(1, *words, says="knear: --base must be finite, but row 7 column 5")
 
     def test_columns_that_differ(self):
         write_vecs(self.path("wide.fvecs"), [[1.0] * 13] * 4, "f")
