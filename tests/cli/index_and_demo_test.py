@@ -156,7 +156,7 @@ class Index(ProgramTest):
             *exactly,
             "--refine-factor",
             "2",
-            says="refine_factor is 2, but there are no codes to refine",
+            says="--refine-factor is 2, but there are no codes to refine",
         )
 
     def test_inverted_lists(self):
@@ -214,14 +214,14 @@ class Index(ProgramTest):
             with self.subTest(more=more):
                 self.fails(1, *index, *more, says=says)
         for more, says in (
-            (["--train", "5"], "rows is 5, but training 10 lists"),
+            (["--train", "5"], "--train is 5, but training 10 lists"),
             (["--train", "301"], "--train is 301, but base.bvecs has 300 rows"),
             (["--train", "0"], "--train must be at least 1, but is 0"),
             (["--iterations", "0"], "--iterations must be at least 1, but is 0"),
         ):
             with self.subTest(more=more):
                 self.fails(1, *build, "--index", "IVF10,Flat", *more, says=says)
-        self.fails(1, *build, "--index", "IVF301,Flat", says="vectors are 300 rows")
+        self.fails(1, *build, "--index", "IVF301,Flat", says="--base is 300 rows")
         for option in "--train", "--iterations", "--seed":
             says = f"{option} is 3, but Flat learns nothing"
             self.fails(1, *build, "--index", "Flat", option, "3", says=says)
@@ -248,7 +248,7 @@ class Index(ProgramTest):
             *("search", "--index", "a.knear", "--queries", "queries.bvecs", "-k", "3"),
             *search,
             *("--refine-factor", "1"),
-            says="refine_factor is 1, but a range search has no number of neighbours",
+            says="--refine-factor is 1, but a range search has no number of neighbours",
         )
 
     def test_an_index_that_is_chosen(self):
