@@ -26,7 +26,9 @@ Transform rotation_for(const TransformShape& shape, AnyMatrixView rows,
 
 // Rows that learning a transform takes; 0: it learns nothing.
 std::int64_t least_rows(const TransformShape& shape) {
-  return shape.kind == Kind::pca ? 2 : shape.kind == Kind::opq ? std::int64_t{1} << shape.bits : 0;
+  return shape.kind == Kind::pca   ? std::max<std::int64_t>(2, shape.dim_out)
+         : shape.kind == Kind::opq ? std::int64_t{1} << shape.bits
+                                   : 0;
 }
 
 Transform trained(const TransformShape& shape, AnyMatrixView rows, const TrainOptions& options) {

@@ -213,6 +213,14 @@ def integer(name: str, value: Any) -> int:
     return number
 
 
+def positive(name: str, value: Any) -> int:
+    """`value` as such an int of 1 or more."""
+    found = integer(name, value)
+    if found < 1:
+        raise InvalidArgument(f"{name} must be at least 1, but is {found}")
+    return found
+
+
 def number(name: str, value: Any) -> float:
     """`value` as a float; a str is none, whatever it says, nor are True and False."""
     try:

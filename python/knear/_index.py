@@ -354,24 +354,26 @@ class Index:
         iterations: of k-means on a quarter of the rows, and half as many on all of them.
         rows: as many of `x` are used, drawn at random; None: 256 for each list, and 65,536 for
             codes.
-        hold_out: whether codes keep a tenth of the vectors out of what they learn from, 1,000 at
-            most, to know by them and their neighbours what recall a search has: without them
-            search(recall=) needs tune() with a base.
+        hold_out: whether a tenth of the vectors, 1,000 at most, is kept out of what is learned.
+            Lists know by them how far new queries are from centroids; codes keep them and their
+            neighbours to know what recall a search has: without them search(recall=) needs tune()
+            with a base.
         seed: the same vectors and seed give the same index on every machine.
         progress: a function of the stage and of the share done, which may stop the work by raising;
             True draws a bar with tqdm. The same for the other calls that take it.
 
         threads: as that of knn().
 
-        Raises InvalidArgument for a NaN or infinity, for too few rows, and when the index holds
-        vectors; ShapeMismatch for another number of columns.
+        Raises InvalidArgument for a NaN or infinity, for too few rows, when the index holds
+        vectors, and for arguments that say how an index learns that learns nothing ("Flat");
+        ShapeMismatch for another number of columns.
         """
         reporting(
             progress,
             self._index.train,
             *_arrays.matrix("x", x),
             _arrays.integer("iterations", iterations),
-            0 if rows is None else _arrays.integer("rows", rows),
+            0 if rows is None else _arrays.positive("rows", rows),
             bool(hold_out),
             _arrays.integer("seed", seed) % 2**64,
             _arrays.integer("threads", threads),

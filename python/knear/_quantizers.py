@@ -290,8 +290,10 @@ class ProductQuantizer:
         most_rows: int = 65536,
         threads: int = 0,
     ) -> None:
-        self.sub_quantizers = _arrays.integer("sub_quantizers", sub_quantizers)
+        self.sub_quantizers = _arrays.positive("sub_quantizers", sub_quantizers)
         self.bits = _arrays.integer("bits", bits)
+        if self.bits not in (4, 8):
+            raise InvalidArgument(f"bits must be 4 or 8, but is {bits}")
         self._options = (
             _arrays.integer("iterations", iterations),
             _arrays.integer("seed", seed) % 2**64,

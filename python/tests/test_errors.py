@@ -211,6 +211,23 @@ def test_ids_that_cannot_be_added(ids, message):
     assert index.ids.tolist() == [0, 1, 2]
 
 
+def test_options_that_teach_nothing():
+    rows = np.random.default_rng(1).random((300, 4))
+    index = knear.Index("Flat", dim=4)
+    index.train(rows)
+    for option in {"rows": 7}, {"iterations": 0}, {"seed": 9}, {"hold_out": False}:
+        with pytest.raises(
+            knear.InvalidArgument, match=f"{next(iter(option))} is .*learns nothing"
+        ):
+            index.train(rows, **option)
+    with pytest.raises(knear.InvalidArgument, match="rows must be at least 1, but is 0"):
+        knear.Index("IVF4,Flat", dim=4).train(rows, rows=0)
+    with pytest.raises(knear.InvalidArgument, match="sub_quantizers must be at least 1, but is 0"):
+        knear.ProductQuantizer(0)
+    with pytest.raises(knear.InvalidArgument, match="takes 4 at least"):
+        knear.Index("PCA4,Flat", dim=4).train(rows[:3])
+
+
 def test_ids_that_are_not_there():
     index = knear.Index("Flat", dim=4)
     index.add(ZEROS)
