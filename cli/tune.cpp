@@ -48,8 +48,8 @@ void tune(AnyIndex index, const TuneArguments& arguments, int threads) {
   const std::string kind = index.description();
   if (index.lists() == 0 && (kind == "Flat" || kind.ends_with(",Flat")))
     throw InvalidArgument(
-        "--index is {}, an index {}, which finds everything: there is nothing to "
-        "tune that a file would keep",
+        "--index is {}, an index {}, whose searches go by all rows that it keeps: there is nothing "
+        "to tune that a file would keep",
         arguments.index, kind);
   std::optional<io::VectorFile> queries;
   if (!arguments.queries.empty()) queries = open_vectors(arguments.queries, "", queries_dataset);

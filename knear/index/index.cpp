@@ -322,6 +322,16 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
     if (options.rows < 0)
       throw InvalidArgument("rows must not be negative, but is {}", options.rows);
     if (!impl_->shape.learns()) {
+      const TrainOptions usual;
+      const auto refuse = [&](std::string_view option, auto value, auto as_usual) {
+        if (value != as_usual)
+          throw InvalidArgument("{} is {}, but index {} learns nothing from vectors", option, value,
+                                description());
+      };
+      refuse("iterations", options.iterations, usual.iterations);
+      refuse("rows", options.rows, usual.rows);
+      refuse("hold_out", options.hold_out, usual.hold_out);
+      refuse("seed", options.seed, usual.seed);
       find_value_range(vectors, metric(), "vectors", options.threads);
       return;
     }
@@ -665,6 +675,27 @@ AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
   });
 }
 
+namespace {
+
+// Of an index that alters vectors: what a search has proven or promises is so with respect to what
+// the index keeps, and of the vectors that were added it knows nothing.
+void promise_nothing(KnnReport& report, const detail::IndexShape& shape) {
+  if (report.recall_argument != "none") {
+    const std::string what =
+        report.recall_argument == "exact"
+            ? "exact"
+            : fmt::format("a recall of {} is promised", report.promised_recall);
+    report.note += fmt::format(
+        "{}{} with respect to the vectors as index {} keeps them, not to those that were added",
+        report.note.empty() ? "" : "; ", what, shape.description());
+  }
+  report.recall_argument = "none";
+  report.promised_recall = report.expected_recall = 0;
+  report.certified_queries = 0, report.uncertified.clear();
+}
+
+}  // namespace
+
 ExactNeighbors Index::Impl::nearest(AnyMatrixView queries, std::int64_t k,
                                     const SearchOptions& options, KnnReport* report) const {
   detail::check_answer(queries.rows(), k);
@@ -690,6 +721,7 @@ ExactNeighbors Index::Impl::nearest(AnyMatrixView queries, std::int64_t k,
   };
   ExactNeighbors near = search();
   if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
   if (report && looked_up) report->allowed_rows = -1;
   return near;
 }
@@ -726,6 +758,7 @@ detail::RangeLists Index::Impl::within(AnyMatrixView queries, double radius,
   };
   detail::RangeLists near = search();
   if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
   return near;
 }
 

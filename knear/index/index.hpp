@@ -111,7 +111,8 @@ class Index {
   // has to be emptied first. The same result for the same vectors and seed on every machine. Throws
   // ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity and, of
   // codes by l2, a row whose squared length is beyond float32, naming the row, for fewer rows than
-  // centroids and for options.rows below 0; Cancelled. Then nothing has changed.
+  // centroids or principal components, for options.rows below 0, and of an index that learns
+  // nothing for options that say how; Cancelled. Then nothing has changed.
   void train(AnyMatrixView vectors, const TrainOptions& options = {});
 
   // Of inverted lists: how many there are (0: this is a flat index), and their centroids

@@ -81,6 +81,9 @@ struct IndexShape {
     if (codes) return refine && !refine->rounded && !refine->codes;
     return !rounded && transforms.empty();
   }
+  // Whether rows are vectors, but not those that were added: transformed, or rounded to halves.
+  // What is exact with respect to them is not with respect to those.
+  bool alters_vectors() const { return !codes && !keeps_vectors(); }
   // "Flat", "GraphFlat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
   std::string kind() const;
   // As the factory writes it.

@@ -14,7 +14,9 @@
 // list bounds the distance of everything in it. recall = 1 goes on until that holds for all.
 //
 // l2 and ip: lists by the nearest centroid in l2; cosine: by the centroid of the largest cosine. A
-// query probes the centroids that are nearest to it by the metric of the index.
+// query probes the centroids that are nearest to it by the metric of the index; for ip those of
+// the least lifted distance, so that lists of long vectors do not come first whatever their
+// direction (docs/decisions.md).
 //
 // Memory: as every index (index/index.hpp), and 4 bytes a coordinate of each centroid. Lists of
 // fewer than 4 rows on average are measured as they are instead of packed.

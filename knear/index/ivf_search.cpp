@@ -67,6 +67,11 @@ std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& sh
   if (shape.codes && options.method.certify)
     throw InvalidArgument("certify is on, but codes, as index {} has them, prove nothing",
                           shape.description());
+  if (shape.alters_vectors() && options.method.certify)
+    throw InvalidArgument(
+        "certify is on, but index {} keeps no vectors as they were added, and nothing is proven of "
+        "these",
+        shape.description());
   if (factor > 0 && options.method.recall)
     throw InvalidArgument("refine_factor is {} and recall is {}, but only one can be asked for",
                           factor, *options.method.recall);

@@ -33,7 +33,8 @@ class _Searched:
     @property
     def promised_recall(self) -> float:
         """The mean share of the true neighbours that these are promised to hold: 1 where the answer
-        is exact, 0 where nothing is promised (plan["note"] says why)."""
+        is exact, 0 where nothing is promised (plan["note"] says why, as of an index that keeps
+        vectors transformed or rounded)."""
         return self.plan["promised_recall"]
 
     @property

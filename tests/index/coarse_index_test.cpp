@@ -129,6 +129,7 @@ TEST_P(CoarseIndex, IsExactAtAllProbesAndSaysTheTruthAtFewer) {
   SearchOptions options;
   options.method.recall = 1;
   expect_equal(index.search(queries.view(), 10, options), truth);
+  if (!before.empty()) return;  // of transformed vectors nothing is proven
   for (const std::int64_t probes : {3, 40}) {
     options = probing(probes);
     options.method.certify = true;

@@ -15,6 +15,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
+#include "knear/index/sharded.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 
@@ -125,7 +126,8 @@ class History {
     // Few: each of them that an index of codes keeps to know recall by is compared with all rows to
     // come, which `Known` below looks at.
     const std::int64_t rows = std::max<std::int64_t>(300, shape.lists);
-    out.train(typed(clustered(rows, shape.dim, 1, {.offset = offset_})), {.iterations = 4});
+    out.train(typed(clustered(rows, shape.dim, 1, {.offset = offset_})),
+              {.iterations = shape.learns() ? 4 : TrainOptions().iterations});
     return out;
   }
   std::vector<Id> held(std::size_t count) {
@@ -241,8 +243,9 @@ class History {
     EXPECT_EQ(report.rows, n);
     // What is not reported may be found in another way.
     expect_equal(index_.search(queries.view().rows(first, first + count), k, options), got);
-    if (shape_.codes) {
+    if (shape_.codes || shape_.alters_vectors()) {
       EXPECT_EQ(report.recall_argument, "none");
+      EXPECT_EQ(report.promised_recall, 0);
       EXPECT_EQ(report.certified_queries, 0);
     }
     const auto distance = [&](double key) {
@@ -372,6 +375,55 @@ std::vector<Case> cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, LearnedIndexes, testing::ValuesIn(cases()),
                          [](const auto& one) { return one.param.name; });
+
+// An index of eight principal coordinates was said to be exact, and its searches for a recall to
+// reach it, where a quarter of the nearest vectors was found.
+TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
+  const Matrix<float> base = clustered(20000, 24, 1);
+  const AnyMatrixView queries = base.view().rows(0, 200);
+  for (const char* name : {"PCA8,Flat", "PCA8,IVF16,Flat", "RR24,Flat", "PCAW24,IVF16,SQfp16",
+                           "L2norm,IVF16,Flat", "SQbf16", "IVF16,SQfp16", "PCA8,Graph8"})
+    for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(name_of(metric)));
+      Index index = make_index(name, 24, metric);
+      index.train(base.view());
+      index.add(base.view());
+      const bool lists = index.lists() > 0;
+      for (const double recall : {0.5, 1.0}) {
+        KnnReport report;
+        index.search(queries, 10, {.method = {.recall = recall}}, &report);
+        EXPECT_EQ(report.recall_argument, "none");
+        EXPECT_EQ(report.promised_recall, 0);
+        EXPECT_EQ(report.certified_queries, 0);
+        EXPECT_TRUE(report.uncertified.empty());
+        EXPECT_NE(report.note.find("with respect to the vectors as index " + index.description() +
+                                   " keeps them"),
+                  std::string::npos)
+            << report.note;
+      }
+      KnnReport report;
+      index.range_search(
+          queries, 1, {.method = {.recall = lists ? std::optional(1.0) : std::nullopt}}, &report);
+      EXPECT_EQ(report.promised_recall, 0);
+      if (!lists) continue;
+      try {
+        index.search(queries, 10, {.method = {.probes = 16, .certify = true}});
+        ADD_FAILURE() << "certify was taken";
+      } catch (const InvalidArgument& error) {
+        EXPECT_EQ(std::string(error.what()),
+                  "certify is on, but index " + index.description() +
+                      " keeps no vectors as they were added, and nothing is proven of these");
+      }
+      // In shards too.
+      ShardedIndex shards(make_index(name, 24, metric), {.shards = 2});
+      shards.train(base.view());
+      shards.add(base.view());
+      KnnReport of_shards;
+      shards.search(queries, 10, {.method = {.recall = 1}}, &of_shards);
+      EXPECT_EQ(of_shards.recall_argument, "none");
+      EXPECT_EQ(of_shards.certified_queries, 0);
+    }
+}
 
 }  // namespace
 }  // namespace knear
