@@ -19,17 +19,6 @@ Format fastest_format(std::int64_t dim, const MachinePeaks& peaks) {
   return int8 <= fp32 ? format_int8 : format_fp32;
 }
 
-// The squared lengths of vectors in a coding space, summed.
-double squares_in(const CodingSpace& space, const BaseRows& rows) {
-  std::vector<double> v(static_cast<std::size_t>(rows.cols()));
-  double sum = 0;
-  for (std::int64_t i = 0; i < rows.rows(); ++i) {
-    space.load(rows.row_view(i, nullptr), 0, v.data());
-    sum += space.kernels->measure(v.data(), rows.cols()).squares;
-  }
-  return sum;
-}
-
 }  // namespace
 
 CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads, RowCodes* codes)
@@ -52,7 +41,7 @@ CodingSpace CentroidScan::choose_space() {
   if (!codes_) return space;
   if (codes_->space_) {
     constexpr double worthwhile = 1.25;  // of squared lengths, to code all rows anew
-    if (squares_in(*codes_->space_, centroids_) <= worthwhile * squares_in(space, centroids_))
+    if (codes_->space_->squares_of(centroids_) <= worthwhile * space.squares_of(centroids_))
       return *codes_->space_;
     codes_->blocks_.clear();
   }

@@ -1,6 +1,7 @@
 // knear/core/value_range.hpp -- one pass over a caller's vectors: are they such as a search
 // takes, and are they whole numbers of which range?
 #pragma once
+#include <algorithm>
 #include <string_view>
 
 #include "knear/core/matrix.hpp"
@@ -12,6 +13,15 @@ struct ValueRange {
   bool integer = true;         // every element is a whole number in [-128, 255]
   int low = 255, high = -128;  // the range, if integer and not empty
 };
+
+namespace detail {
+
+// That of both.
+inline ValueRange united(const ValueRange& a, const ValueRange& b) {
+  return {a.integer && b.integer, std::min(a.low, b.low), std::max(a.high, b.high)};
+}
+
+}  // namespace detail
 
 // Throws InvalidArgument naming `argument`, the row (counted from first_row) and the column of the
 // first NaN or infinity, and of the first f64 value beyond the range of float, in which distances

@@ -164,11 +164,4 @@ bool keeps_as_panels(Metric metric, const ValueRange& found) {
   return metric != Metric::cosine && found.integer && (found.low >= 0 || found.high <= 127);
 }
 
-ValueRange united(const ValueRange& a, const ValueRange& b) {
-  ValueRange out;
-  out.integer = a.integer && b.integer;
-  out.low = std::min(a.low, b.low), out.high = std::max(a.high, b.high);
-  return out;
-}
-
 }  // namespace knear::detail

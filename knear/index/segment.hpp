@@ -180,6 +180,5 @@ struct Segment {
 
 // Whether rows may be kept as panels alone.
 bool keeps_as_panels(Metric metric, const ValueRange& found);
-ValueRange united(const ValueRange& a, const ValueRange& b);
 
 }  // namespace knear::detail

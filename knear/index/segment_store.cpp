@@ -111,6 +111,17 @@ bool are_neighbours(const SegmentRows& a, const SegmentRows& b) {
          a.matrix().row(a.matrix().rows()) == b.matrix().data();
 }
 
+// The space in which rows in lists are coded: that of the centroids, which is one for all segments,
+// so that they are scanned as one (knn/list_search.hpp). Unless rows lie far from its middle, as
+// such do that are unlike those of the training: they would be long in it, and their codes coarse.
+CodingSpace space_of_lists(const CoarseQuantizer& coarse, PreparedRows& rows) {
+  CodingSpace own = rows.coding_space();
+  CodingSpace shared = CodingSpace::choose(coarse.centroids(), rows.metric, active_isa());
+  const AnyMatrix some = rows.base.sample(std::min<std::int64_t>(512, rows.base.rows()));
+  constexpr double worthwhile = 1.25;  // of squared lengths, as for the rows of k-means
+  return shared.squares_of(some.view()) <= worthwhile * own.squares_of(some.view()) ? shared : own;
+}
+
 }  // namespace
 
 void check_each_once(std::span<const Id> ids) {
@@ -437,7 +448,7 @@ Segment SegmentStore::segment_of(MatrixRows rows, ListAssignment lists, const Ch
     listed =
         std::make_shared<ListedRows>(std::make_shared<const PackedLists>(PackedLists::certified(
             made->base(), lists.list_of, coarse->lists(), format_int8,
-            made->prepared().coding_space(), options.threads, options.progress)));
+            space_of_lists(*coarse, made->prepared()), options.threads, options.progress)));
   else
     listed = std::make_shared<ListedRows>(RowLists(lists.list_of, coarse->lists()));
   made->set_lists(std::move(listed), std::move(lists.radii));

@@ -48,19 +48,16 @@ std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
   return sum;
 }
 
-// The nearest of a block of queries among the segments so far. Packed segments wait for each other
-// to be measured, so that only rows are that may be among the k nearest of all; in limited memory
-// each is measured at once.
+// The nearest of a block of queries among the segments so far. Packed segments that are not joined
+// wait for each other to be measured, so that only rows are that may be among the k nearest of all;
+// in limited memory each is measured at once.
 class BlockAnswer {
  public:
-  // best: of the lists that were probed before; without columns: of none.
-  BlockAnswer(const SearchRequest& request, MatrixView<Id> probes, ExactNeighbors best,
+  // waits: whether there are several that may. best: of the lists that were probed before; without
+  // columns: of none.
+  BlockAnswer(const SearchRequest& request, MatrixView<Id> probes, bool waits, ExactNeighbors best,
               ScanStats& stats)
-      : request_(request),
-        probes_(probes),
-        waits_(!request.limited() && request.segments.size() > 1),
-        best_(std::move(best)),
-        stats_(stats) {
+      : request_(request), probes_(probes), waits_(waits), best_(std::move(best)), stats_(stats) {
     if (best_.columns() == 0) return;
     if (waits_) note_keys(best_);
     note_best();
@@ -75,11 +72,11 @@ class BlockAnswer {
     merge_in(std::move(part), ids);
   }
 
-  // Returns how many places of panels were scored.
-  std::int64_t scan(std::shared_ptr<const PackedLists> lists, const ScanJob& job, RowIds ids,
-                    const Progress& progress) {
-    waiting_.push_back(
-        std::make_unique<WaitingSegment>(std::move(lists), job, ids, probes_, stats_, progress));
+  // Returns how many places of panels were scored. keeper: of the lists.
+  std::int64_t scan(ListParts lists, std::shared_ptr<const PackedLists> keeper, const ScanJob& job,
+                    RowIds ids, const Progress& progress) {
+    waiting_.push_back(std::make_unique<WaitingSegment>(std::move(lists), std::move(keeper), job,
+                                                        ids, probes_, stats_, progress));
     const ScoredLists& scan = waiting_.back()->scan;
     const std::int64_t scored = scan.scored();
     if (waits_)
@@ -96,13 +93,14 @@ class BlockAnswer {
 
  private:
   struct WaitingSegment {
-    WaitingSegment(std::shared_ptr<const PackedLists> packed, const ScanJob& job, RowIds row_ids,
-                   MatrixView<Id> probes, ScanStats& stats, const Progress& progress)
-        : lists(std::move(packed)),
+    WaitingSegment(ListParts lists, std::shared_ptr<const PackedLists> keeper_of_lists,
+                   const ScanJob& job, RowIds row_ids, MatrixView<Id> probes, ScanStats& stats,
+                   const Progress& progress)
+        : keeper(std::move(keeper_of_lists)),
           k(job.k),
           ids(row_ids),
-          scan(*lists, job, probes, stats, progress) {}
-    const std::shared_ptr<const PackedLists> lists;
+          scan(std::move(lists), job, probes, stats, progress) {}
+    const std::shared_ptr<const PackedLists> keeper;
     const std::int64_t k;
     const RowIds ids;
     ScoredLists scan;
@@ -220,31 +218,59 @@ std::int64_t ListSearch::least_bytes() const {
          request_.threads * (std::int64_t{1} << 16) + bytes_of_query(request_) + more_bytes_;
 }
 
-std::int64_t ListSearch::block_size() const {
-  const std::int64_t waiting =
-      request_.limited() ? 1 : std::max<std::int64_t>(1, std::ssize(request_.segments));
-  const std::int64_t each = bytes_of_query(request_) * waiting;
+bool ListSearch::fits(const Group& group, PreparedRows& rows, const PackedLists& lists) const {
+  if (group.packed.empty()) return false;
+  const Coding& coding = lists.packed;
+  const bool whole =
+      !coding.is_integer || integer_fits(request_.options.metric, united(group.range, coding.range),
+                                         request_.query_range, coding.dim);
+  return whole && group.packed[0]->packed.shares_queries(coding) &&
+         group.rows.parts()[0].rows.type() == rows.base.type() &&
+         group.rows.rows() + rows.base.rows() < PackedBase::no_row;
+}
+
+void ListSearch::join_segments() {
+  if (!groups_.empty()) return;
+  for (const Segment& segment : request_.segments) {
+    PreparedRows& prepared = *segment.given.rows;
+    ListedRows& rows = *segment.given.lists;
+    if (request_.segments.size() == 1 || rows.numbers() || segment.allowed < prepared.base.rows()) {
+      groups_.push_back({.segments = {&segment}});
+      continue;
+    }
+    auto lists = rows.packed(segment.integer, prepared, request_.threads, request_.options.progress,
+                             report_.prepare_seconds);
+    auto group = std::find_if(groups_.begin(), groups_.end(),
+                              [&](const Group& each) { return fits(each, prepared, *lists); });
+    if (group == groups_.end()) group = groups_.emplace(group, Group{.range = lists->packed.range});
+    group->segments.push_back(&segment);
+    group->range = united(group->range, lists->packed.range);
+    group->packed.push_back(std::move(lists));
+    group->rows.add(prepared.base, segment.given.ids);
+  }
+}
+
+std::int64_t ListSearch::block_size(std::int64_t waiting) const {
+  if (request_.limited()) waiting = 1;
+  const std::int64_t each = bytes_of_query(request_) * std::max<std::int64_t>(1, waiting);
   const std::int64_t room =
       request_.limited() ? request_.options.memory - least_bytes() + each : most_waiting_bytes;
   return std::clamp<std::int64_t>(room / each, 1, most_queries);
 }
 
 template <class F>
-void ListSearch::each_block(std::int64_t queries, F f) {
-  const std::int64_t size = block_size();
+void ListSearch::each_block(std::int64_t queries, std::int64_t waiting, F f) {
+  const std::int64_t size = block_size(waiting);
   for (std::int64_t begin = 0; begin < queries; begin += size)
     f(begin, std::min(queries, begin + size));
 }
 
-template <class F>
-void ListSearch::each_segment(AnyMatrixView queries, F f) {
-  for (const SearchRequest::Segment& segment : request_.segments) {
-    at_.enter(segment, 0, segment.given.rows->base.rows());
-    ScanJob job = at_.job(queries, std::min(request_.k, at_.count));
-    job.allowed = at_.allowed();
-    if (request_.limited()) job.pending = least_pending(request_.k);
-    f(job, *segment.given.lists);
-  }
+ScanJob ListSearch::enter(const Segment& segment, AnyMatrixView queries) {
+  at_.enter(segment, 0, segment.given.rows->base.rows());
+  ScanJob job = at_.job(queries, std::min(request_.k, at_.count));
+  job.allowed = at_.allowed();
+  if (request_.limited()) job.pending = least_pending(request_.k);
+  return job;
 }
 
 Progress ListSearch::progress_of(std::int64_t begin, std::int64_t end) const {
@@ -275,6 +301,22 @@ void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, 
   if (scored == 0) report_.note_pass(FirstPass::direct, 1, report_.stats.survivors - measured);
 }
 
+template <class Scan>
+void ListSearch::scan_joined(const Group& group, AnyMatrixView queries, MatrixView<Id> probes,
+                             Scan scan) {
+  ScanJob job = enter(*group.segments.front(), queries);
+  job.base = BaseRows(group.rows);
+  job.k = std::min(request_.k, group.rows.rows());
+  ListParts lists;
+  for (const auto& part : group.packed) lists.add(*part);
+  for (const Segment* segment : group.segments)
+    pairs_ += rows_probed(*segment->given.lists, probes);
+  const Coding& coding = group.packed[0]->packed;
+  const std::int64_t scored = scan(job, std::move(lists));
+  report_.note_pass(coding.is_integer ? FirstPass::integer : FirstPass::int8, 1, scored);
+  report_.note_listed(coding, scored);
+}
+
 void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
                          std::span<const std::int64_t> which) {
   const std::int64_t k = request_.k;
@@ -288,7 +330,9 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   const auto number = [&](std::int64_t q) {
     return which.empty() ? q : which[static_cast<std::size_t>(q)];
   };
-  each_block(probes.rows(), [&](std::int64_t begin, std::int64_t end) {
+  join_segments();
+  const std::int64_t scans = std::ssize(groups_);
+  each_block(probes.rows(), scans, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t count = end - begin;
     const Progress progress = progress_of(begin, end);
     const MatrixView<Id> theirs = probes.rows(begin, end);
@@ -305,20 +349,30 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
         std::copy_n(found.ids.row(number(begin + q)), k, best.ids.row(q));
       }
     }
-    BlockAnswer answer(request_, theirs, std::move(best), report_.stats);
-    each_segment(queries, [&](ScanJob& job, ListedRows& rows) {
+    BlockAnswer answer(request_, theirs, !request_.limited() && scans > 1, std::move(best),
+                       report_.stats);
+    for (const Group& group : groups_) {
+      if (group.joined()) {
+        scan_joined(group, queries, theirs, [&](ScanJob& job, ListParts lists) {
+          job.upper_bounds = answer.bounds();
+          return answer.scan(std::move(lists), nullptr, job, RowIds{}, progress);
+        });
+        continue;
+      }
+      ScanJob job = enter(*group.segments.front(), queries);
       job.upper_bounds = answer.bounds();
       scan_segment(
-          rows, theirs,
+          *group.segments.front()->given.lists, theirs,
           [&](const RowLists& lists) {
             ExactNeighbors part(count, job.k);
             scan_lists_directly(lists, job, theirs, part, report_.stats, progress);
             answer.add(std::move(part), at_.ids());
           },
           [&](std::shared_ptr<const PackedLists> lists) {
-            return answer.scan(std::move(lists), job, at_.ids(), progress);
+            const PackedLists& all = *lists;
+            return answer.scan(all, std::move(lists), job, at_.ids(), progress);
           });
-    });
+    }
     best = answer.take();
     for (std::int64_t q = 0; q < count; ++q) {
       std::copy_n(best.keys.row(q), best.columns(), found.keys.row(number(begin + q)));
@@ -330,24 +384,26 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
 void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) {
   const std::int64_t memory = request_.limited() ? request_.options.memory : machine_memory();
   std::vector<std::int64_t> which;
-  each_block(probes.rows(), [&](std::int64_t begin, std::int64_t end) {
-    which.resize(static_cast<std::size_t>(end - begin));
-    std::iota(which.begin(), which.end(), begin);
-    const Progress progress = progress_of(begin, end);
-    const MatrixView<Id> theirs = probes.rows(begin, end);
-    each_segment(request_.queries.rows(begin, end), [&](ScanJob& job, ListedRows& rows) {
-      RangeSink sink(found, at_.ids(), std::max<std::int64_t>(0, (memory - least_bytes()) / 64),
-                     which);
-      scan_segment(
-          rows, theirs,
-          [&](const RowLists& lists) {
-            scan_lists_range_directly(lists, job, theirs, limit, sink, report_.stats, progress);
-          },
-          [&](const std::shared_ptr<const PackedLists>& lists) {
-            return scan_lists_range(*lists, job, theirs, limit, sink, report_.stats, progress);
-          });
-    });
-  });
+  each_block(
+      probes.rows(), std::ssize(request_.segments), [&](std::int64_t begin, std::int64_t end) {
+        which.resize(static_cast<std::size_t>(end - begin));
+        std::iota(which.begin(), which.end(), begin);
+        const Progress progress = progress_of(begin, end);
+        const MatrixView<Id> theirs = probes.rows(begin, end);
+        for (const Segment& segment : request_.segments) {
+          const ScanJob job = enter(segment, request_.queries.rows(begin, end));
+          RangeSink sink(found, at_.ids(), std::max<std::int64_t>(0, (memory - least_bytes()) / 64),
+                         which);
+          scan_segment(
+              *segment.given.lists, theirs,
+              [&](const RowLists& lists) {
+                scan_lists_range_directly(lists, job, theirs, limit, sink, report_.stats, progress);
+              },
+              [&](const std::shared_ptr<const PackedLists>& lists) {
+                return scan_lists_range(*lists, job, theirs, limit, sink, report_.stats, progress);
+              });
+        }
+      });
 }
 
 KnnReport ListSearch::report() {

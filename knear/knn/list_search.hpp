@@ -8,10 +8,15 @@
 // Which lists are probed is said by the caller, an index. Given these, the answer is exact: as by
 // float64, ties to the smaller id. What is known of a query from the lists that it probed before
 // is the threshold from which it goes on.
+//
+// Segments that are coded alike, as those of one index are, are scanned as one: what a pair of a
+// query and a list takes whatever the list's length is then taken once, not once a segment. Those
+// by themselves have few rows, or rows that may not be found, or come from files of an earlier
+// version, which have a coding each.
 #pragma once
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
-#include "knear/scan/methods/range_scan.hpp"
+#include "knear/scan/methods/list_scan.hpp"
 
 namespace knear::detail {
 
@@ -47,20 +52,38 @@ class ListSearch final : public ProbedSearch {
   KnnReport report() override;
 
  private:
+  using Segment = SearchRequest::Segment;
+  // A segment by itself, or several that are joined.
+  struct Group {
+    bool joined() const { return segments.size() > 1; }
+
+    std::vector<const Segment*> segments = {};
+    // Of one that others may be joined to:
+    std::vector<std::shared_ptr<const PackedLists>> packed = {};
+    ValueRange range = {};  // of whole numbers
+    JoinedRows rows = {};
+  };
+
   void check_memory() const;
   std::int64_t least_bytes() const;
-  // How many queries are searched together.
-  std::int64_t block_size() const;
+  // Whether a segment can be joined to a group.
+  bool fits(const Group& group, PreparedRows& rows, const PackedLists& lists) const;
+  // Makes groups_, where there are none yet.
+  void join_segments();
+  // How many queries are searched together, where the candidates of so many scans wait.
+  std::int64_t block_size(std::int64_t waiting) const;
   // Calls f(begin, end) for blocks of queries.
   template <class F>
-  void each_block(std::int64_t queries, F f);
-  // Calls f(job, rows) for each segment.
-  template <class F>
-  void each_segment(AnyMatrixView queries, F f);
+  void each_block(std::int64_t queries, std::int64_t waiting, F f);
+  // Takes a segment in hand, all of it; returns a scan of it.
+  ScanJob enter(const Segment& segment, AnyMatrixView queries);
   // Calls few(numbers) or many(packed), which returns how many places were scored, for the lists of
   // the segment at hand.
   template <class Few, class Many>
   void scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, Many many);
+  // Calls scan(job, lists), which returns how many places were scored, for all of a joined group.
+  template <class Scan>
+  void scan_joined(const Group& group, AnyMatrixView queries, MatrixView<Id> probes, Scan scan);
   // Of queries begin, ..., end - 1 in that of all.
   Progress progress_of(std::int64_t begin, std::int64_t end) const;
 
@@ -69,6 +92,7 @@ class ListSearch final : public ProbedSearch {
   const std::int64_t more_bytes_;
   SearchPosition at_;
   ReportBuilder report_;
+  std::vector<Group> groups_;
   std::int64_t pairs_ = 0;  // of queries and rows in lists that they probed
 };
 

@@ -263,8 +263,8 @@ class CandidateRefiner {
     std::reverse(heap_.begin(), heap_.end());
     std::make_heap(heap_.begin(), heap_.end());
     measurer_.set_query(query);
-    const auto take = [&](double key, std::uint32_t row) {
-      const TopK::Item item(key, row);
+    const auto take = [&](double key, Id number) {
+      const TopK::Item item(key, number);
       if (heap_.size() == k) {
         if (!(item < heap_.front())) return false;
         std::pop_heap(heap_.begin(), heap_.end());
@@ -376,8 +376,8 @@ class CandidateRefiner {
     heap_.clear();
     measurer_.set_query(query);
     const std::size_t count = c.pending.size();
-    measure(c.pending.data(), count, count, [&](double key, std::uint32_t row) {
-      heap_.emplace_back(key, row);
+    measure(c.pending.data(), count, count, [&](double key, Id number) {
+      heap_.emplace_back(key, number);
       return true;
     });
     stats.survivors += static_cast<std::int64_t>(count);
@@ -402,8 +402,8 @@ class CandidateRefiner {
       bound = heap_.back();
     };
     const auto take_all = [&](const ScoreInterval* first, std::size_t count) {
-      measure(first, count, count, [&](double key, std::uint32_t row) {
-        const TopK::Item item(key, row);
+      measure(first, count, count, [&](double key, Id number) {
+        const TopK::Item item(key, number);
         if (!(item < bound)) return false;  // nor is any copy that follows
         heap_.push_back(item);
         if (heap_.size() >= 2 * k + 24) cut();
@@ -439,16 +439,16 @@ class CandidateRefiner {
 
   // Measures the first `count` pending rows.
   void measure_early(QueryCandidates& c, std::size_t count, ScanStats& stats) {
-    measure(c.pending.data(), count, count, [&](double key, std::uint32_t row) {
-      const bool admitted = c.exact.admits(key, row);
-      if (admitted) c.exact.push(key, row);
+    measure(c.pending.data(), count, count, [&](double key, Id number) {
+      const bool admitted = c.exact.admits(key, number);
+      if (admitted) c.exact.push(key, number);
       return admitted;
     });
     stats.survivors += static_cast<std::int64_t>(count);
     c.pending.erase(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
-  // Calls take(key, row) for each of `count` candidates and the copies that it stands for, until
+  // Calls take(key, number) for each of `count` candidates and the copies that it stands for, until
   // one is not taken. Those up to `known` are likely to be measured soon.
   template <class Take>
   void measure(const ScoreInterval* candidates, std::size_t count, std::size_t known, Take take) {
@@ -456,7 +456,7 @@ class CandidateRefiner {
         static_cast<std::int64_t>(count), [&](std::int64_t i) { return candidates[i].row; },
         [&](std::int64_t i, double key) {
           each_copy(duplicates_, job_.allowed, candidates[i].row,
-                    [&](std::uint32_t row) { return take(key, row); });
+                    [&](std::uint32_t row) { return take(key, job_.base.number(row)); });
         },
         static_cast<std::int64_t>(known));
   }

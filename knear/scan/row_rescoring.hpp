@@ -136,7 +136,8 @@ class RowRescoring {
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       const std::uint32_t row = pairs_[i].row;
       TopK& list = best[pairs_[i].query];
-      const auto take = [&](std::uint32_t id) {
+      const auto take = [&](std::uint32_t each) {
+        const Id id = job_.base.number(each);
         if (!list.admits(keys_[i], id)) return false;  // nor is any copy that follows
         list.push(keys_[i], id);
         return true;

@@ -85,6 +85,9 @@ struct NearestScan {
   // Whether a task starts from the thresholds in *state. Splits of one scan do not: they run at the
   // same time, and what a report counts would depend on which of them ends first.
   bool starts_from_state = false;
+  // About the length of rows in coding space: that of the first part which has some, the largest.
+  double longest = longest_of(packed, table);
+  ValueRange range = range_of(packed, table);  // of whole numbers in all parts
   ThresholdEstimates estimates{packed, job};
   std::vector<char> given_up = std::vector<char>(table.queries.size(), 0);  // by place
   std::vector<std::int64_t> mispredicted = {};
@@ -94,6 +97,16 @@ struct NearestScan {
   void note_given_up() const {
     for (std::size_t place = 0; place < given_up.size(); ++place)
       if (given_up[place]) state->given_up[static_cast<std::size_t>(table.queries[place])] = 1;
+  }
+  static double longest_of(const PackedBase& packed, const WorkTable& table) {
+    for (const BasePart& part : table.parts)
+      if (part.packed->longest > 0) return part.packed->longest;
+    return packed.longest;
+  }
+  static ValueRange range_of(const PackedBase& packed, const WorkTable& table) {
+    ValueRange out = packed.range;
+    for (const BasePart& part : table.parts) out = united(out, part.packed->range);
+    return out;
   }
   // A key that k rows found elsewhere do not exceed.
   double upper_bound(std::int64_t query) const {
@@ -115,7 +128,6 @@ class NearestTask {
   NearestTask(NearestScan& scan, TileLoop& loop, ScanStats& stats)
       : scan_(scan),
         job_(scan.job),
-        packed_(scan.packed),
         loop_(loop),
         stats_(stats),
         begin_(scan.table.sets[static_cast<std::size_t>(loop.task.set)].begin),
@@ -124,6 +136,8 @@ class NearestTask {
   }
 
  protected:
+  // Of the range at hand.
+  const PackedBase& packed() const { return loop_.base(); }
   std::int64_t query(std::int64_t q) const {
     return scan_.table.queries[static_cast<std::size_t>(begin_ + q)];
   }
@@ -168,7 +182,6 @@ class NearestTask {
 
   NearestScan& scan_;
   const ScanJob& job_;
-  const PackedBase& packed_;
   TileLoop& loop_;
   ScanStats& stats_;
   const std::int64_t begin_;
@@ -184,9 +197,10 @@ class CertifiedNearest : NearestTask {
       : NearestTask(scan, loop, stats),
         buffers_(scan.certified.take(
             [&] { return std::make_unique<CertifiedBuffers>(scan.packed.duplicates, scan.job); })),
-        scores_(scan.packed, scan.job, loop.queries),
+        scores_(loop.base(), scan.job, loop.queries),
         gave_up_(static_cast<std::size_t>(loop.queries.groups), 0),
-        worthwhile_(worthwhile_survivors(packed_.format, packed_.dim, *job_.peaks)) {
+        worthwhile_(worthwhile_survivors(packed().format, packed().dim, *job_.peaks)) {
+    scores_.enter(loop.base(), loop.first_row());
     if (std::ssize(buffers_->states) < loop.count())
       buffers_->states.resize(static_cast<std::size_t>(loop.count()));
     states_ = std::span(buffers_->states).first(static_cast<std::size_t>(loop.count()));
@@ -211,7 +225,7 @@ class CertifiedNearest : NearestTask {
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       QueryCandidates& c = state(q);
       const double norm = std::sqrt(loop_.queries.squares[static_cast<std::size_t>(q)]);
-      c.lowers.restart(listed(), (norm + packed_.longest) * packed_.longest);
+      c.lowers.restart(listed(), (norm + scan_.longest) * scan_.longest);
       for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
       if (const double bound = scan_.upper_bound(query(q)); bound < infinity)
         c.threshold = std::max(c.threshold, scores_.scale(q).threshold_for(bound));
@@ -221,14 +235,20 @@ class CertifiedNearest : NearestTask {
     scores_.publish_groups();
   }
   void next_range() {
-    if (padding_known_)  // what take_scores() has kept has not been counted yet
-      for (QueryCandidates& c : states_)
+    scores_.enter(packed(), loop_.first_row());
+    if (padding_known_) {  // what take_scores() has kept has not been counted or published yet
+      for (std::int64_t q = 0; q < loop_.count(); ++q) {
+        QueryCandidates& c = state(q);
         for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
+        scores_.publish_threshold(q, c.threshold);
+      }
+      scores_.publish_groups();
+    }
     knows_some_ = true, padding_known_ = false, padding_.clear();
   }
 
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
-    if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
+    if (filtered_ && !job_.allowed.any_of(row, packed().duplicates)) return;
     ++passed_;
     QueryCandidates& c = state(q);
     const ScoreInterval x = scores_.interval(q, head, hit);
@@ -267,8 +287,8 @@ class CertifiedNearest : NearestTask {
   // through.
   bool wants_scores() const {
     const std::int64_t rows = (loop_.task.panels.end - loop_.task.panels.begin) * panel_rows;
-    return !(scan_.state && knows_some_) && packed_.format == format_int8 && !filtered_ &&
-           !job_.allowed_slots && looks_at_all_scores(rows, packed_.dim, job_.k);
+    return !(scan_.state && knows_some_) && packed().format == format_int8 && !filtered_ &&
+           !job_.allowed_slots && looks_at_all_scores(rows, packed().dim, job_.k);
   }
   void take_scores(std::int64_t g, const std::int32_t* scores, std::int64_t stride) {
     constexpr float infinity_of_floats = std::numeric_limits<float>::infinity();
@@ -281,7 +301,7 @@ class CertifiedNearest : NearestTask {
     std::int64_t lane = 0;
     each_of(g, [&](std::int64_t q) {
       const std::int32_t* const products = scores + lane * stride;
-      const float* const bias = packed_.row_bias.data() + first;
+      const float* const bias = packed().row_bias.data() + first;
       const double per_unit = set_units(q, head, lane, panels);
       const std::int32_t correction = head.correction[lane];
       QueryCandidates& c = state(q);
@@ -366,10 +386,10 @@ class CertifiedNearest : NearestTask {
   // Whether the bound lets too much of a group's rows through: in the last tile, and of all that
   // were seen.
   bool gives_up(std::int64_t g, std::int64_t seen, std::int64_t passed) {
-    const std::int64_t rows = packed_.panels_per_tile * panel_rows;
+    const std::int64_t rows = packed().panels_per_tile * panel_rows;
     if (!job_.may_give_up || seen < 2 || rows * seen < 20 * job_.k) return false;
     const std::int64_t in_group = loop_.queries.heads[static_cast<std::size_t>(g)].count;
-    const double most_hits = packed_.format == format_fp32 ? 0.5 : 0.05;
+    const double most_hits = packed().format == format_fp32 ? 0.5 : 0.05;
     if (static_cast<double>(passed) <=
             most_hits * static_cast<double>(rows * in_group) + always_allowed(in_group) &&
         !lets_too_much_through(g, rows * seen))
@@ -398,12 +418,13 @@ class CertifiedNearest : NearestTask {
   // g; 0: there is no such unit.
   double set_units(std::int64_t q, const GroupHead& head, std::int64_t lane, std::int64_t panels) {
     const double norm = head.norm[lane], error = head.error[lane];
-    const double size = (norm + packed_.longest) * packed_.longest;
+    const double size = (norm + packed().longest) * packed().longest;
     if (!(size > 1e-200 && size < 1e200)) return 0;
     const double per_unit = std::ldexp(1.0, -std::ilogb(size));
     const double squares = loop_.queries.squares[static_cast<std::size_t>(q)];
-    const double slack = packed_.space.metric == Metric::l2 ? 2 * packed_.space.slack * squares : 0;
-    const PanelHead* panel = packed_.heads.data() + loop_.task.panels.begin;
+    const double slack =
+        packed().space.metric == Metric::l2 ? 2 * packed().space.slack * squares : 0;
+    const PanelHead* panel = packed().heads.data() + loop_.task.panels.begin;
     for (ScoreUnits& units : std::span(units_).first(static_cast<std::size_t>(panels))) {
       const double coding = norm * panel->error + error * panel->norm;
       const double most = panel->bias_max + coding + slack;
@@ -427,7 +448,7 @@ class CertifiedNearest : NearestTask {
       const std::int64_t begin = loop_.task.panels.begin * panel_rows,
                          end = loop_.task.panels.end * panel_rows;
       for (std::int64_t slot = begin; slot < end; ++slot)
-        if (packed_.ids[static_cast<std::size_t>(slot)] == PackedBase::no_row)
+        if (packed().ids[static_cast<std::size_t>(slot)] == PackedBase::no_row)
           padding_.push_back(static_cast<std::uint32_t>(slot - begin));
       padding_known_ = true;
     }
@@ -437,7 +458,7 @@ class CertifiedNearest : NearestTask {
   // Measures what the queries have left, by rows where many queries want the same ones; writes the
   // answers. Returns the bytes that it took.
   std::int64_t measure(ScanStats& stats) {
-    RowRescoring together(packed_.duplicates, job_, refiner_);
+    RowRescoring together(packed().duplicates, job_, refiner_);
     std::vector<Unfinished> unfinished;
     std::int64_t waiting = 0;
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
@@ -479,7 +500,7 @@ class IntegerNearest : NearestTask {
   IntegerNearest(NearestScan& scan, TileLoop& loop, ScanStats& stats)
       : NearestTask(scan, loop, stats),
         buffers_(scan.integer.take([] { return std::make_unique<IntegerBuffers>(); })),
-        scores_(scan.packed, scan.job, loop.queries),
+        scores_(loop.base(), scan.range, scan.job, loop.queries),
         estimates_(static_cast<std::size_t>(loop.count()), infinity),
         first_tile_(estimating_ ? estimates_.size() : 0, TopK(estimating_ ? listed() : 1)) {
     if (buffers_->best.size() < estimates_.size()) buffers_->best.resize(estimates_.size());
@@ -505,15 +526,18 @@ class IntegerNearest : NearestTask {
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     const auto place = static_cast<std::size_t>(q);
     const double key = scores_.key(q, head, hit);
-    if (key > estimates_[place] || !best_[place].admits(key, row) || !job_.allowed(row)) return;
-    best_[place].push(key, row);
+    if (key > estimates_[place] || key > best_[place].bound()) return;
+    const Id number = job_.base.number(row);
+    if (!best_[place].admits(key, number) || !job_.allowed(row)) return;
+    best_[place].push(key, number);
     if (!first_tile_.empty()) {
-      first_tile_[place].push(key, row);
+      first_tile_[place].push(key, number);
       estimates_[place] = first_tile_[place].bound();
     }
     publish(q);
   }
   void publish_group(GroupHead& head) const { scores_.publish_group(head); }
+  void next_range() { scores_.enter(packed()); }
 
   bool tile_done(std::int64_t g, std::int64_t seen) {
     if (!estimate_due(seen)) return true;
@@ -578,7 +602,10 @@ class IntegerNearest : NearestTask {
     if (estimates_[place] < best.bound())
       scores_.publish_key(q, static_cast<std::int64_t>(estimates_[place]));
     else if (best.bound() != infinity)
-      scores_.publish_key(q, static_cast<std::int64_t>(best.bound()), best.bound_id());
+      // What comes of an equal key is known by the number of a row, which in parts is no row of
+      // one.
+      scores_.publish_key(q, static_cast<std::int64_t>(best.bound()),
+                          scan_.table.parts.empty() ? best.bound_id() : PackedBase::no_row);
   }
 
   std::unique_ptr<IntegerBuffers> buffers_;

@@ -14,7 +14,8 @@
 //             [&](TileLoop& loop, ScanStats& stats) { return CountWithin(..., loop); });
 //
 // An accumulator of tasks with several ranges of panels may have next_range(), which is called
-// before each but the first.
+// before each but the first. Where ranges are of several parts (work_table.hpp), loop.base() is the
+// part at hand, a hit's slot is one of that part, and rows are numbered through all.
 //
 // take() gets pairs of rows that exist; a filter is the accumulator's (AllowedRows). One that has
 // wants_scores() and take_scores() may get all products of a group at once. An accumulator of a
@@ -43,8 +44,8 @@ namespace knear::detail {
 // Goes over tiles [first, last) of a task and gives what passes to the accumulator; all of them,
 // where it takes lists.
 template <class Accumulator>
-void run_task(const PackedBase& packed, TileLoop& loop, std::int64_t first, std::int64_t last,
-              Accumulator& accumulator, ScanStats& stats) {
+void run_task(TileLoop& loop, std::int64_t first, std::int64_t last, Accumulator& accumulator,
+              ScanStats& stats) {
   const auto tile_done = [&](std::int64_t g, std::int64_t seen) {
     return accumulator.tile_done(g, seen);
   };
@@ -64,12 +65,14 @@ void run_task(const PackedBase& packed, TileLoop& loop, std::int64_t first, std:
           accumulator.take_scores(g, scores, stride);
         });
     const std::int64_t group_size = loop.group_size();
+    const PackedBase& packed = loop.base();
+    const std::uint32_t first_row = loop.first_row();
     const auto drain = [&](std::int64_t g, const Hit* hits, int count) {
       GroupHead& head = loop.queries.heads[static_cast<std::size_t>(g)];
       stats.hits += count;
       for (const Hit* hit = hits; hit != hits + count; ++hit)
         if (const std::uint32_t row = packed.ids[hit->slot]; row != PackedBase::no_row)
-          accumulator.take(g * group_size + hit->query, head, *hit, row);
+          accumulator.take(g * group_size + hit->query, head, *hit, first_row + row);
       accumulator.publish_group(head);
     };
     loop.run(first, last, drain, tile_done);
@@ -106,14 +109,15 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
     ScanStats local;
     StageClock clock;
     TileLoop loop(packed, job, task, shared[set] ? *shared[set] : pack(set), clock, reporter);
+    loop.enter(task.panels, table.part_of(task.panels, packed));
     clock.charge(clock.queries);
     auto accumulator = make(loop, local);
     accumulator.begin();
-    run_task(packed, loop, 0, loop.tiles(), accumulator, local);
+    run_task(loop, 0, loop.tiles(), accumulator, local);
     for (const PanelRange& range : table.more_of(task)) {
-      loop.task.panels = range;
+      loop.enter(range, table.part_of(range, packed));
       if constexpr (requires { accumulator.next_range(); }) accumulator.next_range();
-      run_task(packed, loop, 0, loop.tiles(), accumulator, local);
+      run_task(loop, 0, loop.tiles(), accumulator, local);
     }
     std::int64_t bytes = accumulator.finish(local);
     bytes += static_cast<std::int64_t>(loop.queries.codes->bytes());

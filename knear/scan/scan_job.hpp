@@ -51,7 +51,7 @@ constexpr std::int64_t least_pending(std::int64_t k) { return 4 * k + 64; }
 // Fields without a default are required; a designated initialiser that leaves one out is a warning.
 struct ScanJob {
   AnyMatrixView queries;
-  BaseRows base;  // the rows that were packed; ids are its row numbers
+  BaseRows base;  // the rows that were packed; ids are their BaseRows::number()
   Metric metric;
   std::int64_t k;
   int threads;

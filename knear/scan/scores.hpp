@@ -47,20 +47,27 @@ class IntegerScores {
   static constexpr bool exact = true;
 
   IntegerScores(const PackedBase& packed, const ScanJob& job, PackedQueries& queries)
-      : packed_(packed), queries_(queries), l2_(job.metric == Metric::l2) {
-    const std::int64_t low = std::min(packed.range.low, job.query_range.low);
-    const std::int64_t high = std::max(packed.range.high, job.query_range.high);
+      : IntegerScores(packed, packed.range, job, queries) {}
+  // range: of the base, and of others that are entered.
+  IntegerScores(const PackedBase& packed, const ValueRange& range, const ScanJob& job,
+                PackedQueries& queries)
+      : packed_(&packed), queries_(queries), l2_(job.metric == Metric::l2) {
+    const std::int64_t low = std::min(range.low, job.query_range.low);
+    const std::int64_t high = std::max(range.high, job.query_range.high);
     const std::int64_t reach = std::max(std::abs(low), std::abs(high));
     worst_ = static_cast<double>(packed.dim * (l2_ ? (high - low) * (high - low) : reach * reach));
   }
+
+  // Goes on with hits of another base, for which the queries are coded alike.
+  void enter(const PackedBase& packed) { packed_ = &packed; }
 
   double key(std::int64_t q, const GroupHead& head, const Hit& hit) const {
     const bool shifted = queries_.sum_shift_mask != 0;
     return integer_key(l2_,
                        integer_product(hit.score, head.correction[hit.query], shifted,
-                                       shifted ? packed_.row_sums[hit.slot] : 0),
+                                       shifted ? packed_->row_sums[hit.slot] : 0),
                        queries_.squares[static_cast<std::size_t>(q)],
-                       l2_ ? packed_.row_squares[hit.slot] : 0);
+                       l2_ ? packed_->row_squares[hit.slot] : 0);
   }
   KeyInterval keys(std::int64_t q, const GroupHead& head, const Hit& hit) const {
     const double exact_key = key(q, head, hit);
@@ -96,7 +103,7 @@ class IntegerScores {
   }
 
  private:
-  const PackedBase& packed_;
+  const PackedBase* packed_;
   PackedQueries& queries_;
   bool l2_;
   double worst_;  // no key is larger
@@ -107,17 +114,26 @@ class CertifiedScores {
   static constexpr bool exact = false;
 
   CertifiedScores(const PackedBase& packed, const ScanJob& job, PackedQueries& queries)
-      : packed_(packed),
+      : packed_(&packed),
         queries_(queries),
         metric_(job.metric),
         slack_(packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0) {}
+
+  // Goes on with hits of another base, for which the queries are coded alike; the number of its row
+  // 0 among those of all.
+  void enter(const PackedBase& packed, std::uint32_t first_row) {
+    packed_ = &packed, first_row_ = first_row;
+  }
 
   KeyScale scale(std::int64_t q) const {
     return {metric_, queries_.squares[static_cast<std::size_t>(q)],
             queries_.constant[static_cast<std::size_t>(q)]};
   }
   ScoreInterval interval(std::int64_t q, const GroupHead& head, const Hit& hit) const {
-    return interval_of(packed_, head, hit, queries_.squares[static_cast<std::size_t>(q)]);
+    ScoreInterval out =
+        interval_of(*packed_, head, hit, queries_.squares[static_cast<std::size_t>(q)]);
+    out.row += first_row_;
+    return out;
   }
   KeyInterval keys(std::int64_t q, const GroupHead& head, const Hit& hit) const {
     const ScoreInterval g = interval(q, head, hit);
@@ -144,7 +160,8 @@ class CertifiedScores {
   }
 
  private:
-  const PackedBase& packed_;
+  const PackedBase* packed_;
+  std::uint32_t first_row_ = 0;
   PackedQueries& queries_;
   Metric metric_;
   double slack_;

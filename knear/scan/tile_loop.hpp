@@ -68,7 +68,7 @@ class TileLoop {
       : task(share),
         queries(std::move(packed_queries)),
         clock(stages),
-        packed_(base),
+        packed_(&base),
         allowed_slots_(job.allowed_slots),
         reporter_(reporter) {
     const ScanKernels& kernels = scan_kernels(job.isa);
@@ -82,11 +82,18 @@ class TileLoop {
   ScanTask task;  // of which `panels` is the range at hand
   PackedQueries queries;
   StageClock& clock;
+  // What the range at hand is of, and the number of its row 0 among those of all parts.
+  const PackedBase& base() const { return *packed_; }
+  std::uint32_t first_row() const { return first_row_; }
+  // Goes to another range, of a base for which queries are coded alike.
+  void enter(const PanelRange& range, const BasePart& part) {
+    task.panels = range, packed_ = part.packed, first_row_ = part.first_row;
+  }
   std::int64_t count() const { return std::ssize(queries.squares); }
   // Tiles of the range.
   std::int64_t tiles() const {
-    return (task.panels.end - task.panels.begin + packed_.panels_per_tile - 1) /
-           packed_.panels_per_tile;
+    return (task.panels.end - task.panels.begin + packed_->panels_per_tile - 1) /
+           packed_->panels_per_tile;
   }
   int group_size() const { return queries.group_size; }
 
@@ -122,10 +129,10 @@ class TileLoop {
     TileArgs args = arguments();
     args.scores = scores.data(), args.score_stride = stride;
     clock.restart();
-    if (packed_.guard)
-      packed_.guard->touch(
-          packed_.codes.data() + task.panels.begin * packed_.steps * panel_step_bytes,
-          static_cast<std::size_t>((task.panels.end - task.panels.begin) * packed_.steps *
+    if (packed_->guard)
+      packed_->guard->touch(
+          packed_->codes.data() + task.panels.begin * packed_->steps * panel_step_bytes,
+          static_cast<std::size_t>((task.panels.end - task.panels.begin) * packed_->steps *
                                    panel_step_bytes));
     for (std::int64_t g = 0; g < queries.groups; ++g) {
       args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
@@ -181,10 +188,10 @@ class TileLoop {
 
   TileArgs arguments() const {
     TileArgs args{};
-    args.codes = packed_.codes.data(), args.heads = packed_.heads.data();
-    args.row_bias = packed_.row_bias.data(), args.ids = packed_.ids.data();
-    args.row_squares = packed_.row_squares.data(), args.row_sums = packed_.row_sums.data();
-    args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed_.steps;
+    args.codes = packed_->codes.data(), args.heads = packed_->heads.data();
+    args.row_bias = packed_->row_bias.data(), args.ids = packed_->ids.data();
+    args.row_squares = packed_->row_squares.data(), args.row_sums = packed_->row_sums.data();
+    args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed_->steps;
     args.allowed = allowed_slots_;
     return args;
   }
@@ -193,14 +200,14 @@ class TileLoop {
   template <class TileDone, class F>
   void each_tile(std::int64_t first, std::int64_t last, TileArgs& args, TileDone tile_done, F f) {
     std::vector<bool> active(queries.groups, true);
-    const std::int64_t panel_bytes = packed_.steps * panel_step_bytes;
+    const std::int64_t panel_bytes = packed_->steps * panel_step_bytes;
     clock.restart();
     for (std::int64_t tile = first; tile < last; ++tile) {
-      const std::int64_t begin = task.panels.begin + tile * packed_.panels_per_tile;
-      const std::int64_t end = std::min(task.panels.end, begin + packed_.panels_per_tile);
-      if (packed_.guard)  // codes of a mapped file, in cache for the kernel then
-        packed_.guard->touch(packed_.codes.data() + begin * panel_bytes,
-                             static_cast<std::size_t>((end - begin) * panel_bytes));
+      const std::int64_t begin = task.panels.begin + tile * packed_->panels_per_tile;
+      const std::int64_t end = std::min(task.panels.end, begin + packed_->panels_per_tile);
+      if (packed_->guard)  // codes of a mapped file, in cache for the kernel then
+        packed_->guard->touch(packed_->codes.data() + begin * panel_bytes,
+                              static_cast<std::size_t>((end - begin) * panel_bytes));
       for (std::int64_t g = 0; g < queries.groups; ++g) {
         if (!active[g]) continue;
         args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
@@ -213,7 +220,8 @@ class TileLoop {
     }
   }
 
-  const PackedBase& packed_;
+  const PackedBase* packed_;
+  std::uint32_t first_row_ = 0;
   const std::uint32_t* const allowed_slots_;
   TileKernel kernel_, collect_, self_join_, score_;
   Reporter& reporter_;

@@ -26,7 +26,10 @@ void WorkTable::add(std::int64_t count, const std::vector<PanelRange>& panels,
 std::int64_t WorkTable::tiles(std::int64_t panels_per_tile) const {
   std::int64_t sum = 0;
   const auto count = [&](const PanelRange& range) {
-    sum += (range.end - range.begin + panels_per_tile - 1) / panels_per_tile;
+    const std::int64_t each =
+        parts.empty() ? panels_per_tile
+                      : parts[static_cast<std::size_t>(range.part)].packed->panels_per_tile;
+    sum += (range.end - range.begin + each - 1) / each;
   };
   for (const ScanTask& task : tasks) count(task.panels);
   for (const PanelRange& range : more) count(range);

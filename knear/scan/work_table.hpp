@@ -8,6 +8,9 @@
 // threads than sets. Inverted lists (methods/list_scan.hpp) have a set for the queries of each list
 // and the list's panels as its task, or a set for each query and its lists as one task, or a few.
 // Queries of a set are packed once, whatever the number of its tasks.
+//
+// Ranges may be of several packed bases, the parts of one, where queries are coded alike for all:
+// then a task goes over the panels of a list in one part after another.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -30,10 +33,17 @@ struct QuerySet {
   bool alone() const { return last_task == first_task + 1; }
 };
 
-// Panels [begin, end) of a base. They are gone over tile by tile, a tile being as many panels as
-// the base says.
+// Panels [begin, end) of a base, or of a part of it. They are gone over tile by tile, a tile being
+// as many panels as that says.
 struct PanelRange {
   std::int64_t begin, end;
+  std::int64_t part = 0;
+};
+
+// A packed base whose row 0 is row first_row of all.
+struct BasePart {
+  const PackedBase* packed;
+  std::uint32_t first_row = 0;
 };
 
 // A set against a range of panels, and then those [more_begin, more_end) of the table, one after
@@ -50,7 +60,13 @@ struct WorkTable {
   std::vector<QuerySet> sets;
   std::vector<ScanTask> tasks;   // set after set
   std::vector<PanelRange> more;  // of tasks that have several ranges
+  // What ranges are of, for a scan whose accumulator knows parts; queries are coded alike for all
+  // of them (Coding::shares_queries). Empty: all are of the base that is scanned.
+  std::vector<BasePart> parts;
 
+  BasePart part_of(const PanelRange& range, const PackedBase& scanned) const {
+    return parts.empty() ? BasePart{&scanned} : parts[static_cast<std::size_t>(range.part)];
+  }
   std::span<const std::int64_t> queries_of(std::int64_t set) const {
     const QuerySet& of = sets[static_cast<std::size_t>(set)];
     return std::span(queries).subspan(static_cast<std::size_t>(of.begin),
@@ -65,7 +81,7 @@ struct WorkTable {
     return std::span(more).subspan(static_cast<std::size_t>(task.more_begin),
                                    static_cast<std::size_t>(task.more_end - task.more_begin));
   }
-  // Tiles of all tasks.
+  // Tiles of all tasks; of parts, by what these say.
   std::int64_t tiles(std::int64_t panels_per_tile) const;
 };
 

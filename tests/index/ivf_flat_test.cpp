@@ -18,6 +18,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/segment_store.hpp"
+#include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 
 namespace knear {
@@ -96,6 +97,37 @@ TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
       ASSERT_EQ(one.distances.row(0)[j], all.distances.row(q)[j]);
     }
   }
+}
+
+// So that they are scanned as one. Rows that are unlike those of the training would have coarse
+// codes there; they are found all the same.
+TEST(IvfFlatSegments, AreCodedInOneSpaceWhereThatSuitsThem) {
+  const Matrix<float> base = clustered(4000, 16, 1), far = clustered(600, 16, 2, {.offset = 40});
+  OpenIndex index(IvfFlatIndex(16, 20));
+  index.train(base.view());
+  IndexModel model(index);
+  const auto put = [&](MatrixView<float> rows) {
+    for (std::int64_t i = 0; i < rows.rows(); ++i) model.put(index.next_id() + i, rows, i);
+    index.add(rows);
+  };
+  const auto space = [&](std::size_t segment) -> const detail::CodingSpace& {
+    return index.state()->segments.at(segment).rows->lists()->first_form()->packed.space;
+  };
+  put(base.view().rows(0, 2700)), put(base.view().rows(2700, 4000)), put(far.view());
+  ASSERT_EQ(index.state()->segments.size(), 3u);
+  EXPECT_TRUE(space(0) == space(1));
+  EXPECT_FALSE(space(0) == space(2));
+  for (const MatrixView<float> queries : {base.view().rows(0, 40), far.view().rows(0, 40)})
+    for (const std::int64_t k : {1, 10, 50}) {
+      const Neighbors near = index.search(queries, k, {.method = {.probes = 4}});
+      for (std::int64_t q = 0; q < queries.rows(); ++q) {
+        const auto expected = model.search(queries, q, k, {.probes = 4}, [](Id) { return true; });
+        for (std::int64_t j = 0; j < k; ++j)
+          ASSERT_EQ(near.ids.row(q)[j],
+                    j < std::ssize(expected) ? expected[static_cast<std::size_t>(j)].second : no_id)
+              << "query " << q << ", place " << j << " of " << k;
+      }
+    }
 }
 
 TEST_P(IvfFlat, ListsAreThoseOfTheNearestCentroids) {

@@ -26,6 +26,7 @@
 #include "knear/index/replica_speeds.hpp"
 #include "knear/index/replicated.hpp"
 #include "tests/core/present_cpus.hpp"
+#include "tests/index/index_model.hpp"
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
@@ -262,6 +263,98 @@ TEST(ShardedIndex, ListsAndCodesAnswerAsOneIndexWithTheSameProbes) {
         EXPECT_TRUE(same_bits(ours, theirs));
       }
     }
+}
+
+// Rows of a type of which some are copies of others, so that keys tie between shards.
+AnyMatrix rows_with_copies(ElementType type, std::int64_t rows, std::int64_t dim,
+                           std::uint64_t seed) {
+  const Matrix<float> from = clustered(rows, dim, seed, {.count = 20, .spread = 0.3});
+  return make(type, rows, dim, [&](std::int64_t i, std::int64_t j) {
+    const double x = from.row(i % 3 == 0 ? i / 2 : i)[j];
+    return type == ElementType::u8 ? std::round(80 * (x + 1)) : x;
+  });
+}
+
+// Searched as segments of one index, whose lists are joined: the answer is that of a plain loop.
+TEST(ShardedIndex, ListsOfAllShardsAnswerAsAPlainLoop) {
+  constexpr std::int64_t n = 2400, dim = 12;
+  for (const ElementType type : {ElementType::f32, ElementType::u8, ElementType::f64})
+    for (const Metric metric : test::metrics) {
+      const AnyMatrix base = rows_with_copies(type, n, dim, 1),
+                      queries = rows_with_copies(type, 90, dim, 2);
+      OpenIndex trained(make_index("IVF24,Flat", dim, metric));
+      trained.train(base);
+      for (const int shards : {1, 3}) {
+        IndexModel model(trained);
+        ShardedIndex all(trained, {.shards = shards});
+        std::vector<Id> ids;
+        for (std::int64_t i = 0; i < n; ++i) ids.push_back(5 + 7 * i % n);  // to and fro
+        const auto put = [&](std::int64_t begin, std::int64_t end) {
+          const auto some = std::span(ids).subspan(static_cast<std::size_t>(begin),
+                                                   static_cast<std::size_t>(end - begin));
+          all.add(base.view().rows(begin, end), some);
+          for (std::int64_t i = begin; i < end; ++i)
+            model.put(ids[static_cast<std::size_t>(i)], base, i);
+        };
+        const auto check = [&] {
+          const std::vector<Id> now = all.ids(), some = some_ids(now, 3);
+          for (const bool filtered : {false, true})
+            for (const std::int64_t count : {90, 1})
+              for (const int threads : {1, 3})
+                for (const std::int64_t k : {1, 10, 70}) {
+                  const SearchOptions options{
+                      .threads = threads,
+                      .filter = filtered ? IdFilter::of_ids(some) : IdFilter(),
+                      .method = {.probes = 5}};
+                  const Neighbors near = all.search(queries.view().rows(0, count), k, options);
+                  for (std::int64_t q = 0; q < count; q += 11) {
+                    const auto expected = model.search(queries, q, k, {.probes = 5}, [&](Id id) {
+                      return !filtered || std::binary_search(some.begin(), some.end(), id);
+                    });
+                    for (std::int64_t j = 0; j < k; ++j)
+                      ASSERT_EQ(near.ids.row(q)[j],
+                                j < std::ssize(expected)
+                                    ? expected[static_cast<std::size_t>(j)].second
+                                    : no_id)
+                          << name_of(type) << ' ' << name_of(metric) << ", " << shards
+                          << " shards, query " << q << " of " << count << ", place " << j << " of "
+                          << k << (filtered ? ", filtered" : "");
+                  }
+                }
+        };
+        put(0, 1700);
+        check();
+        put(1700, 2300), put(2300, n);  // more segments, the last too small to be packed
+        check();
+        const std::vector<Id> gone = some_ids(ids, 9);
+        all.remove(gone);
+        for (const Id id : gone) model.rows.erase(id);
+        check();
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+}
+
+// What joining is for: nothing is measured that one index would not measure. So it is after files.
+using ListsOfShards = io::FileTest;
+TEST_F(ListsOfShards, AreScannedAsOne) {
+  const AnyMatrix vectors = rows_in_clusters(20000, 16, 1), queries = rows_in_clusters(300, 16, 2);
+  for (const Metric metric : test::metrics) {
+    Index one = make_index("IVF32,Flat", 16, metric);
+    one.train(vectors);
+    ShardedIndex shards(one, {.shards = 3});
+    one.add(vectors);
+    shards.add(vectors);
+    shards.save(path("shards.knear"));
+    const ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
+    const SearchOptions options{.method = {.probes = 8}};
+    KnnReport alone, report;
+    const Neighbors near = one.search(queries, 10, options, &alone);
+    for (const ShardedIndex* each : {&std::as_const(shards), &loaded}) {
+      expect_same(each->search(queries, 10, options, &report), near);
+      EXPECT_LT(report.survivors_per_query, 1.1 * alone.survivors_per_query);
+    }
+  }
 }
 
 TEST(ShardedIndex, MergesWhatOtherIndexesHold) {

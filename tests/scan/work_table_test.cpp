@@ -92,6 +92,23 @@ TEST(WorkTable, CountsTilesOfShortTasksToo) {
   EXPECT_TRUE(table.sets[1].alone());
 }
 
+TEST(WorkTable, CountsTilesOfPartsByWhatTheseSay) {
+  const ScanCase c(vectors(Codes::int8, 900, 24, 1), vectors(Codes::int8, 1, 24, 2), Metric::l2);
+  const PackedBase small = c.packed(Codes::int8, active_isa(), 4096),
+                   large = c.packed(Codes::int8, active_isa(), 16384);
+  ASSERT_GT(large.panels_per_tile, small.panels_per_tile);
+  WorkTable table;
+  table.parts = {{&small, 0}, {&large, 900}};
+  table.add(3, {{0, 12, 0}, {0, 12, 1}}, 1);
+  const auto tiles = [](const PackedBase& base) {
+    return (12 + base.panels_per_tile - 1) / base.panels_per_tile;
+  };
+  EXPECT_EQ(table.tiles(1), tiles(small) + tiles(large));
+  EXPECT_EQ(table.part_of(table.tasks[0].panels, small).packed, &small);
+  EXPECT_EQ(table.part_of(table.more_of(table.tasks[0])[0], small).packed, &large);
+  EXPECT_EQ(table.part_of(table.more_of(table.tasks[0])[0], small).first_row, 900u);
+}
+
 TEST(WorkTable, TasksMayHaveSeveralRanges) {
   WorkTable table;
   table.add(1, {{0, 5}, {9, 10}, {20, 24}, {30, 31}, {40, 42}}, 2);

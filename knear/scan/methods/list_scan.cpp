@@ -22,8 +22,25 @@
 namespace knear::detail {
 namespace {
 
+// Adds the panels that a list has in each part.
+void add_panels(const ListParts& lists, Id list, std::vector<PanelRange>& panels) {
+  for (std::size_t part = 0; part < lists.parts.size(); ++part)
+    if (const auto [from, to] = lists.parts[part]->panels(list); from < to)
+      panels.push_back({from, to, static_cast<std::int64_t>(part)});
+}
+
+// A table without tasks whose ranges are of these parts.
+WorkTable table_for(const ListParts& lists, GroupSize group) {
+  WorkTable out;
+  out.group = group;
+  if (lists.joined())
+    for (std::size_t part = 0; part < lists.parts.size(); ++part)
+      out.parts.push_back({&lists.parts[part]->packed, lists.first_rows[part]});
+  return out;
+}
+
 // Queries [begin, end) and their probes [first, last), list by list.
-WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+WorkTable by_list(const ListParts& lists, const ScanJob& job, MatrixView<Id> probes,
                   std::int64_t first, std::int64_t last) {
   // Counted, then put in place, those of a list in the order of all.
   const std::int64_t* const order = job.coded ? job.coded->order.data() : nullptr;
@@ -44,17 +61,18 @@ WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> p
   const auto differ = [&](std::int64_t shorter, std::int64_t longer) {
     return job.coded && job.coded->differ(shorter, longer);
   };
-  WorkTable out;
-  out.group = group_12;
+  WorkTable out = table_for(lists, group_12);
+  std::vector<PanelRange> panels;
   const std::int64_t most = queries_in_block(job.k);
   for (std::int64_t l = 0; l < lists.lists(); ++l) {
-    const auto [from, to] = lists.panels(l);
+    panels.clear();
+    add_panels(lists, l, panels);
     const std::int64_t end = begin[static_cast<std::size_t>(l) + 1];
-    for (std::int64_t q = begin[static_cast<std::size_t>(l)]; q < end && from < to;) {
+    for (std::int64_t q = begin[static_cast<std::size_t>(l)]; q < end && !panels.empty();) {
       std::int64_t count = 1;
       while (count < most && q + count < end && !differ(queries[q], queries[q + count])) ++count;
       out.queries.insert(out.queries.end(), queries.begin() + q, queries.begin() + q + count);
-      out.add(count, {{from, to}});
+      out.add(count, panels, 1);
       q += count;
     }
   }
@@ -63,15 +81,13 @@ WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> p
 
 // The same, query by query. A query's lists are one task, in which thresholds fall from list to
 // list, unless threads would be idle.
-WorkTable by_query(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+WorkTable by_query(const ListParts& lists, const ScanJob& job, MatrixView<Id> probes,
                    std::int64_t first, std::int64_t last) {
-  WorkTable out;
-  out.group = group_1;
+  WorkTable out = table_for(lists, group_1);
   const auto find_panels = [&](std::int64_t q, std::vector<PanelRange>& panels) {
     panels.clear();
     for (std::int64_t p = first; p < last && probes.row(q)[p] != no_id; ++p)
-      if (const auto [from, to] = lists.panels(probes.row(q)[p]); from < to)
-        panels.push_back({from, to});
+      add_panels(lists, probes.row(q)[p], panels);
     return !panels.empty();
   };
   std::vector<PanelRange> panels;
@@ -91,15 +107,14 @@ WorkTable by_query(const PackedLists& lists, const ScanJob& job, MatrixView<Id> 
 
 // Whether so many queries come to each list that twelve of them can be scored side by side; fewer
 // leave places empty.
-bool goes_by_list(const PackedLists& lists, std::int64_t pairs) {
+bool goes_by_list(std::int64_t lists, std::int64_t pairs) {
   constexpr ScanCostModel model;
-  return static_cast<double>(pairs) / static_cast<double>(lists.lists()) >=
-         model.least_queries_of_a_list;
+  return static_cast<double>(pairs) / static_cast<double>(lists) >= model.least_queries_of_a_list;
 }
 
-WorkTable table_of(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+WorkTable table_of(const ListParts& lists, const ScanJob& job, MatrixView<Id> probes,
                    std::int64_t first, std::int64_t last) {
-  return goes_by_list(lists, probes.rows() * (last - first))
+  return goes_by_list(lists.lists(), probes.rows() * (last - first))
              ? by_list(lists, job, probes, first, last)
              : by_query(lists, job, probes, first, last);
 }
@@ -110,7 +125,8 @@ WorkTable table_of(const PackedLists& lists, const ScanJob& job, MatrixView<Id> 
 std::optional<CodedQueries> coded_for(const PackedLists& lists, const ScanJob& job,
                                       MatrixView<Id> probes) {
   const std::int64_t least = lists.packed.is_integer ? 2 : 8;
-  if (probes.cols() < least || !goes_by_list(lists, probes.rows() * (probes.cols() - 1))) return {};
+  if (probes.cols() < least || !goes_by_list(lists.lists(), probes.rows() * (probes.cols() - 1)))
+    return {};
   return code_all(lists.packed, job.queries, job.query_range, job.threads);
 }
 
@@ -123,13 +139,11 @@ void counting(const std::optional<CodedQueries>& coded, ScanStats& stats, Scan s
 }
 
 // Places for rows in the lists that queries probe.
-std::int64_t places_of(const PackedLists& lists, MatrixView<Id> probes) {
+std::int64_t places_of(const ListParts& lists, MatrixView<Id> probes) {
   std::int64_t sum = 0;
   for (std::int64_t q = 0; q < probes.rows(); ++q)
-    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
-      const auto [from, to] = lists.panels(probes.row(q)[p]);
-      sum += (to - from) * panel_rows;
-    }
+    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p)
+      sum += lists.panels(probes.row(q)[p]) * panel_rows;
   return sum;
 }
 
@@ -138,7 +152,7 @@ std::int64_t places_of(const PackedLists& lists, MatrixView<Id> probes) {
 // of the time of scoring, more than it saves elsewhere.
 bool lays_out_filter(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes) {
   if (job.allowed.all()) return false;
-  return goes_by_list(lists, probes.rows() * probes.cols()) ||
+  return goes_by_list(lists.lists(), probes.rows() * probes.cols()) ||
          FilteredLists::share_left(lists, job.allowed, probes) * FilteredLists::few_left < 1;
 }
 
@@ -315,31 +329,48 @@ RowLists allowed_rows(const RowLists& lists, const AllowedRows& allowed) {
 
 }  // namespace
 
-ScoredLists::ScoredLists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+void ListParts::add(const PackedLists& lists) {
+  first_rows.push_back(parts.empty() ? 0
+                                     : first_rows.back() +
+                                           static_cast<std::uint32_t>(parts.back()->packed.rows));
+  parts.push_back(&lists);
+}
+
+std::int64_t ListParts::panels(std::int64_t list) const {
+  std::int64_t sum = 0;
+  for (const PackedLists* part : parts) {
+    const auto [from, to] = part->panels(list);
+    sum += to - from;
+  }
+  return sum;
+}
+
+ScoredLists::ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> probes,
                          ScanStats& stats, const Progress& progress)
-    : lists_(lists), job_(job), probes_(probes) {
+    : lists_(std::move(lists)), job_(job), probes_(probes) {
   // A list is no sample of the others: nothing can be estimated from it.
   job_.may_estimate = false, job_.may_give_up = false;
   const std::int64_t most = probes.cols();
-  state_ = std::make_unique<NearestState>(probes.rows(), lists.packed, job_);
+  const PackedLists& first_part = lists_.first();
+  state_ = std::make_unique<NearestState>(probes.rows(), first_part.packed, job_);
   std::vector<double> bounds;
-  if (lays_out_filter(lists, job, probes)) {
-    filtered_ = std::make_unique<FilteredLists>(lists, job.allowed, probes, job.threads);
+  if (lays_out_filter(first_part, job, probes)) {
+    filtered_ = std::make_unique<FilteredLists>(first_part, job.allowed, probes, job.threads);
     job_.allowed_slots = filtered_->slots();
     if (filtered_->any_followed()) {
-      bounds = follow_lists(*filtered_, lists, job, probes, *state_, stats, progress);
+      bounds = follow_lists(*filtered_, first_part, job, probes, *state_, stats, progress);
       job_.upper_bounds = bounds.data();
     }
     probes_ = filtered_->scanned();
   }
-  scored_ = places_of(lists, probes_);
+  scored_ = places_of(lists_, probes_);
   if (scored_ > 0) {
-    const std::optional<CodedQueries> coded = coded_for(lists, job, probes_);
+    const std::optional<CodedQueries> coded = coded_for(first_part, job, probes_);
     if (coded) job_.coded = &*coded;
     const auto round = [&](std::int64_t first, std::int64_t last) {
       if (first >= last) return;
-      scan_tasks(lists.packed, job_, table_of(lists, job_, probes_, first, last), *state_, stats,
-                 progress);
+      scan_tasks(first_part.packed, job_, table_of(lists_, job_, probes_, first, last), *state_,
+                 stats, progress);
     };
     // What others have found is a threshold as good as that of the first list.
     const std::int64_t alone = job.upper_bounds ? 0 : std::min<std::int64_t>(1, most);
@@ -355,7 +386,7 @@ ScoredLists::~ScoredLists() = default;
 
 void ScoredLists::add_keys(std::int64_t query, std::vector<double>& keys) const {
   const auto at = static_cast<std::size_t>(query);
-  const bool whole = lists_.packed.is_integer;
+  const bool whole = lists_.first().packed.is_integer;
   const TopK& measured = whole ? state_->best[at] : state_->candidates[at].exact;
   for (const TopK::Item& item : measured.items()) keys.push_back(item.first);
   if (whole) return;
@@ -367,7 +398,7 @@ void ScoredLists::add_keys(std::int64_t query, std::vector<double>& keys) const 
 void ScoredLists::finish(const double* bounds, ExactNeighbors& out, ScanStats& stats) {
   job_.upper_bounds = bounds;
   // The rows that queries of one list measure lie together.
-  finish_nearest(lists_.packed, job_, by_first_list(probes_), *state_, out, stats);
+  finish_nearest(lists_.first().packed, job_, by_first_list(probes_), *state_, out, stats);
 }
 
 std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,

@@ -33,16 +33,41 @@ class NearestState;   // knear/scan/nearest_state.hpp
 std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                         ExactNeighbors& out, ScanStats& stats, const Progress& progress);
 
+// Lists of which each is the rows of several packed lists with its number, one part after another:
+// row 0 of lists[i] is row first_rows[i] of job.base.
+struct ListParts {
+  ListParts() = default;
+  ListParts(const PackedLists& lists) { add(lists); }  // implicit: of one part
+
+  // Requires that queries are coded alike for all parts (Coding::shares_queries), that they go
+  // together with whole numbers of the range of all (integer_fits), as many lists in each, and
+  // fewer rows than PackedBase::no_row in all.
+  void add(const PackedLists& lists);
+  bool joined() const { return parts.size() > 1; }
+  // That stands for all where they do not differ.
+  const PackedLists& first() const { return *parts.front(); }
+  std::int64_t lists() const { return first().lists(); }
+  // Panels of a list, in all parts.
+  std::int64_t panels(std::int64_t list) const;
+
+  std::vector<const PackedLists*> parts;
+  std::vector<std::uint32_t> first_rows;
+};
+
 // The same in two steps, for a base in several parts: the rows of all are scored before those of
 // any are measured, so that only what may be among the k nearest of all is.
 //
 //   ScoredLists first(lists, job, probes, stats, progress), second(...);
 //   first.add_keys(q, keys), second.add_keys(q, keys);   // the k-th of them is a bound
 //   first.finish(bounds, out, stats);
+//
+// Parts that are joined are scored and measured as one instead: a query that probes a list is
+// packed once for the rows of all, and has one threshold.
 class ScoredLists {
  public:
-  // Scores. Lists, what the job refers to but its bounds, and probes stay until the end.
-  ScoredLists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes, ScanStats& stats,
+  // Scores. Lists, what the job refers to but its bounds, and probes stay until the end. Of joined
+  // parts, which job.base joins in the same order (JoinedRows), all rows are allowed.
+  ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> probes, ScanStats& stats,
               const Progress& progress);
   ~ScoredLists();
   ScoredLists(const ScoredLists&) = delete;
@@ -58,7 +83,7 @@ class ScoredLists {
   void finish(const double* bounds, ExactNeighbors& out, ScanStats& stats);
 
  private:
-  const PackedLists& lists_;
+  const ListParts lists_;
   ScanJob job_;
   MatrixView<Id> probes_;  // those that are scored
   std::unique_ptr<NearestState> state_;

@@ -86,7 +86,7 @@ class KernelTiles final : public PrunedTiles {
     const DefaultFloatMode mode;  // a task of its own may run anywhere
     found.clear();
     found_ = &found;
-    run_task(packed_, loop_, tile, tile + 1, *this, stats_);
+    run_task(loop_, tile, tile + 1, *this, stats_);
   }
 
   const PackedBase& packed_;

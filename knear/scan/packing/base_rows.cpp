@@ -1,5 +1,6 @@
 #include "knear/scan/packing/base_rows.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "knear/scan/packing/packed_base.hpp"
@@ -12,6 +13,15 @@ BaseRows::BaseRows(const PackedBase& panels, std::span<const std::uint32_t> slot
       places_(slots.data()),
       rows_(static_cast<std::int64_t>(slots.size())),
       cols_(panels.dim) {}
+
+BaseRows::BaseRows(const JoinedRows& rows)
+    : type_(rows.parts().front().rows.type()),
+      joined_(&rows),
+      rows_(rows.rows()),
+      cols_(rows.parts().front().rows.cols()) {
+  for (const JoinedRows::Part& part : rows.parts())
+    joined_scratch_bytes_ = std::max(joined_scratch_bytes_, part.rows.scratch_bytes());
+}
 
 BaseRows BaseRows::part(std::int64_t begin, std::int64_t end) const {
   BaseRows out = *this;
@@ -34,6 +44,23 @@ AnyMatrix BaseRows::sample(std::int64_t count) const {
   return out;
 }
 
+const void* BaseRows::row_elsewhere(std::int64_t i, std::byte* scratch) const {
+  if (panels_) return unpack(i, scratch);
+  const JoinedRows::Part& part = joined_->part_of(i);
+  return part.rows.row(i - part.first, scratch);
+}
+
+void BaseRows::prefetch_joined(std::int64_t i, std::int64_t bytes) const {
+  const JoinedRows::Part& part = joined_->part_of(i);
+  part.rows.prefetch(i - part.first, bytes);
+  if (part.ids.ids) __builtin_prefetch(part.ids.ids + (i - part.first));
+}
+
+Id BaseRows::id_of_joined(std::int64_t i) const {
+  const JoinedRows::Part& part = joined_->part_of(i);
+  return part.ids(i - part.first);
+}
+
 const void* BaseRows::unpack(std::int64_t i, std::byte* scratch) const {
   const std::uint32_t slot = places_[i];
   const std::int64_t panel_bytes = panels_->steps * panel_step_bytes;
@@ -49,6 +76,11 @@ const void* BaseRows::unpack(std::int64_t i, std::byte* scratch) const {
     std::memcpy(scratch + 4 * s, &step, 4);
   }
   return scratch;
+}
+
+std::vector<JoinedRows::Part>::const_iterator JoinedRows::part_after(std::int64_t row) const {
+  return std::upper_bound(parts_.begin(), parts_.end(), row,
+                          [](std::int64_t i, const Part& part) { return i < part.first; });
 }
 
 }  // namespace knear::detail

@@ -104,6 +104,17 @@ void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
     for (std::int64_t j = 0; j < dim; ++j) v[j] -= m[j];
 }
 
+double CodingSpace::squares_of(const BaseRows& rows) const {
+  std::vector<double> v(static_cast<std::size_t>(rows.cols()));
+  std::vector<std::byte> scratch(rows.scratch_bytes());
+  double sum = 0;
+  for (std::int64_t i = 0; i < rows.rows(); ++i) {
+    load(rows.row_view(i, scratch.data()), 0, v.data());
+    sum += kernels->measure(v.data(), rows.cols()).squares;
+  }
+  return sum;
+}
+
 std::int64_t PackedBase::bytes_for(std::int64_t rows, std::int64_t dim, Format format,
                                    bool integer) {
   const int per = elements_per_step(format);

@@ -56,6 +56,11 @@ struct CodingSpace {
 
   // Row i of `data` in coding space, as doubles [dim].
   void load(AnyMatrixView data, std::int64_t i, double* v) const;
+  // The squared lengths of rows in coding space, summed: the shorter, the finer are their codes.
+  double squares_of(const BaseRows& rows) const;
+
+  // Whether vectors have the same codes in both.
+  bool operator==(const CodingSpace&) const = default;
 };
 
 // How rows are coded and laid out in panels, wherever the codes are.
@@ -75,6 +80,11 @@ struct Coding {
   // 1 <= packed_rows < 2^31.
   void lay_out(std::int64_t packed_rows, std::int64_t columns);
   std::int64_t panels() const { return tiles * panels_per_tile; }
+  // Whether queries that are coded for one are for the other too.
+  bool shares_queries(const Coding& other) const {
+    return is_integer == other.is_integer && row_offset == other.row_offset &&
+           format == other.format && dim == other.dim && space == other.space;
+  }
   // Whether whole queries are lowered by 128 to fit the signed factor; the row sums correct for it.
   bool shifts_queries(const ValueRange& found) const { return is_integer && found.high > 127; }
 };

@@ -208,6 +208,137 @@ TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
   }
 }
 
+// The rows of a case in several bases, with ids that go to and fro between them: row i under id i.
+struct InParts {
+  InParts(const ScanCase& c, Codes codes, const std::vector<std::uint32_t>& of, Isa isa,
+          const std::vector<int>& part_of) {
+    const std::int64_t count = *std::max_element(part_of.begin(), part_of.end()) + 1;
+    ids.resize(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < part_of.size(); ++i)
+      ids[static_cast<std::size_t>(part_of[i])].push_back(static_cast<Id>(i));
+    const CodingSpace space = CodingSpace::choose(c.base.view(), c.metric, isa);
+    for (const std::vector<Id>& some : ids) {
+      AnyMatrix& base = bases.emplace_back(c.base.type(), std::ssize(some), c.base.view().cols());
+      std::vector<std::uint32_t> theirs;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        std::memcpy(base.row(static_cast<std::int64_t>(i)), c.base.view().row(some[i]),
+                    static_cast<std::size_t>(c.base.view().cols() * size_of(c.base.type())));
+        theirs.push_back(of[static_cast<std::size_t>(some[i])]);
+      }
+      constexpr Format formats[] = {format_int8, format_int16, format_fp32};
+      packed.push_back(
+          codes == Codes::integer
+              ? PackedLists::integer(base.view(), theirs, list_count, c.metric, isa,
+                                     find_value_range(base.view(), Metric::l2, "base", 1), 2)
+              : PackedLists::certified(base.view(), theirs, list_count,
+                                       formats[static_cast<int>(codes)], space, 2));
+    }
+    for (std::size_t p = 0; p < packed.size(); ++p) {
+      rows.add(bases[p].view(), {.ids = ids[p].data()});
+      lists.add(packed[p]);
+    }
+  }
+
+  std::vector<std::vector<Id>> ids;
+  std::vector<AnyMatrix> bases;
+  std::vector<PackedLists> packed;
+  JoinedRows rows;
+  ListParts lists;
+};
+
+// Bases that are joined: ties go by id, wherever the rows lie, and parts may lack lists that others
+// have, or have rows of another range.
+TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
+  AnyMatrix base = vectors(codes, 2500, 24, 40);
+  std::vector<int> part_of;
+  for (std::int64_t i = 0; i < 2500; ++i) {
+    part_of.push_back(i % 50 == 7 ? 3 : i % 5 < 3 ? 0 : i % 5 - 2);
+    if (i % 7 == 0) copy_row(base, i / 2, i);
+    if (codes == Codes::integer && part_of.back() == 1)  // not from 0 to 255
+      for (std::int64_t j = 0; j < 24; ++j) {
+        auto& x = static_cast<std::uint8_t*>(base.row(i))[j];
+        x = static_cast<std::uint8_t>(51 + x % 102);
+      }
+  }
+  const ScanCase c(std::move(base), vectors(codes, 60, 24, 41), metric);
+  const std::vector<std::uint32_t> of = lists_of(2500, 42);
+  for (const Isa isa : available_isas()) {
+    const InParts parts(c, codes, of, isa, part_of);
+    ASSERT_EQ(parts.lists.parts.size(), 4u);
+    for (const std::int64_t k : {1, 10, 40, 2000})
+      for (const std::int64_t most : {0, 1, 2, 6, 23})
+        for (const bool bounded : {false, true}) {
+          if (k == 2000 && (bounded || most == 2)) continue;
+          const Matrix<Id> probes = probes_of(60, most, 43);
+          std::vector<double> bounds;
+          for (const auto& list : c.order) bounds.push_back(list[30].first);
+          for (const std::int64_t few : {60, 3, 1}) {
+            ScanJob job = c.job(k, isa, most % 2 == 0 ? 1 : 3);
+            job.base = BaseRows(parts.rows);
+            job.queries = c.queries.view().rows(0, few);
+            if (bounded) job.upper_bounds = bounds.data();
+            ExactNeighbors out(few, k);
+            ScanStats stats;
+            const auto some = probes.view().rows(0, few);
+            ScoredLists scan(parts.lists, job, some, stats, {});
+            scan.finish(bounded ? bounds.data() : nullptr, out, stats);
+            for (std::int64_t q = 0; q < few; ++q)
+              ASSERT_TRUE(is_list(probed(c.found(q, {}), of, some.rows(q, q + 1)), out.keys.row(q),
+                                  out.ids.row(q), k,
+                                  bounded ? bounds[static_cast<std::size_t>(q)] : infinity))
+                  << "query " << q << " of " << few << ", k " << k << ", probes " << most;
+          }
+        }
+  }
+}
+
+// No row is measured that one base would not measure, but for other bounds of the codes.
+TEST_P(ListScan, PartsThatAreJoinedMeasureNoMoreRows) {
+  const ScanCase c(vectors(codes, 6000, 24, 44), vectors(codes, 60, 24, 45), metric);
+  const std::vector<std::uint32_t> of = lists_of(6000, 46);
+  std::vector<int> part_of;
+  for (int i = 0; i < 6000; ++i) part_of.push_back(i % 2);
+  const InParts parts(c, codes, of, active_isa(), part_of);
+  const PackedLists whole = packed_lists(c, codes, of);
+  const Matrix<Id> probes = probes_of(60, 16, 47);
+  ScanJob job = c.job(10, active_isa(), 2);
+  ScanStats one, joined;
+  ExactNeighbors out(60, 10);
+  scan_lists(whole, job, probes.view(), out, one, {});
+  job.base = BaseRows(parts.rows);
+  ScoredLists scan(parts.lists, job, probes.view(), joined, {});
+  scan.finish(nullptr, out, joined);
+  EXPECT_LE(joined.survivors, one.survivors + one.survivors / 20);
+  EXPECT_EQ(scan.scored() / panel_rows >= 6000 / panel_rows, true);
+}
+
+TEST(JoinedRows, FindsTheBaseOfARow) {
+  for (const int count : {1, 2, 16, 17, 40}) {
+    std::vector<AnyMatrix> bases;
+    std::vector<std::vector<Id>> ids;
+    JoinedRows rows;
+    std::int64_t all = 0;
+    for (int p = 0; p < count; ++p) {
+      const std::int64_t n = p % 5;  // some have none
+      AnyMatrix& base = bases.emplace_back(ElementType::f32, n, 3);
+      ids.emplace_back();
+      for (std::int64_t i = 0; i < n; ++i, ++all) {
+        static_cast<float*>(base.row(i))[0] = static_cast<float>(all);
+        ids.back().push_back(1000 - 3 * all);
+      }
+    }
+    for (std::size_t p = 0; p < bases.size(); ++p)
+      rows.add(bases[p].view(), {.ids = ids[p].data()});
+    ASSERT_EQ(rows.rows(), all);
+    const BaseRows joined(rows);
+    ASSERT_EQ(joined.rows(), all);
+    for (std::int64_t i = 0; i < all; ++i) {
+      ASSERT_EQ(*static_cast<const float*>(joined.row(i, nullptr)), static_cast<float>(i));
+      ASSERT_EQ(joined.number(i), 1000 - 3 * i);
+    }
+  }
+}
+
 TEST_P(ListScan, FindsAllRowsWithinARadiusInTheListsThatAreProbed) {
   AnyMatrix base = vectors(codes, 1500, 12, 12);
   for (std::int64_t i = 0; i < 1500; i += 7) copy_row(base, i / 2, i);
