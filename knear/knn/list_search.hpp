@@ -9,6 +9,11 @@
 // float64, ties to the smaller id. What is known of a query from the lists that it probed before
 // is the threshold from which it goes on.
 #pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/scan/methods/range_scan.hpp"
@@ -31,24 +36,31 @@ class ProbedSearch {
   virtual KnnReport report() = 0;
 };
 
-// InvalidArgument for options that a search of `lists` has not: a device, a method, a first pass,
-// choices.
+// InvalidArgument for options that a search of `lists` has not: a method, a first pass, choices.
 void check_list_options(const KnnOptions& options, std::string_view lists);
+
+// An answer [queries x k] before anything is found.
+ExactNeighbors nothing_found(std::int64_t queries, std::int64_t k);
+// Rows, or places for rows, of the lists that queries probe.
+std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes);
 
 class ListSearch final : public ProbedSearch {
  public:
   // Requires segments that have lists (SearchSegment::lists). more_bytes: what the caller takes of
-  // a limited memory. Throws as check_list_options(); MemoryBudgetError.
+  // a limited memory. By the processor, whatever the device. Throws as check_list_options();
+  // MemoryBudgetError.
   explicit ListSearch(const SearchRequest& request, std::int64_t more_bytes = 0);
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which = {}) override;
   void within(MatrixView<Id> probes, double limit, RangeLists& found) override;
   KnnReport report() override;
+  const ReportBuilder& done() const { return report_; }
+  // What a limited memory must hold.
+  std::int64_t least_bytes() const;
 
  private:
   void check_memory() const;
-  std::int64_t least_bytes() const;
   // How many queries are searched together.
   std::int64_t block_size() const;
   // Calls f(begin, end) for blocks of queries.
@@ -71,5 +83,10 @@ class ListSearch final : public ProbedSearch {
   ReportBuilder report_;
   std::int64_t pairs_ = 0;  // of queries and rows in lists that they probed
 };
+
+// The search of lists where options.device says. Throws as ListSearch; DeviceUnavailable where that
+// is a GPU that is not there, or knear was built without CUDA.
+std::unique_ptr<ProbedSearch> open_list_search(const SearchRequest& request,
+                                               std::int64_t more_bytes = 0);
 
 }  // namespace knear::detail

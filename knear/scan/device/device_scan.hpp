@@ -167,6 +167,17 @@ class DeviceScan {
                                     std::max<std::int64_t>(block_queries, count));
   }
 
+  // Places of panels in the lists that these queries probe.
+  std::int64_t places_probed(MatrixView<Id> probes, std::span<const std::int64_t> which) const {
+    std::int64_t sum = 0;
+    for (const std::int64_t q : which)
+      for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
+        const auto list = static_cast<std::size_t>(probes.row(q)[p]);
+        sum += (first_panel_[list + 1] - first_panel_[list]) * panel_rows;
+      }
+    return sum;
+  }
+
   // The rows on the device, for kernels that others launch; valid as long as this object.
   DeviceBaseView base() const { return base_view(); }
   const Coding& packed() const { return packed_; }
