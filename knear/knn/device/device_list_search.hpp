@@ -150,6 +150,7 @@ class DeviceListSearch final : public ProbedSearch {
         const auto made =
             code(layout, upload_rows(*queue(), at_.rows, {}, request_.threads, piece_of(request_)));
         report_.prepare_seconds += time.seconds();
+        queue_ = nullptr;  // which is theirs now: another thread may be searching them
         return made;
       });
     }

@@ -345,8 +345,9 @@ struct ScanPanels {
         for (int i = 0; i < limits_each; ++i) {
           const int p = 2 * i + static_cast<int>(thread / block_queries);
           const int limit = certified_limit(panels[p].test, query, inverse);
-          out.limits[i] =
-              real && task.begin + tile * tile_panels + p < task.end ? limit : nothing_passes;
+          out.limits[i] = (tabled || real) && task.begin + tile * tile_panels + p < task.end
+                              ? limit
+                              : nothing_passes;
         }
       }
       const PanelRecord& panel = panels[my_row / panel_rows];
@@ -441,7 +442,7 @@ struct ScanPanels {
                 block_codes + slice * block_slice_bytes, true);
     for (int i = 1; i < stages; ++i) fetch(all_slices);
     if (thread < block_queries) {
-      const QueryTest query = real ? test_of_query(place, block) : QueryTest{};
+      const QueryTest query = real ? test_of_query(place, block) : test_of_nobody();
       tests.queries[thread] = query;
       if constexpr (whole) tests.limits[0][0][thread] = real ? query.correction : nothing_passes;
     }
@@ -567,6 +568,12 @@ struct ScanPanels {
     if constexpr (tabled) return table.places[at];
     return at;
   }
+  // Of a place without a query. Of a table nothing reaches it, but for panels of which every pair
+  // is kept: one register less than to remember that there is none.
+  static KNEAR_DEVICE QueryTest test_of_nobody() {
+    if constexpr (tabled) return {std::numeric_limits<float>::infinity(), 0, 0, 0};
+    return {};
+  }
   KNEAR_DEVICE QueryTest test_of_query(std::int64_t place, int block) const {
     const DeviceQuery query = queries.heads[place];
     const double bound = queries.thresholds[place];
@@ -673,6 +680,7 @@ struct ScanPanels {
     const int my_query = query_row % 256;
     if (place >= task.end) return;
     const std::int64_t query = place_of(task.query_block, my_query);
+    if (tabled && query < 0) return;
     const std::uint32_t panel = base.order[place];
     const std::uint32_t first = panel * panel_rows + static_cast<unsigned>(query_row / 256);
     int limit = tests.queries[my_query].correction, term[rows_of_quad];
