@@ -224,7 +224,7 @@ TEST(DeviceIvfScan, QueriesOfAllSizes) {
   for (const Metric metric : {Metric::l2, Metric::cosine}) {
     ListProblem<> problem(base.view(), asked.view(), metric, 11);
     EXPECT_TRUE(problem.expect_exact(4, probes.view(), "sizes").empty());
-    EXPECT_LT(problem.stats.survivors, 150 * 60);
+    EXPECT_LT(problem.stats.survivors, 150 * 10);
   }
 }
 
