@@ -371,6 +371,11 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     if (kind != "Flat" && !arguments.machine.empty())
       throw InvalidArgument("--machine plans for scans of all rows so far, but {} is an index {}",
                             arguments.index, kind);
+    if (outcome.index->lists() > 0 && arguments.explain && arguments.device != "cpu")
+      throw InvalidArgument(
+          "--explain has no plan of inverted lists on a GPU so far, but --device is {} and {} is "
+          "an index {}",
+          arguments.device, arguments.index, kind);
   }
   if (columns != outcome.queries.view().cols())
     throw ShapeMismatch("queries have {} columns, {} has {}", outcome.queries.view().cols(),

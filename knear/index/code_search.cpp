@@ -41,6 +41,7 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       measured_codes_(request.k * refine_factor),
       at_(request, nullptr) {
   check_list_options(request.options, "codes");
+  check_processor(request.options, "a search of codes");
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const SearchSegment& given = segments[s];
     const std::int64_t rows = state.segments[s].rows->rows();

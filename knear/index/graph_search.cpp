@@ -38,7 +38,9 @@ struct Asked {
   bool everything = false;
 };
 Asked asked_for(const SearchOptions& options, const IndexShape& shape, std::int64_t k) {
-  check_list_options(options_of_scan(options, shape.metric), "a graph");
+  const KnnOptions scan_options = options_of_scan(options, shape.metric);
+  check_processor(scan_options, "a search of a graph");
+  check_list_options(scan_options, "a graph");
   const MethodOptions& method = options.method;
   const auto refuse = [&](std::string_view name, std::int64_t value, std::string_view why) {
     throw InvalidArgument("{} is {}, but index {} has {}", name, value, shape.description(), why);

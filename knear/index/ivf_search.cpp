@@ -50,8 +50,9 @@ void check_scan(const SearchOptions& options, const IndexShape& shape) {
   if (options.method.ef != 0)
     throw InvalidArgument("ef is {}, but index {} has no graph", options.method.ef,
                           shape.description());
-  check_list_options(options_of_scan(options, shape.metric),
-                     shape.codes ? "codes" : "inverted lists");
+  const KnnOptions scan_options = options_of_scan(options, shape.metric);
+  if (shape.codes) check_processor(scan_options, "a search of codes");
+  check_list_options(scan_options, shape.codes ? "codes" : "inverted lists");
 }
 
 // What codes cannot do, and how many of them are measured by their vectors for each neighbour; 0:
@@ -239,7 +240,7 @@ std::unique_ptr<ProbedSearch> probed_search(const State& state, const SearchRequ
   if (state.coder)
     return std::make_unique<CodeSearch>(state, request, segments, vectors, refine_factor,
                                         more_bytes);
-  return std::make_unique<ListSearch>(request, more_bytes);
+  return open_list_search(request, more_bytes);
 }
 
 // Whether every answer is exact, or nothing is known of them.
@@ -530,6 +531,7 @@ RangeLists range_search_probed(const State& state, const IndexShape& shape,
                           *options.method.recall);
   // Everything within a radius: a scan of all rows.
   if (probes == 0) return within_segments(request, radius, report);
+  check_processor(scan_options, "a range search of some inverted lists");
   const std::unique_ptr<ProbedSearch> search =
       probed_search(state, request, segments, vectors, refine_factor, queries.rows() * probes * 12);
   RangeLists found(static_cast<std::size_t>(queries.rows()));

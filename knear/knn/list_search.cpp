@@ -30,24 +30,6 @@ std::int64_t bytes_of_query(const SearchRequest& request) {
   return 24 * waiting + 48 * k + 12 * request.k_asked + 576 + 9 * request.queries.cols();
 }
 
-// Rows, or places for rows, of the lists that queries probe.
-std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
-  const RowLists* numbers = rows.numbers();
-  const auto packed = rows.first_form();
-  std::int64_t sum = 0;
-  for (std::int64_t q = 0; q < probes.rows(); ++q)
-    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
-      const Id list = probes.row(q)[p];
-      if (numbers) {
-        sum += std::ssize(numbers->rows_of(list));
-      } else {
-        const auto [from, to] = packed->panels(list);
-        sum += (to - from) * panel_rows;
-      }
-    }
-  return sum;
-}
-
 // The nearest of a block of queries among the segments so far. Packed segments that are not joined
 // wait for each other to be measured, so that only rows are that may be among the k nearest of all;
 // in limited memory each is measured at once.
@@ -178,9 +160,32 @@ class BlockAnswer {
 
 }  // namespace
 
+ExactNeighbors nothing_found(std::int64_t queries, std::int64_t k) {
+  ExactNeighbors out(queries, k);
+  std::fill_n(out.keys.data(), queries * k, infinity);
+  std::fill_n(out.ids.data(), queries * k, no_id);
+  return out;
+}
+
+std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
+  const RowLists* numbers = rows.numbers();
+  const auto packed = rows.first_form();
+  std::int64_t sum = 0;
+  for (std::int64_t q = 0; q < probes.rows(); ++q)
+    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
+      const Id list = probes.row(q)[p];
+      if (numbers) {
+        sum += std::ssize(numbers->rows_of(list));
+      } else {
+        const auto [from, to] = packed->panels(list);
+        sum += (to - from) * panel_rows;
+      }
+    }
+  return sum;
+}
+
 void check_list_options(const KnnOptions& options, std::string_view lists) {
   const std::string search = fmt::format("a search of {}", lists);
-  check_processor(options, search);
   check_exact(options, search);
   if (options.first_pass != FirstPass::automatic)
     throw InvalidArgument("first_pass is {}, but {} have none to choose",
@@ -321,11 +326,7 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
                          std::span<const std::int64_t> which) {
   const std::int64_t k = request_.k;
   const bool first = found.columns() == 0;
-  if (first) {
-    found = ExactNeighbors(request_.queries.rows(), k);
-    std::fill_n(found.keys.data(), found.keys.rows() * k, infinity);
-    std::fill_n(found.ids.data(), found.ids.rows() * k, no_id);
-  }
+  if (first) found = nothing_found(request_.queries.rows(), k);
   if (k == 0) return;
   const auto number = [&](std::int64_t q) {
     return which.empty() ? q : which[static_cast<std::size_t>(q)];

@@ -14,6 +14,11 @@
 // by themselves have few rows, or rows that may not be found, or come from files of an earlier
 // version, which have a coding each.
 #pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/scan/methods/list_scan.hpp"
@@ -36,20 +41,28 @@ class ProbedSearch {
   virtual KnnReport report() = 0;
 };
 
-// InvalidArgument for options that a search of `lists` has not: a device, a method, a first pass,
-// choices.
+// InvalidArgument for options that a search of `lists` has not: a method, a first pass, choices.
 void check_list_options(const KnnOptions& options, std::string_view lists);
+
+// An answer [queries x k] before anything is found.
+ExactNeighbors nothing_found(std::int64_t queries, std::int64_t k);
+// Rows, or places for rows, of the lists that queries probe.
+std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes);
 
 class ListSearch final : public ProbedSearch {
  public:
   // Requires segments that have lists (SearchSegment::lists). more_bytes: what the caller takes of
-  // a limited memory. Throws as check_list_options(); MemoryBudgetError.
+  // a limited memory. By the processor, whatever the device. Throws as check_list_options();
+  // MemoryBudgetError.
   explicit ListSearch(const SearchRequest& request, std::int64_t more_bytes = 0);
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which = {}) override;
   void within(MatrixView<Id> probes, double limit, RangeLists& found) override;
   KnnReport report() override;
+  const ReportBuilder& done() const { return report_; }
+  // What a limited memory must hold.
+  std::int64_t least_bytes() const;
 
  private:
   using Segment = SearchRequest::Segment;
@@ -65,7 +78,6 @@ class ListSearch final : public ProbedSearch {
   };
 
   void check_memory() const;
-  std::int64_t least_bytes() const;
   // Whether a segment can be joined to a group.
   bool fits(const Group& group, PreparedRows& rows, const PackedLists& lists) const;
   // Makes groups_, where there are none yet.
@@ -95,5 +107,10 @@ class ListSearch final : public ProbedSearch {
   std::vector<Group> groups_;
   std::int64_t pairs_ = 0;  // of queries and rows in lists that they probed
 };
+
+// The search of lists where options.device says. Throws as ListSearch; DeviceUnavailable where that
+// is a GPU that is not there, or knear was built without CUDA.
+std::unique_ptr<ProbedSearch> open_list_search(const SearchRequest& request,
+                                               std::int64_t more_bytes = 0);
 
 }  // namespace knear::detail

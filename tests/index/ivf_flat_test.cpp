@@ -17,6 +17,8 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/graph_flat.hpp"
+#include "knear/index/ivf_pq.hpp"
 #include "knear/index/segment_store.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
@@ -600,6 +602,32 @@ TEST(IvfFlatErrors, SayWhatIsWrong) {
                             {.progress = [](std::string_view, double) { return false; },
                              .method = {.probes = 2}}),
                Cancelled);
+}
+
+// A device searches lists of vectors; what it does not search says so, whatever devices are here.
+TEST(IvfFlat, SaysWhichSearchesADeviceHas) {
+  const Matrix<float> base = clustered(400, 4, 1, tight);
+  const auto made = [&](auto index) {
+    index.train(base.view(), {.iterations = 2});
+    index.add(base.view());
+    return index;
+  };
+  const IvfFlatIndex lists = made(IvfFlatIndex(4, 16));
+  const IvfPqIndex codes = made(IvfPqIndex(4, 4, 2, Metric::l2, {.bits = 4}));
+  const GraphFlatIndex graph = made(GraphFlatIndex(4, 8));
+  const auto on = [](std::string device, MethodOptions method) {
+    return SearchOptions{.method = method, .device = std::move(device)};
+  };
+  const std::string alone = " runs on the processor alone";
+  EXPECT_EQ(message([&] { codes.search(base.view(), 1, on("cuda", {.probes = 2})); }),
+            "device is cuda, but a search of codes" + alone);
+  EXPECT_EQ(message([&] { graph.search(base.view(), 1, on("cuda:1", {.ef = 9})); }),
+            "device is cuda:1, but a search of a graph" + alone);
+  EXPECT_EQ(message([&] { lists.range_search(base.view(), 1, on("cuda", {.probes = 2})); }),
+            "device is cuda, but a range search of some inverted lists" + alone);
+  EXPECT_EQ(message([&] { lists.search(base.view(), 1, on("gpu", {.probes = 2})); }),
+            "device must be cpu, cuda or cuda:N, but is 'gpu'");
+  EXPECT_THROW(lists.search(base.view(), 1, on("cuda:99", {.probes = 2})), DeviceUnavailable);
 }
 
 }  // namespace

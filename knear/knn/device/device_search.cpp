@@ -1,10 +1,12 @@
 #include <charconv>
 
 #include "knear/knn/device/device_engine.hpp"
+#include "knear/knn/list_search.hpp"
 
 #ifdef KNEAR_CUDA
 #include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
+#include "knear/knn/device/device_list_search.hpp"
 #include "knear/knn/device/device_search.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
@@ -53,17 +55,38 @@ Device parse_device(std::string_view text) {
   throw InvalidArgument("device must be cpu, cuda or cuda:N, but is '{}'", text);
 }
 
+#ifdef KNEAR_CUDA
+namespace {
+
+// options.memory bounds what the queue takes of the device; 0: nothing does.
+std::function<cuda::Queue()> opener(const KnnOptions& options) {
+  return [index = parse_device(options.device).index,
+          memory = std::max<std::int64_t>(0, options.memory)] {
+    return cuda::Queue(index, static_cast<std::size_t>(memory));
+  };
+}
+
+}  // namespace
+#endif
+
 std::unique_ptr<DeviceEngine> open_device(const KnnOptions& options) {
   check_device(options.device);
 #ifdef KNEAR_CUDA
-  // options.memory bounds what the queue takes of the device; 0: nothing does.
-  if (const Device device = parse_device(options.device); device.cuda)
-    return std::make_unique<DeviceSearch<cuda::Queue>>(
-        [index = device.index, memory = std::max<std::int64_t>(0, options.memory)] {
-          return cuda::Queue(index, static_cast<std::size_t>(memory));
-        });
+  if (parse_device(options.device).cuda)
+    return std::make_unique<DeviceSearch<cuda::Queue>>(opener(options));
 #endif
   return nullptr;
+}
+
+std::unique_ptr<ProbedSearch> open_list_search(const SearchRequest& request,
+                                               std::int64_t more_bytes) {
+  check_device(request.options.device);
+#ifdef KNEAR_CUDA
+  if (parse_device(request.options.device).cuda)
+    return std::make_unique<DeviceListSearch<cuda::Queue>>(request, opener(request.options),
+                                                           more_bytes);
+#endif
+  return std::make_unique<ListSearch>(request, more_bytes);
 }
 
 }  // namespace detail

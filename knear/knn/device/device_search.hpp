@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "knear/core/threads.hpp"
+#include "knear/knn/device/rows_there.hpp"
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
-#include "knear/scan/device/device_scan.hpp"
 #include "knear/scan/device/range_by_tiles.hpp"
 #include "knear/scan/device/threshold_heap_by_tiles.hpp"
 
@@ -42,15 +42,11 @@ class DeviceSearch final : public DeviceEngine {
       : DeviceSearch(std::function<Queue()>([queue = std::move(queue)] { return queue; })) {}
 
   std::int64_t host_bytes(const SearchRequest& request, std::int64_t batch) const override {
-    const std::int64_t dim = request.queries.cols();
-    return batch *
-               DeviceScan<Queue>::host_bytes_for_query(request.k, dim, slices_of((dim + 3) / 4)) +
-           request.threads * DeviceScan<Queue>::host_bytes_for_thread(dim);
+    return host_bytes_of<Queue>(request, batch);
   }
 
   std::int64_t reserved_bytes(const SearchRequest& request) const override {
-    const std::int64_t queries = std::min<std::int64_t>(request.queries.rows(), block_queries);
-    return host_bytes(request, queries) + 4 * piece(request) +
+    return least_host_bytes<Queue>(request) +
            (request.kind == SearchKind::range ? 2 * most_pairs(request) * pair_bytes : 0);
   }
 
@@ -96,7 +92,7 @@ class DeviceSearch final : public DeviceEngine {
     const std::vector<double> upper_bounds(static_cast<std::size_t>(request.queries.rows()), limit);
     ScanJob job = at.job(request.queries, request.k);
     job.upper_bounds = upper_bounds.data(), job.allowed = *allowed;
-    DeviceTileSizes sizes = range_sizes(at, room_on(*rows, request));
+    DeviceTileSizes sizes = range_sizes(at, room_on(*rows->queue, request));
     ScanStats these;
     std::vector<std::int64_t> left =
         scan_range_on(*rows->queue, *rows->scan, job, limit, sizes, todo, at.subset, sink, these,
@@ -122,7 +118,7 @@ class DeviceSearch final : public DeviceEngine {
     const auto rows = rows_there(at, report);
     if (!rows) return todo;
     std::lock_guard lock(rows->mutex);
-    DeviceTileSizes sizes = heap_sizes(request, heap.batch, room_on(*rows, request));
+    DeviceTileSizes sizes = heap_sizes(request, heap.batch, room_on(*rows->queue, request));
     std::vector<std::int64_t> left =
         scan_threshold_heap_on(*rows->queue, *rows->scan, job, sizes, heap.batch, todo, out,
                                report.stats, heap.stats, request.options.progress);
@@ -131,13 +127,7 @@ class DeviceSearch final : public DeviceEngine {
   }
 
  private:
-  // Rows on the device. One search at a time.
-  struct RowsThere {
-    std::shared_ptr<Queue> queue;
-    Coding coding;
-    std::optional<DeviceScan<Queue>> scan;
-    std::mutex mutex;
-  };
+  using RowsThere = detail::RowsThere<Queue>;
   // Rows of a segment from `begin` on, on their way to the device.
   struct Coming {
     const PreparedRows* segment = nullptr;
@@ -155,14 +145,6 @@ class DeviceSearch final : public DeviceEngine {
   static constexpr std::int64_t usual_heap_bytes = std::int64_t{1} << 30;
   static constexpr auto pair_bytes = static_cast<std::int64_t>(sizeof(PrunedPair));
   static constexpr std::int64_t most_rows = std::int64_t{1} << 30;
-
-  // In which rows go to the device.
-  static std::int64_t piece(const SearchRequest& request) {
-    constexpr std::int64_t usual = 4 << 20;
-    return request.limited()
-               ? std::clamp<std::int64_t>(request.options.memory / 16, 64 << 10, usual)
-               : usual;
-  }
 
   // Which of the rows at hand may be found of those that are sent: all of them where the others
   // are not sent. Nothing where few rows of those that are on the device alone may be: the
@@ -185,27 +167,17 @@ class DeviceSearch final : public DeviceEngine {
     return rows;
   }
 
-  // What this search may take of the device's memory now.
-  static std::size_t room_on(const RowsThere& rows, const SearchRequest& request) {
-    const std::size_t room = rows.queue->free_bytes();
-    return request.limited() ? std::min(room, static_cast<std::size_t>(request.options.memory))
-                             : room;
-  }
-  // Queries at a time, `batch` or with a memory limit as many as the processor has room for.
-  std::int64_t fitting_batch(const SearchPosition& at, std::int64_t batch) const {
+  std::int64_t batch_of(const SearchPosition& at, std::int64_t batch) const {
     const SearchRequest& request = at.request;
-    if (!request.limited()) return batch;
-    const std::int64_t left =
-        request.options.memory - at.other_bytes() + host_bytes(request, block_queries);
-    while (batch > block_queries && host_bytes(request, batch) > left)
-      batch = std::max<std::int64_t>(block_queries, batch / 2);
-    return batch;
+    return fitting_batch<Queue>(
+        request, batch,
+        request.options.memory - at.other_bytes() + host_bytes(request, block_queries));
   }
   // That so many queries were answered there.
   void note_answered(const RowsThere& rows, const SearchPosition& at, ReportBuilder& report,
                      std::int64_t queries) const {
     report.note_pass(at.device_pass(), queries, at.count);
-    report.note_device(rows.queue->most_bytes_in_use(), 2 * piece(at.request));
+    report.note_device(rows.queue->most_bytes_in_use(), 2 * piece_of(at.request));
   }
   void note_tiles(const RowsThere& rows, const SearchPosition& at, ReportBuilder& report,
                   std::int64_t answered, const DeviceTileSizes& sizes) const {
@@ -223,13 +195,13 @@ class DeviceSearch final : public DeviceEngine {
                        queries = request.queries.rows();
     // To ask what is free takes as long as a search of few queries, whose lists are small.
     const bool small = asked <= block_queries && k <= warp_select_max_k;
-    const std::size_t room = small && !request.limited() ? 0 : room_on(rows, request);
-    const std::int64_t batch = fitting_batch(at, rows.scan->batch_for(asked, k, room));
+    const std::size_t room = small && !request.limited() ? 0 : room_on(*rows.queue, request);
+    const std::int64_t batch = batch_of(at, rows.scan->batch_for(asked, k, room));
     DeviceStats stats;
     std::vector<std::int64_t> left = rows.scan->run(
         request.queries, todo, request.query_range, k, out, stats, batch, request.options.progress,
         at.upper_bounds, allowed,
-        request.limited() ? room : std::numeric_limits<std::size_t>::max(), piece(request));
+        request.limited() ? room : std::numeric_limits<std::size_t>::max(), piece_of(request));
     if (!at.subset.empty()) number_rows(at, todo, left, out);
     // Lists that were full were counted, and then made again.
     report.note_scored(rows.coding, asked + 2 * stats.repeated);
@@ -274,7 +246,7 @@ class DeviceSearch final : public DeviceEngine {
     const SearchRequest& request = at.request;
     const std::int64_t queries = request.queries.rows();
     DeviceTileSizes sizes{};
-    sizes.group = fitting_batch(at, std::min(usual_group, whole_blocks(queries)));
+    sizes.group = batch_of(at, std::min(usual_group, whole_blocks(queries)));
     // With a limit the codes of queries are within it.
     sizes.together = request.limited() ? sizes.group : most_together / sizes.group * sizes.group;
     set_tile(sizes, queries, free_bytes, usual_tile_rows);
@@ -305,15 +277,12 @@ class DeviceSearch final : public DeviceEngine {
   }
 
   // Whether the search goes by all rows of a chunk, and takes from them those that it may find: by
-  // a whole segment that is kept for later searches, or rows that are on the device anyway. Where
-  // it may find few of them, those are sent and coded by themselves, for this search alone, so that
-  // what it costs falls with their number. From where on that pays was not measured.
-  static constexpr std::int64_t rows_for_one = 16;
+  // a whole segment that is kept for later searches, or rows that are on the device anyway.
   static bool all_rows(const SearchPosition& at, std::int64_t allowed) {
-    return at.request.reuses() && allowed * rows_for_one >= at.base().rows();
+    return at.request.reuses() && found_by_bits(allowed, at.base().rows());
   }
   static bool by_bits(const SearchPosition& at) {
-    return at.prepared().on_device ? at.count * rows_for_one >= at.rows.rows()
+    return at.prepared().on_device ? found_by_bits(at.count, at.rows.rows())
                                    : at.whole && all_rows(at, at.count);
   }
 
@@ -324,12 +293,9 @@ class DeviceSearch final : public DeviceEngine {
       const Stopwatch time;
       auto out = std::make_shared<RowsThere>();
       out->queue = queue();
-      out->coding = device_coding(
-          at.device_pass() == FirstPass::integer
-              ? Coding::whole_numbers(at.request.options.metric, at.request.isa, prepared.found)
-              : certified_coding(prepared.on_device ? prepared.on_device->space
-                                                    : prepared.coding_space()),
-          at.subset.empty() ? at.rows.rows() : std::ssize(at.subset), at.rows.cols());
+      out->coding =
+          device_coding(coding_there(at.request, prepared, at.device_pass()),
+                        at.subset.empty() ? at.rows.rows() : std::ssize(at.subset), at.rows.cols());
       out->scan.emplace(*out->queue, out->coding, rows_of(at), at.request.threads);
       report.prepare_seconds += time.seconds();
       return out;
@@ -365,7 +331,7 @@ class DeviceSearch final : public DeviceEngine {
       }
     }
     coming_.reset();  // waits for it
-    return upload_rows(*queue(), at.rows, at.subset, at.request.threads, piece(at.request));
+    return upload_rows(*queue(), at.rows, at.subset, at.request.threads, piece_of(at.request));
   }
 
   // Sends the next chunk of the segment on its way, while this one is searched.
@@ -376,7 +342,7 @@ class DeviceSearch final : public DeviceEngine {
     if (at.segment->given.allowed_between(next, end) != end - next) return;
     const BaseRows following = at.base().part(next, end);
     const int threads = at.request.threads;
-    const std::int64_t bytes = piece(at.request);
+    const std::int64_t bytes = piece_of(at.request);
     // What can't be sent ahead is sent in its turn.
     try {
       if (!sender_) sender_ = std::make_shared<Queue>(queue()->beside());

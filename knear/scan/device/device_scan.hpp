@@ -19,6 +19,10 @@
 // every filter. Bits of rows, not ids of slots: these are 32 times less to copy, and the host need
 // not know the order of the rows.
 //
+// Rows may be packed by inverted list, and each query then goes to some of these alone
+// (list_rounds.hpp): to the first panels of its nearest list, which give it a threshold, to the
+// rest of it, and then to three times as many lists as before. All else is the same.
+//
 // Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
 #pragma once
 #include <algorithm>
@@ -39,6 +43,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/device/list_rounds.hpp"
 #include "knear/scan/device/packing.hpp"
 #include "knear/scan/device/query_codes.hpp"
 #include "knear/scan/device/query_launches.hpp"
@@ -79,14 +84,20 @@ class DeviceScan {
         threads_(threads),
         codes_(encode_rows(queue, coding, rows)),
         rows_(std::move(rows)) {
-    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
-    const StreamSyncGuard waits_at_exit{queue_};
-    std::iota(order.begin(), order.end(), 0u);
-    Random random(0x6b6e656172);  // any seed: answers do not depend on it
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-    order_ = upload(order.data(), order.size());
-    queue_.wait();
-    if (packed_.is_integer) rows_.own = {};
+    const std::int64_t all[] = {0, packed_.panels()};
+    put_in_order(all);
+  }
+  // The same of rows by list, for searches that name lists: coding: device_coding_of_panels() for
+  // the layout.
+  DeviceScan(Queue& queue, const Coding& coding, DeviceRowData<Queue> rows,
+             const ListLayout& layout, int threads)
+      : queue_(queue),
+        packed_(coding),
+        threads_(threads),
+        codes_(encode_rows(queue, coding, rows, layout.row_at)),
+        rows_(std::move(rows)),
+        first_panel_(layout.first_panel) {
+    put_in_order(first_panel_);
   }
 
   // Fills rows `which` of `out` (shapes [queries x k]); returns the queries that it could not
@@ -96,15 +107,16 @@ class DeviceScan {
   // upper_bounds [queries]: keys that the k-th of each query is known not to exceed, from rows
   // elsewhere; then fewer than k may be found. Empty: nothing is known. Only `allowed` rows are
   // found, which requires that all rows are packed. Long lists take no more than
-  // `most_bytes` of the device; queries are copied there in pieces of `piece` bytes. Throws
-  // Cancelled.
+  // `most_bytes` of the device; queries are copied there in pieces of `piece` bytes. Of rows by
+  // list only those in the lists that a query probes are found, probes [queries x lists at most]:
+  // none of them twice, nearest first; no_id for none, behind the others. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const ValueRange& found, std::int64_t k, ExactNeighbors& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
                                 std::span<const double> upper_bounds = {},
                                 const AllowedRows& allowed = {},
                                 std::size_t most_bytes = std::numeric_limits<std::size_t>::max(),
-                                std::int64_t piece = usual_piece) {
+                                std::int64_t piece = usual_piece, MatrixView<Id> probes = {}) {
     const auto count = std::ssize(which);
     Limited limited;
     const StreamSyncGuard waits_at_exit{queue_};
@@ -114,12 +126,17 @@ class DeviceScan {
       return {which.begin(), which.end()};
     }
     Run run{queries, found,   static_cast<int>(k), upper_bounds, limited, out,
-            stats,   nullptr, most_bytes,          piece};
-    std::vector<std::int64_t> left;
-    Reporter reporter(progress, "search", count * packed_.panels());
+            stats,   nullptr, most_bytes,          piece,        probes};
+    std::vector<std::int64_t> left, sorted;
+    if (by_list() && !packed_.is_integer && count > block_queries) {
+      find_scales(run, which);
+      sorted.assign(which.begin(), which.end());
+      which = sort_by_scale(run, sorted);
+    }
+    Reporter reporter(progress, "search", count * work_of_query(run));
     if (progress) run.watched = &reporter;
     for (std::int64_t first = 0, taken; first < count; first += taken) {
-      taken = std::min(batch, count - first);
+      taken = alike(run, which.subspan(static_cast<std::size_t>(first)), batch);
       const auto some =
           which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
       try {
@@ -148,6 +165,17 @@ class DeviceScan {
     const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;
     return std::clamp<std::int64_t>(held / block_queries * block_queries, block_queries,
                                     std::max<std::int64_t>(block_queries, count));
+  }
+
+  // Places of panels in the lists that these queries probe.
+  std::int64_t places_probed(MatrixView<Id> probes, std::span<const std::int64_t> which) const {
+    std::int64_t sum = 0;
+    for (const std::int64_t q : which)
+      for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
+        const auto list = static_cast<std::size_t>(probes.row(q)[p]);
+        sum += (first_panel_[list + 1] - first_panel_[list]) * panel_rows;
+      }
+    return sum;
   }
 
   // The rows on the device, for kernels that others launch; valid as long as this object.
@@ -273,11 +301,12 @@ class DeviceScan {
   // The same of both, coded on the device: enqueued. `known` [queries]: their upper bounds, or if
   // `reached` their thresholds; empty: nothing is known. order [which]: in device memory, where
   // place p then holds query which[order[p]]; whole numbers stay as they come, and leave it
-  // untouched. `pieces` carry sent_bytes(), and must live until the queue has done the copies.
+  // untouched. With a scale that is the one of all queries, and these stay as they come too.
+  // `pieces` carry sent_bytes(), and must live until the queue has done the copies.
   void code_there(Queries& out, Vectors& vectors, PiecewiseUpload<Queue>& pieces,
                   AnyMatrixView queries, std::span<const std::int64_t> which,
                   const ValueRange& found, std::span<const double> known, bool reached,
-                  std::int32_t* order) {
+                  std::int32_t* order, double scale = 0) {
     const std::int64_t count = std::ssize(which), dim = packed_.dim;
     const CodingSpace& space = packed_.space;
     out.count = count, out.blocks = (count + block_queries - 1) / block_queries;
@@ -287,6 +316,7 @@ class DeviceScan {
     coding.count = count, coding.dim = dim, coding.slices = static_cast<int>(out.slices);
     coding.metric = space.metric, coding.slack = space.slack, coding.reached = reached;
     coding.integer = packed_.is_integer, coding.shift = out.shifted ? 128 : 0;
+    coding.scale = scale;
     coding.row_offset = packed_.is_integer ? packed_.row_offset : 128;
     const auto to = out.arrays();
     coding.codes = to.codes, coding.scales = to.scales;
@@ -339,9 +369,11 @@ class DeviceScan {
                 });
     coding.queries = rows;
     if (!packed_.is_integer) {
-      coding.order = order;
       launch_measure_queries(queue_, coding, queries.type());
-      launch_order_queries(queue_, coding);
+      if (scale == 0) {
+        coding.order = order;
+        launch_order_queries(queue_, coding);
+      }
     }
     launch_encode_queries(queue_, coding, queries.type());
     pieces.close();
@@ -436,9 +468,11 @@ class DeviceScan {
     Reporter* watched;  // nullptr: no progress is reported
     std::size_t most_bytes;
     std::int64_t piece;                   // bytes of queries copied at a time
+    MatrixView<Id> probes;                // [queries x lists at most]; of rows by list
     bool usual_lists = false;             // for few queries too
     std::vector<std::int64_t> full = {};  // queries whose lists were full
     std::vector<double> reached = {};     // [queries] the thresholds that these have reached
+    std::vector<double> scales = {};      // see find_scales()
   };
 
   // The results of a batch, one after another: keys and ids [results], entries of each list and
@@ -465,17 +499,16 @@ class DeviceScan {
   // Answers queries whose lists were full; adds to `left` those for which there is no memory.
   void run_again(Run& run, std::int64_t batch, const Progress& progress,
                  std::vector<std::int64_t>& left) {
-    const auto which = std::exchange(run.full, {});
+    auto full = std::exchange(run.full, {});
+    const std::span<const std::int64_t> which = sort_by_scale(run, full);
     const auto count = std::ssize(which);
-    Reporter reporter(progress, "search again", 2 * count * packed_.panels());
+    Reporter reporter(progress, "search again", 2 * count * work_of_query(run));
     if (progress) run.watched = &reporter;
     for (std::int64_t first = 0, taken; first < count; first += taken) {
-      taken = std::min(batch, count - first);
+      const auto rest = which.subspan(static_cast<std::size_t>(first));
+      taken = alike(run, rest, batch);
       try {
-        run_batch(run,
-                  std::span(which).subspan(static_cast<std::size_t>(first),
-                                           static_cast<std::size_t>(taken)),
-                  true);
+        run_batch(run, rest.first(static_cast<std::size_t>(taken)), true);
       } catch (const MemoryBudgetError&) {
         if (taken == 1)
           left.push_back(which[static_cast<std::size_t>(first)]);
@@ -508,14 +541,15 @@ class DeviceScan {
     const StreamSyncGuard waits_at_exit{queue_};
     // The results to copy back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
-    const std::size_t ordered = there_coded && !packed_.is_integer ? count : 0;
+    const bool one_scale = by_list() && !packed_.is_integer;
+    const std::size_t ordered = there_coded && !packed_.is_integer && !one_scale ? count : 0;
     auto found =
         queue_.template allocate<unsigned char>(BatchResults::bytes(results, count, ordered));
     const BatchResults there(found.data(), results, count);
     if (there_coded) {
       code_there(uploaded, vectors, *pieces, run.queries, which, run.found,
                  again ? std::span<const double>(run.reached) : run.upper_bounds, again,
-                 there.order);
+                 there.order, one_scale ? scale_of_all(run, which) : 0);
     } else {
       coded = device_queries(packed_, run.queries, which, run.found, threads_);
       reached = again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
@@ -526,13 +560,21 @@ class DeviceScan {
     const DeviceQueryView view = uploaded.view(0, queries);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
+    std::optional<ListRounds<Queue>> rounds;
+    if (by_list()) {
+      std::vector<const Id*> probes;
+      for (std::size_t place = 0; place < count; ++place)
+        probes.push_back(run.probes.row(there_coded ? which[place] : coded.order[place]));
+      rounds.emplace(queue_, base, view, first_panel_, std::move(probes), run.probes.cols(),
+                     run.most_bytes);
+    }
     const bool sorted = sorts(k) || again;
     const auto fits = [&](std::int64_t room) {
       return static_cast<std::size_t>(queries * bytes_for_query(k, room, sorted)) <= run.most_bytes;
     };
     std::int64_t room = room_for(k), growth = usual_growth;
     if (again) {
-      room = std::max(room, most_passing(base, view, there.counts));
+      room = std::max(room, most_passing(base, view, there.counts, rounds));
       if (!fits(room)) throw MemoryBudgetError("lists of {} entries are too long", room);
     } else if (queries <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
       room = room_of_few(k), growth = growth_of_few(k, room);
@@ -543,29 +585,36 @@ class DeviceScan {
     auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
     auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
     if (!packed_.is_integer && !there_coded) upload_vectors(vectors, run.queries, coded.order);
-    // Nothing is allocated from here on.
-    if (again && run.watched) run.watched->add(queries * base.panels);  // what was counted
-    queue_.fill_bytes(there.counts, 0, 2 * count);                      // and those of `lost`
+    // Of a scan of all rows nothing is allocated from here on.
+    if (again && run.watched) run.watched->add(queries * work_of_query(run));  // what was counted
+    queue_.fill_bytes(there.counts, 0, 2 * count);  // and those of `lost`
 
     const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
                                static_cast<int>(room)};
-    // With thresholds from elsewhere the first step may be longer, though not all of the base:
-    // these rows may be nearer than those.
-    std::int64_t first = std::max<std::int64_t>(first_panels(k, run.limited),
-                                                run.upper_bounds.empty() ? 0 : base.panels / 4);
-    if (again) first = base.panels;
     stats.steps = 0;
-    for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.steps) {
-      end = std::min(begin == 0 ? first : growth * begin, base.panels);
+    const auto step = [&](std::int64_t work, auto scan) {
       stage("scan");
-      launch_scan(queue_, base, view, lists, begin, end);
+      scan();
       stage("thresholds");
       launch_update(queue_, base, view, lists, k);
+      ++stats.steps;
       // Work is enqueued ahead, unless progress is reported.
-      if (!run.watched) continue;
+      if (!run.watched) return;
       queue_.wait();
-      run.watched->add(queries * (end - begin));
-    }
+      run.watched->add(queries * work);
+    };
+    const std::int64_t first = again ? base.panels : first_panels(k, run.limited);
+    if (rounds)
+      scan_lists(*rounds, run.probes.cols(), lists, again, first, growth, step);
+    else
+      // With thresholds from elsewhere the first step may be longer, though not all of the base:
+      // these rows may be nearer than those.
+      for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end) {
+        end = begin > 0 ? growth * begin
+                        : std::max(first, run.upper_bounds.empty() ? 0 : base.panels / 4);
+        end = std::min(end, base.panels);
+        step(end - begin, [&] { launch_scan(queue_, base, view, lists, begin, end); });
+      }
 
     if (packed_.is_integer) {
       stage("measure");
@@ -710,14 +759,107 @@ class DeviceScan {
   };
 
   // The longest list that queries would have with the present thresholds. counts: [count].
-  std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts) {
+  std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts,
+                            std::optional<ListRounds<Queue>>& rounds) {
     std::vector<int> passed(static_cast<std::size_t>(view.count));
     queue_.fill_bytes(counts, 0, passed.size());
-    launch_scan(queue_, base, view, {nullptr, nullptr, counts, nullptr, 0}, 0, base.panels);
+    const DeviceLists none = {nullptr, nullptr, counts, nullptr, 0};
+    if (!rounds)
+      launch_scan(queue_, base, view, none, 0, base.panels);
+    else if (rounds->choose(0, rounds->columns()) > 0)
+      rounds->scan(none);
     const StreamSyncGuard arrived{queue_};
     queue_.download(passed.data(), counts, passed.size());
     queue_.wait();
     return *std::max_element(passed.begin(), passed.end());
+  }
+
+  // The steps of a search by lists. step(work, scan): scans, and updates thresholds.
+  template <class Step>
+  static void scan_lists(ListRounds<Queue>& rounds, std::int64_t columns, const DeviceLists& lists,
+                         bool again, std::int64_t first_panels, std::int64_t growth, Step step) {
+    for (std::int64_t first = 0, last; first < columns; first = last) {
+      last = again ? columns : std::min(columns, std::max<std::int64_t>(1, growth * first));
+      const std::int64_t longest = rounds.choose(first, last);
+      // What a whole list holds may be more than the lists of queries that have no threshold.
+      const std::int64_t some = again || first > 0 ? longest : std::min(longest, first_panels);
+      for (std::int64_t begin = 0, end = some;;
+           begin = end, end = std::min(longest, growth * end)) {
+        step(end == longest ? last - first : 0, [&] { rounds.scan(lists, begin, end); });
+        if (end == longest) break;
+      }
+    }
+  }
+  bool by_list() const { return !first_panel_.empty(); }
+  // What a query is reported to take.
+  std::int64_t work_of_query(const Run& run) const {
+    return by_list() ? run.probes.cols() : packed_.panels();
+  }
+
+  // Queries that are coded for blocks of lists, in which any of them may come together, have one
+  // scale. So that it suits them, those of a batch differ by a factor of 2 at most in the scale
+  // that would be their own: a wide bound lets more rows pass, and is still right.
+  //
+  // run.scales [queries]: the scale of each of `which`; 0 of zeros, which any scale suits.
+  void find_scales(Run& run, std::span<const std::int64_t> which) const {
+    run.scales.resize(static_cast<std::size_t>(run.queries.rows()));
+    constexpr std::int64_t together = 64;
+    const std::int64_t count = std::ssize(which);
+    parallel_for(threads_, (count + together - 1) / together, [&](std::int64_t task) {
+      std::vector<double> u(static_cast<std::size_t>(packed_.dim));
+      for (std::int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i) {
+        const std::int64_t query = which[static_cast<std::size_t>(i)];
+        packed_.space.load(run.queries, query, u.data());
+        const auto [largest, squares] = packed_.space.kernels->measure(u.data(), packed_.dim);
+        run.scales[static_cast<std::size_t>(query)] =
+            largest > 0 ? scale_for(format_int8, largest, std::sqrt(squares)) : 0;
+      }
+    });
+  }
+  static double scale_of(const Run& run, std::int64_t query) {
+    return run.scales[static_cast<std::size_t>(query)];
+  }
+  // `which`, ascending by scale where that matters.
+  static std::span<const std::int64_t> sort_by_scale(const Run& run,
+                                                     std::vector<std::int64_t>& which) {
+    if (!run.scales.empty())
+      std::sort(which.begin(), which.end(), [&](std::int64_t a, std::int64_t b) {
+        return std::pair(scale_of(run, a), a) < std::pair(scale_of(run, b), b);
+      });
+    return which;
+  }
+  // How many of the next queries make a batch, `most` at most.
+  static std::int64_t alike(const Run& run, std::span<const std::int64_t> next, std::int64_t most) {
+    most = std::min(most, std::ssize(next));
+    if (run.scales.empty()) return most;
+    double least = 0;
+    for (std::int64_t i = 0; i < most; ++i) {
+      const double scale = scale_of(run, next[static_cast<std::size_t>(i)]);
+      if (least == 0) least = scale;
+      if (scale > 2 * least) return i;
+    }
+    return most;
+  }
+  static double scale_of_all(const Run& run, std::span<const std::int64_t> which) {
+    double most = 0;
+    for (const std::int64_t query : which) most = std::max(most, scale_of(run, query));
+    return most > 0 ? most : 1;
+  }
+
+  // The order in which panels are scanned: at random, within each list.
+  void put_in_order(std::span<const std::int64_t> first_panel) {
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
+    const StreamSyncGuard waits_at_exit{queue_};
+    std::iota(order.begin(), order.end(), 0u);
+    Random random(0x6b6e656172);  // any seed: answers do not depend on it
+    for (std::size_t list = 0; list + 1 < first_panel.size(); ++list) {
+      std::uint32_t* const panels = order.data() + first_panel[list];
+      const auto count = static_cast<std::uint64_t>(first_panel[list + 1] - first_panel[list]);
+      for (std::uint64_t i = count; i > 1; --i) std::swap(panels[i - 1], panels[random.below(i)]);
+    }
+    order_ = upload(order.data(), order.size());
+    queue_.wait();
+    if (packed_.is_integer) rows_.own = {};
   }
 
   // The queries as doubles, by place.
@@ -749,6 +891,7 @@ class DeviceScan {
   int threads_;
   DeviceCodes<Queue> codes_;
   DeviceRowData<Queue> rows_;
+  const std::vector<std::int64_t> first_panel_;  // [lists + 1] of rows by list; else empty
   Array<std::uint32_t> order_;
 };
 

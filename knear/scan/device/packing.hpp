@@ -221,6 +221,13 @@ inline Coding device_coding(Coding coding, std::int64_t rows, std::int64_t dim) 
   coding.lay_out(rows, dim);
   return coding;
 }
+// The same of rows whose slots are laid out by somebody else.
+inline Coding device_coding_of_panels(Coding coding, std::int64_t rows, std::int64_t dim,
+                                      std::int64_t panels) {
+  coding.lay_out(rows, dim);
+  coding.tiles = panels, coding.panels_per_tile = 1;
+  return coding;
+}
 inline Coding certified_coding(CodingSpace space) {
   Coding out;
   out.space = std::move(space);
@@ -245,11 +252,13 @@ inline std::int64_t device_code_bytes(std::int64_t dim) {
   return slices_of((dim + 3) / 4) * slice_bytes + 17;
 }
 
-// Codes of `rows` as `coding` lays them out (device_coding()). Returns when the work is enqueued,
-// for centred rows when it is done.
+// Codes of `rows` as `coding` lays them out (device_coding()); with row_at [coding.panels() * 32]
+// that is the row of each slot, -1 for none, which the last ones of a panel may be. Returns when
+// the work is enqueued, for certified codes when it is done; row_at must live until then, and until
+// the queue has done the copy.
 template <class Queue>
-DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
-                               const DeviceRowData<Queue>& rows) {
+DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding, const DeviceRowData<Queue>& rows,
+                               std::span<const int> row_at = {}) {
   const auto panels = static_cast<std::size_t>(coding.panels()), slots = panels * panel_rows;
   const auto bytes = static_cast<std::size_t>(slices_of(coding.steps) * panel_slice_bytes);
   const CodingSpace& space = coding.space;
@@ -268,14 +277,17 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
     out.sums = queue.template allocate<std::int32_t>(slots);
     packing.squares = out.squares.data(), packing.sums = out.sums.data();
     packing.row_offset = coding.row_offset;
-    launch_interleave_slots(queue, packing);
+    if (row_at.empty())
+      launch_interleave_slots(queue, packing);
+    else
+      queue.upload(out.ids.data(), row_at.data(), slots);
     launch_encode_whole_rows(queue, packing, rows.type);
     return out;
   }
   const StreamSyncGuard waits_at_exit{queue};
   out.heads = queue.template allocate<PanelHead>(panels);
   out.bias = queue.template allocate<float>(slots);
-  sizes = queue.template allocate<float>(slots);
+  if (row_at.empty()) sizes = queue.template allocate<float>(slots);
   out.tests = queue.template allocate<PanelTest>(panels);
   packing.heads = out.heads.data(), packing.tests = out.tests.data();
   packing.bias = out.bias.data();
@@ -286,10 +298,14 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
     queue.upload(mean.data(), space.mean.data(), space.mean.size());
     packing.mean = mean.data();
   }
-  launch_interleave_rows(queue, packing, rows.type);
-  // Rows of similar size share a panel, and so a scale; rows of equal size are in order of id.
-  sort_rows(queue, coding.tiles, static_cast<int>(coding.panels_per_tile * panel_rows),
-            RowOrder::by_value, flip_of(Extreme::smallest), sizes.data(), out.ids.data());
+  if (row_at.empty()) {
+    launch_interleave_rows(queue, packing, rows.type);
+    // Rows of similar size share a panel, and so a scale; rows of equal size are in order of id.
+    sort_rows(queue, coding.tiles, static_cast<int>(coding.panels_per_tile * panel_rows),
+              RowOrder::by_value, flip_of(Extreme::smallest), sizes.data(), out.ids.data());
+  } else {
+    queue.upload(out.ids.data(), row_at.data(), slots);
+  }
   launch_encode_panels(queue, packing, rows.type);
   return out;
 }

@@ -44,6 +44,7 @@ struct DeviceQueryCoding {
   bool integer;    // whole numbers, whose codes are the values less `shift`
   int shift;       // 0 for certified codes
   int row_offset;  // what was added to the codes of rows
+  double scale;    // of all queries, which suits the largest; 0: each block has one of its own
   // [count], by number; nullptr: nothing is known. Keys that the k-th of a query does not exceed,
   // or if `reached` thresholds as DeviceQueryView has them.
   const double* known;
@@ -167,7 +168,7 @@ struct EncodeQueries {
   KNEAR_KERNEL void operator()(Thread t) const {
     const std::int64_t first = (t.block() * warps + t.index() / warp_size) * each;
     const std::int64_t block = first / block_queries;
-    const double scale = p.integer ? 1 : scale_of(t, block);
+    const double scale = p.integer ? 1 : p.scale > 0 ? p.scale : scale_of(t, block);
     if (first % block_queries == 0 && t.index() % warp_size == 0) p.scales[block] = scale;
     for (int q = 0; q < each; ++q) encode(t, first + q, scale);
   }

@@ -175,6 +175,16 @@ KNEAR_DEVICE bool reaches(const DeviceBaseView& base, const ListedQuery& of, Ent
 struct DeviceTask {
   int query_block, begin, end;
 };
+// Tasks for a scan, in device memory. A query may be in many blocks, beside other queries each
+// time, and has one list and one threshold for all of them.
+struct DeviceTaskTable {
+  const DeviceTask* tasks;  // [count]
+  std::int64_t count;
+  // [blocks x 128] the query at each place of the blocks, by its place among heads, thresholds and
+  // lists; -1: none.
+  const std::int32_t* places;
+  bool few;  // no block has more than 32 queries
+};
 
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
 // from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
@@ -214,9 +224,9 @@ struct ScanPanels {
   DeviceBaseView base;
   DeviceQueryView queries;
   DeviceLists lists;
-  int begin, end;           // places in base.order; not tabled
-  int splits;               // of these panels, each scanned by queries.blocks blocks
-  const DeviceTask* tasks;  // [blocks of the grid]; tabled
+  int begin, end;         // places in base.order; not tabled
+  int splits;             // of these panels, each scanned by queries.blocks blocks
+  DeviceTaskTable table;  // whose tasks the blocks of the grid do; tabled
 
   // What the test needs of a panel: PanelTest and the bias of each row; or, of whole numbers, the
   // squares and sums of each.
@@ -275,7 +285,7 @@ struct ScanPanels {
   // cache.
   KNEAR_KERNEL void operator()(Thread t) const {
     const DeviceTask task =
-        tabled ? tasks[t.block()]
+        tabled ? table.tasks[t.block()]
                : DeviceTask{static_cast<int>(t.block() % queries.blocks), begin, end};
     const int block = task.query_block;
     const std::int64_t split = tabled ? 0 : t.block() / queries.blocks;
@@ -315,8 +325,8 @@ struct ScanPanels {
     // too, in vain.
     const float inverse = whole ? 0 : query_inverse(queries.scales[block]);
     const unsigned my_query = thread % block_queries;
-    const std::int64_t place = std::int64_t{block} * block_queries + my_query;
-    const bool real = place < queries.count;
+    const std::int64_t place = place_of(block, static_cast<int>(my_query));
+    const bool real = tabled ? place >= 0 : place < queries.count;
     constexpr int nothing_passes = std::numeric_limits<int>::max();
     constexpr int limits_each = whole ? 0 : tile_panels * block_queries / threads;
     struct Share {
@@ -335,8 +345,9 @@ struct ScanPanels {
         for (int i = 0; i < limits_each; ++i) {
           const int p = 2 * i + static_cast<int>(thread / block_queries);
           const int limit = certified_limit(panels[p].test, query, inverse);
-          out.limits[i] =
-              real && task.begin + tile * tile_panels + p < task.end ? limit : nothing_passes;
+          out.limits[i] = (tabled || real) && task.begin + tile * tile_panels + p < task.end
+                              ? limit
+                              : nothing_passes;
         }
       }
       const PanelRecord& panel = panels[my_row / panel_rows];
@@ -431,7 +442,7 @@ struct ScanPanels {
                 block_codes + slice * block_slice_bytes, true);
     for (int i = 1; i < stages; ++i) fetch(all_slices);
     if (thread < block_queries) {
-      const QueryTest query = real ? test_of_query(place, block) : QueryTest{};
+      const QueryTest query = real ? test_of_query(place, block) : test_of_nobody();
       tests.queries[thread] = query;
       if constexpr (whole) tests.limits[0][0][thread] = real ? query.correction : nothing_passes;
     }
@@ -551,6 +562,18 @@ struct ScanPanels {
                                        : RecordSource{};
   }
 
+  // The place of a query of a block among heads, thresholds and lists.
+  KNEAR_DEVICE std::int64_t place_of(int block, int query) const {
+    const std::int64_t at = std::int64_t{block} * block_queries + query;
+    if constexpr (tabled) return table.places[at];
+    return at;
+  }
+  // Of a place without a query. Of a table nothing reaches it, but for panels of which every pair
+  // is kept: one register less than to remember that there is none.
+  static KNEAR_DEVICE QueryTest test_of_nobody() {
+    if constexpr (tabled) return {std::numeric_limits<float>::infinity(), 0, 0, 0};
+    return {};
+  }
   KNEAR_DEVICE QueryTest test_of_query(std::int64_t place, int block) const {
     const DeviceQuery query = queries.heads[place];
     const double bound = queries.thresholds[place];
@@ -656,7 +679,8 @@ struct ScanPanels {
                                 const Quad& sums, int place, int query_row) const {
     const int my_query = query_row % 256;
     if (place >= task.end) return;
-    const std::int64_t query = std::int64_t{task.query_block} * block_queries + my_query;
+    const std::int64_t query = place_of(task.query_block, my_query);
+    if (tabled && query < 0) return;
     const std::uint32_t panel = base.order[place];
     const std::uint32_t first = panel * panel_rows + static_cast<unsigned>(query_row / 256);
     int limit = tests.queries[my_query].correction, term[rows_of_quad];

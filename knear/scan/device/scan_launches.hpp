@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "knear/core/element_type.hpp"
+#include "knear/scan/device/gather_queries.hpp"
 #include "knear/scan/device/long_lists.hpp"
 #include "knear/scan/device/scan_kernels.hpp"
 
@@ -65,20 +66,37 @@ void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQu
     const std::int64_t splits =
         scan_splits(queries.blocks, resident, std::max<std::int64_t>(1, tiles / 2), few ? 8 : 5);
     launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices)},
-           Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
-                  static_cast<int>(splits), nullptr});
+           Kernel{base,
+                  queries,
+                  lists,
+                  static_cast<int>(begin),
+                  static_cast<int>(end),
+                  static_cast<int>(splits),
+                  {}});
   });
 }
 
-// Does the tasks of a table in device memory, [count].
+// Does the tasks of a table. queries: the codes and scales of its blocks, and heads and thresholds
+// of the queries that its places name.
 template <class Queue>
 void launch_scan_tasks(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
-                       const DeviceLists& lists, const DeviceTask* tasks, std::int64_t count) {
-  with_scan_form<typename Queue::Thread, false>(base, [&](auto keep, auto whole) {
-    using Kernel = ScanPanels<typename Queue::Thread, false, keep.value, whole.value, true>;
-    launch(queue, Grid{count, Kernel::shared_bytes(base.slices)},
-           Kernel{base, queries, lists, 0, 0, 0, tasks});
-  });
+                       const DeviceLists& lists, const DeviceTaskTable& table) {
+  const auto with = [&](auto few) {
+    with_scan_form<typename Queue::Thread, few.value>(base, [&](auto keep, auto whole) {
+      using Kernel = ScanPanels<typename Queue::Thread, few.value, keep.value, whole.value, true>;
+      launch(queue, Grid{table.count, Kernel::shared_bytes(base.slices)},
+             Kernel{base, queries, lists, 0, 0, 0, table});
+    });
+  };
+  if (table.few)
+    with(std::true_type{});
+  else
+    with(std::false_type{});
+}
+
+template <class Queue>
+void launch_gather_queries(Queue& queue, const QueryGathering& gathering) {
+  launch(queue, Grid{gathering.blocks, 0}, GatherQueries<typename Queue::Thread>{gathering});
 }
 
 // Scans panels [begin, end) of base.order for all queries.

@@ -8,7 +8,8 @@ namespace knear::detail {
 extern template void launch_scan(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                  const DeviceLists&, std::int64_t, std::int64_t);
 extern template void launch_scan_tasks(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                                       const DeviceLists&, const DeviceTask*, std::int64_t);
+                                       const DeviceLists&, const DeviceTaskTable&);
+extern template void launch_gather_queries(cuda::Queue&, const QueryGathering&);
 extern template void launch_update(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                    const DeviceLists&, int);
 extern template void launch_integer_keys(cuda::Queue&, const DeviceBaseView&,

@@ -777,9 +777,11 @@ TEST(DeviceScan, TasksOfATable) {
     auto entries = queue.allocate<Entry>(static_cast<std::size_t>(300 * room));
     auto counts = queue.allocate<int>(300);
     queue.fill_bytes(counts.data(), 0, 300);
+    std::vector<std::int32_t> places(static_cast<std::size_t>(blocks) * block_queries, -1);
+    std::iota(places.begin(), places.begin() + 300, 0);
     launch_scan_tasks(queue, view, queries.view(0, 300),
                       {entries.data(), nullptr, counts.data(), nullptr, static_cast<int>(room)},
-                      table.data(), std::ssize(table));
+                      {table.data(), std::ssize(table), places.data(), false});
     queue.wait();
     for (std::int64_t q = 0; q < 300; ++q) {
       std::vector<std::uint32_t> wanted, got;

@@ -1,0 +1,114 @@
+#include "bench/gpu/list_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <vector>
+
+#include "bench/gpu/made_vectors.hpp"
+#include "knear/cuda/device_error.hpp"
+#include "knear/index/ivf_flat.hpp"
+
+namespace knear::bench {
+namespace {
+
+constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
+constexpr std::int64_t lists = 48, dim = 40;
+
+std::string first_difference(const Neighbors& found, const Neighbors& truth) {
+  for (std::int64_t q = 0; q < truth.ids.rows(); ++q)
+    for (std::int64_t i = 0; i < truth.ids.cols(); ++i)
+      if (found.ids.row(q)[i] != truth.ids.row(q)[i] ||
+          std::bit_cast<std::uint32_t>(found.distances.row(q)[i]) !=
+              std::bit_cast<std::uint32_t>(truth.distances.row(q)[i]))
+        return fmt::format("query {}, place {}: ({:.9g}, {}) instead of ({:.9g}, {})", q, i,
+                           found.distances.row(q)[i], found.ids.row(q)[i],
+                           truth.distances.row(q)[i], truth.ids.row(q)[i]);
+  return "";
+}
+
+// Rows in two calls, so in two segments, of which some were removed.
+IvfFlatIndex made_index(ElementType type, Metric metric, std::uint64_t seed) {
+  IvfFlatIndex index(dim, lists, metric);
+  const AnyMatrix first = make_vectors(VectorKind::uniform, type, 6000, dim, seed),
+                  more = make_vectors(VectorKind::copies, type, 700, dim, seed + 1);
+  index.train(first, {.iterations = 3});
+  index.add(first);
+  index.add(more);
+  std::vector<Id> removed;
+  for (Id id = 3; id < 6700; id += 11) removed.push_back(id);
+  index.remove(removed);
+  return index;
+}
+
+void check(const IndexSearch& search, const Index& index, AnyMatrixView queries, std::int64_t k,
+           SearchOptions options, const std::string& device, Report& report) {
+  const std::int64_t memory = options.memory;
+  options.memory = 0;
+  KnnReport by_processor, by_device;
+  const Neighbors truth = index.search(queries, k, options, &by_processor);
+  options.memory = memory, options.device = device;
+  std::string error;
+  try {
+    error = first_difference(search(index, queries, k, options, &by_device), truth);
+  } catch (const cuda::DeviceError&) {
+    throw;
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
+  }
+  if (error.empty() && by_device.device != device)
+    error = "device " + by_device.device + " answered";
+  if (error.empty() && by_device.fallback_queries != 0)
+    error = fmt::format("{} of {} queries were handed back", by_device.fallback_queries,
+                        queries.rows());
+  if (error.empty() && (by_device.probes != by_processor.probes ||
+                        by_device.certified_queries != by_processor.certified_queries))
+    error = fmt::format("{} probes and {} certified queries instead of {} and {}", by_device.probes,
+                        by_device.certified_queries, by_processor.probes,
+                        by_processor.certified_queries);
+  ++report.tests;
+  if (!error.empty())
+    report.fail(fmt::format(
+        "inverted lists, {} {}, {} queries of {}, k {}, probes {}, recall {}, memory {}{}: {}",
+        name_of(index.metric()), knear::name_of(index.element_type()), queries.rows(),
+        knear::name_of(queries.type()), k, options.method.probes, options.method.recall.value_or(0),
+        memory, options.filter.everything() ? "" : ", some rows allowed", error));
+}
+
+}  // namespace
+
+void check_lists(const IndexSearch& search, const std::string& device, const CaseShare& share,
+                 Report& report) {
+  std::int64_t number = 0;
+  for (const ElementType type : all_element_types)
+    for (const Metric metric : metrics) {
+      std::optional<IvfFlatIndex> index;
+      const auto next = [&](std::int64_t queries, std::int64_t k, const SearchOptions& options) {
+        if (!share.takes(number++)) return;
+        if (!index) index = made_index(type, metric, 61);
+        check(search, *index, make_vectors(VectorKind::uniform, type, queries, dim, 63), k, options,
+              device, report);
+      };
+      for (const std::int64_t probes : {std::int64_t{1}, std::int64_t{5}, lists}) {
+        next(1, 10, {.method = {.probes = probes}});
+        next(33, 1, {.method = {.probes = probes, .certify = true}});
+        next(300, 100, {.method = {.probes = probes}});
+        next(9, 1500, {.method = {.probes = probes}});
+      }
+      next(50, 10, {.method = {.recall = 0.9}});
+      next(140, 10, {.method = {.recall = 1}});
+      next(7, 400, {.method = {.probes = 1, .widen = true}});
+      for (const std::int64_t every : {3, 500}) {
+        std::vector<Id> ids;
+        for (Id id = 1; id < 6700; id += every)
+          if (id % 11 != 3) ids.push_back(id);
+        next(40, 10, {.filter = IdFilter::of_ids(ids), .method = {.probes = 8}});
+      }
+      next(20, 10, {.threads = 2, .memory = 4 << 20, .method = {.probes = 8}});
+    }
+}
+
+}  // namespace knear::bench
