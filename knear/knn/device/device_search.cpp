@@ -1,9 +1,6 @@
-#include <charconv>
-
 #include "knear/knn/device/device_engine.hpp"
 
 #ifdef KNEAR_CUDA
-#include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/knn/device/device_search.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
@@ -14,31 +11,9 @@
 
 namespace knear {
 
-void check_device(std::string_view device) {
-  const detail::Device parsed = detail::parse_device(device);
-  if (!parsed.cuda) return;
-#ifdef KNEAR_CUDA
-  cuda::check_device(parsed.index);
-#else
-  throw DeviceUnavailable("device is {}, but this knear was built without CUDA", device);
-#endif
-}
+void check_device(std::string_view device) { detail::device_that_is_here(device); }
 
 namespace detail {
-
-Device parse_device(std::string_view text) {
-  if (text == "cpu") return {};
-  if (text == "cuda") return {true, 0};
-  constexpr std::string_view prefix = "cuda:";
-  if (text.starts_with(prefix)) {
-    Device out{true, 0};
-    const std::string_view number = text.substr(prefix.size());
-    const auto [end, error] =
-        std::from_chars(number.data(), number.data() + number.size(), out.index);
-    if (error == std::errc() && end == number.data() + number.size() && out.index >= 0) return out;
-  }
-  throw InvalidArgument("device must be cpu, cuda or cuda:N, but is '{}'", text);
-}
 
 std::unique_ptr<DeviceEngine> open_device(const KnnOptions& options) {
   check_device(options.device);
