@@ -308,11 +308,16 @@ class Lloyd {
   // Adds what rows from `first` on add to the objective, and to the costs of their centroids: one
   // sum in the order of the rows, whatever the blocks.
   double add_costs(std::size_t first, std::span<const double> keys, double objective) {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const double cost = weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
-      objective += cost;
-      costs_[nearest_[first + i]] += cost;
-    }
+    const auto cost_of = [&](std::size_t i) {
+      return weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
+    };
+    // Each in order, so one thread for each at most; a device is faster than one for both.
+    constexpr std::size_t few = 16384;
+    parallel_for(keys.size() < few ? 1 : threads_, 2, [&](std::int64_t task) {
+      for (std::size_t i = 0; task == 0 && i < keys.size(); ++i) objective += cost_of(i);
+      for (std::size_t i = 0; task == 1 && i < keys.size(); ++i)
+        costs_[nearest_[first + i]] += cost_of(i);
+    });
     return objective;
   }
   // The same of the rows of all processes, one after the other.
@@ -370,12 +375,17 @@ class Lloyd {
   // one to the other.
   void gather_sums() {
     if (!in_parts()) return;
-    all_sums_ = Matrix<std::int64_t>(count_, rows_.own.dim);
-    std::copy_n(sums_.data(), count_ * rows_.own.dim, all_sums_.data());
+    const std::int64_t dim = rows_.own.dim;
+    if (all_sums_.rows() == 0) all_sums_ = Matrix<std::int64_t>(count_, dim);
     all_weights_ = weights_;
-    if (device_) device_->add_sums(all_sums_.data(), all_weights_.data());
+    constexpr std::int64_t together = 64;
+    parallel_for(threads_, (count_ + together - 1) / together, [&](std::int64_t task) {
+      const std::int64_t first = task * together, some = std::min(together, count_ - first);
+      std::copy_n(sums_.row(first), some * dim, all_sums_.row(first));
+      if (device_) device_->add_sums(first, some, all_sums_.row(first), &all_weights_[first]);
+    });
     if (!rows_.peers) return;
-    rows_.peers->sum({all_sums_.data(), static_cast<std::size_t>(count_ * rows_.own.dim)});
+    rows_.peers->sum({all_sums_.data(), static_cast<std::size_t>(count_ * dim)});
     rows_.peers->sum(all_weights_);
   }
   bool in_parts() const { return rows_.peers || device_; }
@@ -754,7 +764,7 @@ void add_steps(const std::vector<KMeansStep>& of_one, std::vector<KMeansStep>& a
     all[i].objective += (runs ? of_one[i] : of_one.back()).objective;
     if (!runs) continue;
     all[i].moved += of_one[i].moved, all[i].empty += of_one[i].empty;
-    all[i].seconds += of_one[i].seconds;
+    all[i].fallback_rows += of_one[i].fallback_rows, all[i].seconds += of_one[i].seconds;
   }
 }
 

@@ -16,6 +16,7 @@
 // Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -131,13 +132,14 @@ class AssignmentOnDevice final : public DeviceAssignment {
     return static_cast<std::int64_t>(sums_here_.data()[sums_.size() - 1] - before);
   }
 
-  void add_sums(std::int64_t* coordinates, std::int64_t* weights) const override {
-    const unsigned long long* from = sums_here_.data();
-    const auto add = [&](std::int64_t* to, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) to[i] += static_cast<std::int64_t>(*from++);
+  void add_sums(std::int64_t first, std::int64_t count, std::int64_t* coordinates,
+                std::int64_t* weights) const override {
+    const auto add = [&](std::int64_t* to, std::int64_t from, std::int64_t some) {
+      for (std::int64_t i = 0; i < some; ++i)
+        to[i] += static_cast<std::int64_t>(sums_here_.data()[from + i]);
     };
-    add(coordinates, job_.centroids * job_.dim);
-    add(weights, job_.centroids);
+    add(coordinates, first * job_.dim, count * job_.dim);
+    add(weights, job_.centroids * job_.dim + first, count);
   }
 
  private:
@@ -206,8 +208,11 @@ class AssignmentOnDevice final : public DeviceAssignment {
     work_.emplace(std::move(work));
   }
 
-  // That of the rows, or another one if they are to be coded anew.
+  // That of the rows, or another one if they are to be coded anew. To look at all centroids is work
+  // of the processor for which the device waits, and they move less and less: so that is not done
+  // in each iteration.
   void choose_space(MatrixView<float> centroids) {
+    if (space_ && !std::has_single_bit(static_cast<unsigned>(iteration_))) return;
     CodingSpace space =
         space_of_centroids(centroids, job_.metric, isa_, space_ ? &*space_ : nullptr);
     if (space_ && space.mean == space_->mean) return;

@@ -56,8 +56,10 @@ class DeviceAssignment {
   virtual void collect() = 0;
   // The end of an iteration: collects, and returns how many rows were moved.
   virtual std::int64_t finish() = 0;
-  // Adds the device's part of the sums of rows [centroids x dim] and weights [centroids], in units.
-  virtual void add_sums(std::int64_t* coordinates, std::int64_t* weights) const = 0;
+  // Adds the device's part of the sums of rows [count x dim] and weights [count], in units, of the
+  // centroids from `first` on. Any number of threads.
+  virtual void add_sums(std::int64_t first, std::int64_t count, std::int64_t* coordinates,
+                        std::int64_t* weights) const = 0;
 
   static constexpr std::uint32_t no_centroid = 0xffffffffu;
 };

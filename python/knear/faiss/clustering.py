@@ -270,7 +270,7 @@ def _stats(steps: list[tuple[Any, ...]], cp: ClusteringParameters) -> list[Any]:
     comes twice."""
     out = [
         ClusteringIterationStats(objective, seconds, seconds, 1.0, empty)
-        for _, _, objective, _, empty, seconds in steps
+        for _, _, objective, _, empty, seconds, _ in steps
     ][: cp.niter]
     return out + out[-1:] if len(out) < cp.niter and not cp.early_stop_threshold else out
 

@@ -154,6 +154,36 @@ TEST(DeviceKMeans, TiesAndRowsThatAreAlike) {
                       "equal centroids");
 }
 
+// Most centroids are equally far from all rows, and a few are beside them, each in a panel with
+// others: of some rows a list is full before all of these have come, and short after the next step.
+TEST(DeviceKMeans, ListsThatWereFullOnTheWay) {
+  Random random(4);
+  const auto beside_rows = [&](std::int64_t j) {
+    return j == 0 ? 300 + 1e-3 * random.uniform() : random.uniform();
+  };
+  const AnyMatrix rows =
+      make(ElementType::f32, 60, 6, [&](std::int64_t, std::int64_t j) { return beside_rows(j); });
+  const std::vector<std::uint32_t> none(60, DeviceAssignment::no_centroid);
+  for (const std::int64_t count : {900, 1000}) {
+    const AnyMatrix centroids =
+        make(ElementType::f32, count, 6, [&](std::int64_t i, std::int64_t j) {
+          if (i % 200 == 100) return beside_rows(j);
+          return j == 1 ? (i % 2 == 0 ? 300 : -300) + 1e-3 * random.uniform() : 0;
+        });
+    const MatrixView<float> view = centroids.view().as<float>();
+    const Assignment wanted = nearest_centroids(view, rows);
+    std::vector<std::uint32_t> got;
+    const auto done = [&](std::int64_t, std::span<const std::uint32_t> nearest,
+                          std::span<const double>) { got.assign(nearest.begin(), nearest.end()); };
+    const auto device = emulated()({60, 6, count, Metric::l2, {}, 1e-9, 1e-9, 1, done});
+    ASSERT_TRUE(device->begin(view));
+    ASSERT_TRUE(device->assign(0, rows, none));
+    EXPECT_EQ(device->finish(), 60);
+    ASSERT_EQ(got.size(), 60u);
+    for (std::size_t i = 0; i < 60; ++i) ASSERT_EQ(got[i], wanted.ids[i]) << i;
+  }
+}
+
 // Far from the middle of the first centroids: rows are coded anew.
 TEST(DeviceKMeans, CodesAreMadeAnewWhenCentroidsMove) {
   const AnyMatrix rows = make(ElementType::f32, 260, 10, [](std::int64_t i, std::int64_t j) {
