@@ -192,7 +192,8 @@ class KMeans:
         progress: Progress = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly, by
-        the processor; knear.knn(x, centroids, 1, device="cuda") has the same on a GPU. `out`: two NumPy arrays that take them; `progress`: as of train().
+        the processor; knear.knn(x, centroids, 1, device="cuda") has the same on a GPU. `out`: two
+        NumPy arrays that take them; `progress`: as of train().
 
         >>> import knear, numpy as np
         >>> x = np.array([[0.0], [1.0], [10.0], [11.0]])

@@ -417,7 +417,9 @@ class Kmeans:
         self.d, self.k = whole("d", d), whole("k", k)
         self.gpu = False
         if given.pop("gpu", False):
-            raise NotImplementedError("Kmeans(gpu=) is not there: k-means is the processor's")
+            raise NotImplementedError(
+                'Kmeans(gpu=) is not there; knear.KMeans(k, device="cuda") is k-means on a GPU'
+            )
         if given.pop("progressive_dim_steps", None):
             raise NotImplementedError(
                 "Kmeans(progressive_dim_steps=) is not there; knear.KMeans(k, levels=2) is for "
