@@ -172,6 +172,7 @@ class AssignmentOnDevice final : public DeviceAssignment {
     Array<QuerySize> sizes;
     Array<float> largest;
     Array<Entry> entries;
+    Array<double> list_keys;  // of as many rows as lists are updated by blocks
     Array<int> counts;  // of entries [rows], of lists that were full [rows], and of places there
     Array<std::int32_t> full;
     Array<std::uint32_t> found;
@@ -197,6 +198,9 @@ class AssignmentOnDevice final : public DeviceAssignment {
     work.sizes = queue_.template allocate<QuerySize>(count);
     work.largest = queue_.template allocate<float>(count);
     work.entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room_));
+    std::int64_t few = 0;
+    while (few < block_rows_ && updates_by_blocks(queue_, few + 1, 1)) ++few;
+    work.list_keys = queue_.template allocate<double>(static_cast<std::size_t>(few * room_));
     work.counts = queue_.template allocate<int>(2 * count + 1);
     work.full = queue_.template allocate<std::int32_t>(count);
     work.found = queue_.template allocate<std::uint32_t>(count);
@@ -318,7 +322,8 @@ class AssignmentOnDevice final : public DeviceAssignment {
                                      block.count,
                                      query_blocks(block),
                                      false};
-    const DeviceLists lists = {work.entries.data(), nullptr, counts, counts + block_rows_, room_};
+    const DeviceLists lists = {work.entries.data(), work.list_keys.data(), counts,
+                               counts + block_rows_, room_};
     const DeviceClusterRows rows = {
         block.rows.data(),  block.count,          job_.dim,
         block.order.data(), block.squares.data(), static_cast<const float*>(scan_->rows().data()),

@@ -174,10 +174,14 @@ TEST(DeviceKMeans, ListsThatWereFullOnTheWay) {
     const Assignment wanted = nearest_centroids(view, rows);
     std::vector<std::uint32_t> got;
     const auto done = [&](std::int64_t, std::span<const std::uint32_t> nearest,
-                          std::span<const double>) { got.assign(nearest.begin(), nearest.end()); };
+                          std::span<const double>) {
+      got.insert(got.end(), nearest.begin(), nearest.end());
+    };
     const auto device = emulated()({60, 6, count, Metric::l2, {}, 1e-9, 1e-9, 1, done});
     ASSERT_TRUE(device->begin(view));
-    ASSERT_TRUE(device->assign(0, rows, none));
+    // A block of few rows too, whose lists are updated in another way.
+    for (const std::int64_t first : {0, 3})
+      ASSERT_TRUE(device->assign(first, rows.view().rows(first, first == 0 ? 3 : 60), none));
     EXPECT_EQ(device->finish(), 60);
     ASSERT_EQ(got.size(), 60u);
     for (std::size_t i = 0; i < 60; ++i) ASSERT_EQ(got[i], wanted.ids[i]) << i;
