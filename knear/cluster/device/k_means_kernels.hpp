@@ -179,6 +179,7 @@ struct ChooseNearest {
       }
     }
     best.take_other_half(t);
+    t.sync_warp();  // all have read the key from before
     if (lane == 0) p.found[row] = best.id, p.keys[row] = best.key;
   }
 };
