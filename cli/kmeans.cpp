@@ -16,6 +16,7 @@
 #include "cli/progress_bar.hpp"
 #include "knear/cluster/k_means.hpp"
 #include "knear/io/vectors.hpp"
+#include "knear/knn/knn.hpp"
 
 namespace knear::cli {
 namespace {
@@ -39,6 +40,7 @@ int narrow(std::int64_t value) {
 
 void run_kmeans(const KMeansArguments& arguments) {
   KMeansOptions options = kmeans_options(arguments);
+  check_device(options.device);  // before files are read
   const CatchInterrupts guard;
   const std::optional<BlockwiseFile> file =
       blockwise_file(arguments.base, arguments.type, base_dataset, arguments.memory);
@@ -78,7 +80,8 @@ KMeansOptions kmeans_options(const KMeansArguments& arguments) {
           .rows_per_centroid = arguments.rows_per_centroid,
           .tolerance = arguments.tolerance,
           .levels = narrow(arguments.levels),
-          .threads = checked_threads(arguments.threads)};
+          .threads = checked_threads(arguments.threads),
+          .device = arguments.device};
 }
 
 KMeansFiles::KMeansFiles(const KMeansArguments& arguments, KMeansOptions& options,
@@ -114,6 +117,7 @@ void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options
       steps.push_back({{"objective", step.objective},
                        {"moved", step.moved},
                        {"empty", step.empty},
+                       {"fallback_rows", step.fallback_rows},
                        {"seconds", step.seconds}});
     nlohmann::ordered_json out = {{"rows", rows},
                                   {"dim", dim},
@@ -121,6 +125,7 @@ void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options
                                   {"metric", name_of(options.metric)},
                                   {"seed", arguments.seed},
                                   {"threads", options.threads},
+                                  {"device", options.device},
                                   {"iterations", found.steps.size()},
                                   {"steps", steps},
                                   {"seconds", seconds}};
@@ -134,6 +139,9 @@ void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options
   const KMeansStep& last = found.steps.back();
   print("{} iterations; in the last {} rows moved, objective {:.6g}\n", found.steps.size(),
         last.moved, last.objective);
+  if (last.fallback_rows > 0)
+    print("{} rows of {} were the processor's, since the device has no memory for them\n",
+          last.fallback_rows, rows);
 }
 
 void add_kmeans_arguments(CLI::App& command, KMeansArguments& arguments) {
@@ -173,6 +181,10 @@ void add_kmeans_arguments(CLI::App& command, KMeansArguments& arguments) {
   add_size(command, "--memory", arguments.memory,
            "memory for vectors; a file that cannot be mapped and is larger than half of it is read "
            "anew for each iteration");
+  command
+      .add_option("--device", arguments.device,
+                  "where rows are assigned: cpu (default), cuda or cuda:N")
+      ->type_name("D");
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   command.add_flag("--json", arguments.json, "print one JSON object");
 }
@@ -183,7 +195,7 @@ void add_kmeans(CLI::App& app) {
   add_kmeans_arguments(*command, *arguments);
   command->footer(
       "Every row goes to its nearest centroid exactly; the centroids have the same bits for any "
-      "number of threads and on any machine.\n\nExample:\n"
+      "number of threads, on any machine and any --device.\n\nExample:\n"
       "  knear kmeans --base base.fvecs -k 1024 --iterations 20 --out centroids.fvecs");
   command->callback([=] { run_kmeans(*arguments); });
 }

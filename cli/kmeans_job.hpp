@@ -14,7 +14,7 @@
 namespace knear::cli {
 
 struct KMeansArguments {
-  std::string base, out, metric = "l2", type, initial, weights, seeding = "random";
+  std::string base, out, metric = "l2", type, initial, weights, seeding = "random", device = "cpu";
   std::int64_t k = 0, iterations = 25, seed = 1, restarts = 1, rows_per_centroid = 0, levels = 1,
                threads = 0, memory = 0;
   double tolerance = 0;

@@ -101,6 +101,18 @@ Target partial_reduce_target(const Report& report) {
           verdict(*run->of_peak >= 0.75)};
 }
 
+Target k_means_target(const Report& report) {
+  const std::string work = "k-means, 1M x 128 fp32 to 4,096, an iteration";
+  const std::string target = ">= 60 % of the int8 product";
+  const Entry* run = find(report, "k-means f32", "1000000 x 128 to 4096");
+  if (!run) return not_measured(report, work, target);
+  if (!run->of_peak)
+    return {work, target, fmt::format("{}; {:.3f} ms", run->peak, run->seconds * 1e3),
+            "unmeasured"};
+  return {work, target, fmt::format("{:.1f} %: {:.3f} ms", *run->of_peak * 100, run->seconds * 1e3),
+          verdict(*run->of_peak >= 0.6)};
+}
+
 }  // namespace
 
 void judge_targets(Report& report) {
@@ -118,6 +130,7 @@ void judge_targets(Report& report) {
                                fmt::format("exact u8 k={}", k), "10000 x 1000000 x 128", 0.4,
                                "int8 peak"));
   out.push_back(partial_reduce_target(report));
+  out.push_back(k_means_target(report));
   for (const int queries : {1, 32})
     out.push_back(share_target(report, fmt::format("exact, {} x 10M x 96 fp32, k = 10", queries),
                                "exact f32 k=10", fmt::format("{} x 10000000 x 96", queries), 0.85,

@@ -1,6 +1,5 @@
 // cli/dist/kmeans.cpp -- `knear dist kmeans`: the centroids of `knear kmeans`, to the bit, by many
 // processes that have a part of the rows each.
-#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -12,8 +11,6 @@
 
 namespace knear::cli {
 namespace {
-
-constexpr std::int64_t rows_in_block = 1 << 17;
 
 // Rows are not read anew: each process has its part mapped or in memory.
 constexpr auto left_out = {"--memory"};
@@ -42,8 +39,7 @@ void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const
   const AnyMatrixView view = base.view();
   const RowBlocks rows{view.rows(), base.all().dim,
                        [view](const std::function<void(AnyMatrixView)>& take) {
-                         for (std::int64_t i = 0; i < view.rows(); i += rows_in_block)
-                           take(view.rows(i, std::min(view.rows(), i + rows_in_block)));
+                         if (view.rows() > 0) take(view);
                        }};
   const auto start = std::chrono::steady_clock::now();
   const KMeans found = k_means(rows, job.peers(), arguments.k, options);

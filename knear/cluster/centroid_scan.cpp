@@ -21,6 +21,14 @@ Format fastest_format(std::int64_t dim, const MachinePeaks& peaks) {
 
 }  // namespace
 
+CodingSpace space_of_centroids(const BaseRows& centroids, Metric metric, Isa isa,
+                               const CodingSpace* last) {
+  CodingSpace space = CodingSpace::choose(centroids, metric, isa);
+  constexpr double worthwhile = 1.25;  // of squared lengths, to code all rows anew
+  if (last && last->squares_of(centroids) <= worthwhile * space.squares_of(centroids)) return *last;
+  return space;
+}
+
 CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads, RowCodes* codes)
     : centroids_(centroids),
       metric_(metric),
@@ -34,17 +42,11 @@ CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threa
     space_ = choose_space(), pack(fastest_format(centroids.cols(), *peaks_));
 }
 
-// The space that rows are coded in already, unless centroids have moved away from its middle: they
-// and the rows among them would be long in it, and their codes coarse.
 CodingSpace CentroidScan::choose_space() {
-  CodingSpace space = CodingSpace::choose(centroids_, metric_, isa_);
-  if (!codes_) return space;
-  if (codes_->space_) {
-    constexpr double worthwhile = 1.25;  // of squared lengths, to code all rows anew
-    if (codes_->space_->squares_of(centroids_) <= worthwhile * space.squares_of(centroids_))
-      return *codes_->space_;
-    codes_->blocks_.clear();
-  }
+  if (!codes_) return space_of_centroids(centroids_, metric_, isa_, nullptr);
+  CodingSpace space =
+      space_of_centroids(centroids_, metric_, isa_, codes_->space_ ? &*codes_->space_ : nullptr);
+  if (codes_->space_ && space.mean != codes_->space_->mean) codes_->blocks_.clear();
   codes_->space_ = space;
   return space;
 }

@@ -26,6 +26,12 @@
 
 namespace knear::detail {
 
+// The space in which centroids and the rows around them are coded: `last`, in which the rows are
+// coded already, unless it is nullptr or centroids have moved away from its middle. They and the
+// rows among them would be long in it, and their codes coarse.
+CodingSpace space_of_centroids(const BaseRows& centroids, Metric metric, Isa isa,
+                               const CodingSpace* last);
+
 // What scans of the same rows by centroids that move leave for the next one.
 class RowCodes {
  public:

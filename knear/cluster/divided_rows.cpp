@@ -9,8 +9,7 @@ namespace knear::detail {
 
 RowBlocks blocks_of(AnyMatrixView rows) {
   return {rows.rows(), rows.cols(), [rows](const std::function<void(AnyMatrixView)>& take) {
-            for (std::int64_t begin = 0; begin < rows.rows(); begin += rows_in_block)
-              take(rows.rows(begin, std::min(rows.rows(), begin + rows_in_block)));
+            if (rows.rows() > 0) take(rows);
           }};
 }
 

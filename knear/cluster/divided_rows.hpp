@@ -22,20 +22,21 @@ namespace knear::detail {
 
 inline constexpr std::int64_t rows_in_block = 1 << 17;
 
-// The rows of a matrix, in such blocks.
+// The rows of a matrix.
 RowBlocks blocks_of(AnyMatrixView rows);
 
-// Calls take(begin, block) for each block; throws ShapeMismatch unless they are what was said.
+// Calls take(begin, block) for each block, in parts of at most `most` rows; throws ShapeMismatch
+// unless they are what was said.
 template <class Take>
-void each_block(const RowBlocks& rows, Take take) {
+void each_block(const RowBlocks& rows, Take take, std::int64_t most = rows_in_block) {
   std::int64_t begin = 0;
   rows.read([&](AnyMatrixView block) {
     if (block.cols() != rows.dim)
       throw ShapeMismatch("rows have {} columns, but a block has {}", rows.dim, block.cols());
     if (block.rows() > rows.rows - begin)
       throw ShapeMismatch("rows are {}, but blocks hold more", rows.rows);
-    for (std::int64_t i = 0; i < block.rows(); i += rows_in_block) {
-      const std::int64_t end = std::min(block.rows(), i + rows_in_block);
+    for (std::int64_t i = 0; i < block.rows(); i += most) {
+      const std::int64_t end = std::min(block.rows(), i + most);
       take(begin + i, block.rows(i, end));
     }
     begin += block.rows();

@@ -15,6 +15,7 @@
 
 #include "knear/cluster/centroid_scan.hpp"
 #include "knear/cluster/codebook.hpp"
+#include "knear/cluster/device/device_assignment.hpp"
 #include "knear/cluster/divided_rows.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
@@ -30,15 +31,17 @@ namespace {
 
 using detail::blocks_of;
 using detail::CentroidScan;
+using detail::DeviceAssignment;
 using detail::DividedRows;
 using detail::each_block;
+using detail::OpenAssignment;
 using detail::own_rows_at;
 using detail::part_of;
 using detail::rows_of_all;
 using detail::sample_of;
 using detail::weights_of_all;
 
-constexpr std::uint32_t no_centroid = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t no_centroid = DeviceAssignment::no_centroid;
 constexpr std::int64_t most_centroids = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t seeding_rows = 64;  // from which a centroid is drawn by k-means++
 
@@ -146,8 +149,9 @@ std::atomic<std::int64_t>& room_for_codes() {
 // One run of Lloyd's iterations.
 class Lloyd {
  public:
-  Lloyd(const DividedRows& rows, const KMeansOptions& options, const Units& units,
-        Matrix<float> centroids, std::int64_t fixed, bool measures, bool keeps_codes)
+  Lloyd(const OpenAssignment& open, const DividedRows& rows, const KMeansOptions& options,
+        const Units& units, Matrix<float> centroids, std::int64_t fixed, bool measures,
+        bool keeps_codes)
       : rows_(rows),
         options_(options),
         units_(units),
@@ -162,7 +166,26 @@ class Lloyd {
         sums_(count_, rows.own.dim),
         weights_(static_cast<std::size_t>(count_)),
         costs_(static_cast<std::size_t>(count_)),
-        centroids_(std::move(centroids)) {}
+        centroids_(std::move(centroids)),
+        on_device_(static_cast<bool>(open)) {
+    const auto take = [this](std::int64_t first, std::span<const std::uint32_t> nearest,
+                             std::span<const double> keys) {
+      std::copy(nearest.begin(), nearest.end(), nearest_.begin() + first);
+      if (measures_) note_keys(static_cast<std::size_t>(first), keys);
+    };
+    rows.work([&] {
+      if (!open) return;
+      // The processor does it all where the device has no memory for sums.
+      try {
+        device_ = open({rows.own.rows, rows.own.dim, count_, options.metric, options.weights,
+                        units.coordinate, units.weight, threads_, take});
+      } catch (const MemoryBudgetError&) {
+      }
+    });
+    if (device_) block_rows_ = device_->block_rows();
+  }
+  Lloyd(const Lloyd&) = delete;  // the device calls it
+  Lloyd& operator=(const Lloyd&) = delete;
 
   // Assigns all rows, then moves the centroids. `done`: restarts before this one.
   KMeansStep step(int restart, int iteration) {
@@ -170,45 +193,53 @@ class Lloyd {
     KMeansStep out{.restart = restart, .iteration = iteration};
     const double before = restart * options_.iterations + iteration,
                  all = static_cast<double>(options_.restarts) * options_.iterations;
-    CentroidScan scan(centroids_.view(), options_.metric, threads_,
-                      keeps_codes_ ? &codes_ : nullptr);
-    std::vector<std::uint32_t> old;
-    std::vector<double> keys;
+    // That so many of this process's rows are done; false: to be stopped.
+    const auto report = [&](double done) {
+      return options_.progress("k-means",
+                               (before + done / static_cast<double>(rows_.own.rows)) / all);
+    };
+    const auto done_there = [&](std::int64_t rows) {
+      stop_if_asked();
+      if (options_.progress && !report(static_cast<double>(rows)))
+        throw Cancelled("k-means: stopped on request");
+    };
+    std::optional<CentroidScan> scan;  // where the processor has rows to assign or to measure
     std::fill(costs_.begin(), costs_.end(), 0.0);
-    if (rows_.peers && measures_) keys.resize(nearest_.size());
+    objective_ = 0;
+    if (rows_.peers && measures_) keys_.resize(nearest_.size());
     rows_.work([&] {
-      each_block(rows_.own, [&](std::int64_t begin, AnyMatrixView block) {
-        const auto first = static_cast<std::size_t>(begin),
-                   some = static_cast<std::size_t>(block.rows());
-        const std::span<std::uint32_t> now = std::span(nearest_).subspan(first, some);
-        old.assign(now.begin(), now.end());
-        std::span<double> of_block;
-        if (measures_ && rows_.peers) {
-          of_block = std::span(keys).subspan(first, some);
-        } else if (measures_) {
-          keys.resize(some);
-          of_block = keys;
+      const bool there = device_ && device_->begin(centroids_.view());
+      if (there && holds_all_rows()) {
+        for (const auto& [first, count] : device_->held()) {
+          device_->assign_held(first, nearest_of(first, count));
+          done_there(first + count);
         }
-        Progress part;
-        if (options_.progress)
-          part = [&](std::string_view, double fraction) {
-            const double rows = static_cast<double>(begin) + fraction * static_cast<double>(some);
-            return options_.progress("k-means",
-                                     (before + rows / static_cast<double>(rows_.own.rows)) / all);
-          };
-        scan.assign(block, iteration > 0, now, of_block, part, begin);
-        out.moved += move_rows(begin, block, old, now);
-        if (!rows_.peers) out.objective = add_costs(first, of_block, out.objective);
-      });
+      } else {
+        each_block(
+            rows_.own,
+            [&](std::int64_t begin, AnyMatrixView block) {
+              const std::span<std::uint32_t> now = nearest_of(begin, block.rows());
+              if (there && device_->assign(begin, block, now))
+                return done_there(begin + block.rows());
+              if (there) device_->collect();  // costs are added in the order of the rows
+              if (on_device_) out.fallback_rows += block.rows();
+              out.moved += assign_here(scan, iteration > 0, begin, block, now, report);
+            },
+            block_rows_);
+      }
+      if (there) out.moved += device_->finish();
     });
     if (rows_.peers) {
-      out.moved = rows_.sum(out.moved);
-      take_sums_of_all();
-      if (measures_) out.objective = add_costs_in_turn(keys);
+      std::int64_t both[] = {out.moved, out.fallback_rows};
+      rows_.peers->sum(both);
+      out.moved = both[0], out.fallback_rows = both[1];
     }
+    gather_sums();
+    if (rows_.peers && measures_) objective_ = add_costs_in_turn(keys_);
+    out.objective = objective_;
     const bool any_empty = std::any_of(weights().begin() + fixed_, weights().end(),
                                        [](std::int64_t weight) { return weight == 0; });
-    if (!measures_ && any_empty) measure_costs(scan);
+    if (!measures_ && any_empty) measure_costs(scan_here(scan));
     if (out.moved > 0) out.empty = move_centroids();
     out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return out;
@@ -217,6 +248,48 @@ class Lloyd {
   Matrix<float> take_centroids() { return std::move(centroids_); }
 
  private:
+  CentroidScan& scan_here(std::optional<CentroidScan>& scan) {
+    if (!scan)
+      scan.emplace(centroids_.view(), options_.metric, threads_, keeps_codes_ ? &codes_ : nullptr);
+    return *scan;
+  }
+  std::span<std::uint32_t> nearest_of(std::int64_t first, std::int64_t count) {
+    return std::span(nearest_).subspan(static_cast<std::size_t>(first),
+                                       static_cast<std::size_t>(count));
+  }
+  // Whether all own rows stay on the device, so that nobody has to read them again.
+  bool holds_all_rows() const {
+    std::int64_t held = 0;
+    for (const auto& [first, count] : device_->held()) held += count;
+    return held > 0 && held == rows_.own.rows;
+  }
+
+  // Assigns a block of rows on the processor, and moves them to the sums of their centroids.
+  // Returns how many were moved.
+  template <class Report>
+  std::int64_t assign_here(std::optional<CentroidScan>& scan, bool start, std::int64_t begin,
+                           AnyMatrixView block, std::span<std::uint32_t> now, Report report) {
+    const auto first = static_cast<std::size_t>(begin),
+               some = static_cast<std::size_t>(block.rows());
+    const std::vector<std::uint32_t> old(now.begin(), now.end());
+    std::vector<double> keys(measures_ ? some : 0);
+    Progress part;
+    if (options_.progress)
+      part = [&](std::string_view, double fraction) {
+        return report(static_cast<double>(begin) + fraction * static_cast<double>(some));
+      };
+    scan_here(scan).assign(block, start, now, keys, part, begin);
+    if (measures_) note_keys(first, keys);
+    return move_rows(begin, block, old, now);
+  }
+  // Those of rows from `first` on: adds their costs, or keeps them where that is done in turn.
+  void note_keys(std::size_t first, std::span<const double> keys) {
+    if (rows_.peers)
+      std::copy(keys.begin(), keys.end(), keys_.begin() + static_cast<std::ptrdiff_t>(first));
+    else
+      objective_ = add_costs(first, keys, objective_);
+  }
+
   void measure_costs(const CentroidScan& scan) {
     std::vector<double> keys(rows_.peers ? nearest_.size() : 0);
     rows_.work([&] {
@@ -235,11 +308,16 @@ class Lloyd {
   // Adds what rows from `first` on add to the objective, and to the costs of their centroids: one
   // sum in the order of the rows, whatever the blocks.
   double add_costs(std::size_t first, std::span<const double> keys, double objective) {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const double cost = weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
-      objective += cost;
-      costs_[nearest_[first + i]] += cost;
-    }
+    const auto cost_of = [&](std::size_t i) {
+      return weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
+    };
+    // Each in order, so one thread for each at most; a device is faster than one for both.
+    constexpr std::size_t few = 16384;
+    parallel_for(keys.size() < few ? 1 : threads_, 2, [&](std::int64_t task) {
+      for (std::size_t i = 0; task == 0 && i < keys.size(); ++i) objective += cost_of(i);
+      for (std::size_t i = 0; task == 1 && i < keys.size(); ++i)
+        costs_[nearest_[first + i]] += cost_of(i);
+    });
     return objective;
   }
   // The same of the rows of all processes, one after the other.
@@ -293,16 +371,26 @@ class Lloyd {
     weights_[centroid] += std::llrint(weight / units_.weight);
   }
 
-  // Own sums stay apart: rows move from one to the other.
-  void take_sums_of_all() {
-    all_sums_ = Matrix<std::int64_t>(count_, rows_.own.dim);
-    std::copy_n(sums_.data(), count_ * rows_.own.dim, all_sums_.data());
+  // The sums of the processor, the device and all processes. Own ones stay apart: rows move from
+  // one to the other.
+  void gather_sums() {
+    if (!in_parts()) return;
+    const std::int64_t dim = rows_.own.dim;
+    if (all_sums_.rows() == 0) all_sums_ = Matrix<std::int64_t>(count_, dim);
     all_weights_ = weights_;
-    rows_.peers->sum({all_sums_.data(), static_cast<std::size_t>(count_ * rows_.own.dim)});
+    constexpr std::int64_t together = 64;
+    parallel_for(threads_, (count_ + together - 1) / together, [&](std::int64_t task) {
+      const std::int64_t first = task * together, some = std::min(together, count_ - first);
+      std::copy_n(sums_.row(first), some * dim, all_sums_.row(first));
+      if (device_) device_->add_sums(first, some, all_sums_.row(first), &all_weights_[first]);
+    });
+    if (!rows_.peers) return;
+    rows_.peers->sum({all_sums_.data(), static_cast<std::size_t>(count_ * dim)});
     rows_.peers->sum(all_weights_);
   }
-  const Matrix<std::int64_t>& sums() const { return rows_.peers ? all_sums_ : sums_; }
-  const std::vector<std::int64_t>& weights() const { return rows_.peers ? all_weights_ : weights_; }
+  bool in_parts() const { return rows_.peers || device_; }
+  const Matrix<std::int64_t>& sums() const { return in_parts() ? all_sums_ : sums_; }
+  const std::vector<std::int64_t>& weights() const { return in_parts() ? all_weights_ : weights_; }
 
   // Puts each centroid in the middle of its rows, and those without rows beside others. Returns how
   // many have none.
@@ -382,11 +470,16 @@ class Lloyd {
   std::vector<std::uint32_t> nearest_;
   Matrix<std::int64_t> sums_;          // in units of a coordinate
   std::vector<std::int64_t> weights_;  // in units of a weight
-  Matrix<std::int64_t> all_sums_;      // those of all processes, if there are others
+  Matrix<std::int64_t> all_sums_;      // with those of the device and of other processes, if any
   std::vector<std::int64_t> all_weights_;
+  double objective_ = 0;      // of the rows so far
+  std::vector<double> keys_;  // of own rows, if there are other processes
   // What the rows of a centroid add to the objective; once it has moved, what they will add.
   std::vector<double> costs_;
   Matrix<float> centroids_;
+  const bool on_device_;  // as far as it has memory
+  std::unique_ptr<DeviceAssignment> device_;
+  std::int64_t block_rows_ = detail::rows_in_block;
 };
 
 // Draws centroids [first, count) from `rows`, each next one with a probability that grows with the
@@ -561,8 +654,8 @@ void check(const RowBlocks& own, std::int64_t rows, std::int64_t k, const KMeans
 
 // measures: whether objectives are wanted; without them there are no restarts and no tolerance.
 // keeps_codes: whether codes of rows may stay in memory from one iteration to the next.
-KMeans cluster(const DividedRows& rows, std::int64_t count, const KMeansOptions& options,
-               bool measures, bool keeps_codes) {
+KMeans cluster(const OpenAssignment& open, const DividedRows& rows, std::int64_t count,
+               const KMeansOptions& options, bool measures, bool keeps_codes) {
   const Units units(rows, options);
   const bool more_is_better = options.metric == Metric::ip;
   KMeans best;
@@ -573,7 +666,7 @@ KMeans cluster(const DividedRows& rows, std::int64_t count, const KMeansOptions&
       seeding = [&](std::string_view stage, double) {
         return options.progress(stage, double(restart) / double(options.restarts));
       };
-    Lloyd lloyd(rows, options, units, first_centroids(rows, count, options, seeding, random),
+    Lloyd lloyd(open, rows, options, units, first_centroids(rows, count, options, seeding, random),
                 options.frozen_rows, measures, keeps_codes);
     std::vector<KMeansStep> steps;
     for (int iteration = 0; iteration < options.iterations; ++iteration) {
@@ -596,9 +689,11 @@ KMeans cluster(const DividedRows& rows, std::int64_t count, const KMeansOptions&
   return best;
 }
 
-KMeans cluster_in_memory(AnyMatrixView rows, std::int64_t count, KMeansOptions options) {
+KMeans cluster_in_memory(const OpenAssignment& open, AnyMatrixView rows, std::int64_t count,
+                         KMeansOptions options) {
   const RowBlocks blocks = blocks_of(rows);
-  return cluster(DividedRows(blocks), count, options, /*measures=*/true, /*keeps_codes=*/true);
+  return cluster(open, DividedRows(blocks), count, options, /*measures=*/true,
+                 /*keeps_codes=*/true);
 }
 
 // DividedRows of a matrix, with their weights, gathered.
@@ -669,11 +764,12 @@ void add_steps(const std::vector<KMeansStep>& of_one, std::vector<KMeansStep>& a
     all[i].objective += (runs ? of_one[i] : of_one.back()).objective;
     if (!runs) continue;
     all[i].moved += of_one[i].moved, all[i].empty += of_one[i].empty;
-    all[i].seconds += of_one[i].seconds;
+    all[i].fallback_rows += of_one[i].fallback_rows, all[i].seconds += of_one[i].seconds;
   }
 }
 
-KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptions options) {
+KMeans cluster_in_two_levels(const OpenAssignment& open, AnyMatrixView rows, std::int64_t count,
+                             KMeansOptions options) {
   const RowBlocks blocks = blocks_of(rows);
   options.levels = 1;
   const auto coarse_count = static_cast<std::int64_t>(std::lround(std::sqrt(double(count))));
@@ -684,7 +780,7 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
         [=](std::string_view stage, double done) { return all(stage, from + (to - from) * done); };
   };
   options.progress = from_to(0, 0.5);
-  const KMeans coarse = cluster_in_memory(rows, coarse_count, options);
+  const KMeans coarse = cluster_in_memory(open, rows, coarse_count, options);
   std::vector<std::uint32_t> nearest(static_cast<std::size_t>(rows.rows()));
   std::vector<double> keys(nearest.size());
   CentroidScan(coarse.centroids.view(), Metric::l2, options.threads)
@@ -706,7 +802,7 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
     each.report = {};
     each.progress = from_to(0.5 + 0.5 * double(done) / double(count),
                             0.5 + 0.5 * double(done + shares[c]) / double(count));
-    const KMeans fine = cluster_in_memory(subset.rows, shares[c], each);
+    const KMeans fine = cluster_in_memory(open, subset.rows, shares[c], each);
     std::copy_n(fine.centroids.data(), shares[c] * rows.cols(), out.centroids.row(done));
     add_steps(fine.steps, out.steps);
     done += shares[c];
@@ -718,7 +814,7 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
 
 Matrix<float> detail::codebook(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
   const RowBlocks blocks = blocks_of(rows);
-  return cluster(DividedRows(blocks), k, options, /*measures=*/false, /*keeps_codes=*/true)
+  return cluster({}, DividedRows(blocks), k, options, /*measures=*/false, /*keeps_codes=*/true)
       .centroids;
 }
 
@@ -732,22 +828,23 @@ Seeding parse_seeding(std::string_view name) {
   throw InvalidArgument("seeding must be random or k-means++, but is '{}'", name);
 }
 
-KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) {
-  return detail::public_call([&] {
+KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& rows, std::int64_t k,
+                          const KMeansOptions& options) {
+  return public_call([&] {
     check(rows, rows.rows, k, options);
     if (options.levels == 2)
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
     const std::int64_t most = rows_used(rows.rows, k, options);
     if (most == rows.rows)
-      return cluster(DividedRows(rows), k, options, /*measures=*/true, /*keeps_codes=*/false);
+      return cluster(open, DividedRows(rows), k, options, /*measures=*/true, /*keeps_codes=*/false);
     const Subset used = drawn(rows, most, options);
-    return cluster_in_memory(used.rows, k, used.with_weights(options));
+    return cluster_in_memory(open, used.rows, k, used.with_weights(options));
   });
 }
 
-KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
-               const KMeansOptions& options) {
-  return detail::public_call([&] {
+KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& own_rows, Peers& peers,
+                          std::int64_t k, const KMeansOptions& options) {
+  return public_call([&] {
     const DividedRows rows(own_rows, peers);
     rows.work([&] {
       check(own_rows, rows.total, k, options);
@@ -764,7 +861,7 @@ KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
     if (weighted > 0 && positive == 0) throw InvalidArgument("weights must not all be 0");
     const std::int64_t most = rows_used(rows.total, k, options);
     if (most == rows.total)
-      return cluster(rows, k, options, /*measures=*/true, /*keeps_codes=*/false);
+      return cluster(open, rows, k, options, /*measures=*/true, /*keeps_codes=*/false);
     // Those drawn are few and stay in memory.
     Random random(options.seed);
     const std::vector<std::int64_t> which =
@@ -773,21 +870,38 @@ KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
     rows.work([&] { used.emplace(own_rows, options, which); });
     RowBlocks blocks = blocks_of(used->rows);
     blocks.dim = own_rows.dim;  // which no rows do not say
-    return cluster(DividedRows(blocks, peers), k, used->with_weights(options), /*measures=*/true,
-                   /*keeps_codes=*/true);
+    return cluster(open, DividedRows(blocks, peers), k, used->with_weights(options),
+                   /*measures=*/true, /*keeps_codes=*/true);
   });
 }
 
-KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
-  return detail::public_call([&] {
+KMeans detail::k_means_on(const OpenAssignment& open, AnyMatrixView rows, std::int64_t k,
+                          const KMeansOptions& options) {
+  return public_call([&] {
     const RowBlocks blocks = blocks_of(rows);
     check(blocks, rows.rows(), k, options);
     const auto by_levels = options.levels == 2 ? cluster_in_two_levels : cluster_in_memory;
     const std::int64_t most = rows_used(rows.rows(), k, options);
-    if (most == rows.rows()) return by_levels(rows, k, options);
+    if (most == rows.rows()) return by_levels(open, rows, k, options);
     const Subset used = drawn(blocks, most, options);
-    return by_levels(used.rows, k, used.with_weights(options));
+    return by_levels(open, used.rows, k, used.with_weights(options));
   });
+}
+
+KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
+  return detail::k_means_on(detail::open_assignment(options.device), rows, k, options);
+}
+
+KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) {
+  return detail::k_means_on(detail::open_assignment(options.device), rows, k, options);
+}
+
+KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
+               const KMeansOptions& options) {
+  // A device that is missing in one process ends all of them.
+  OpenAssignment open;
+  together(peers, [&] { open = detail::open_assignment(options.device); });
+  return detail::k_means_on(open, own_rows, peers, k, options);
 }
 
 Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows, Metric metric,

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct KMeansStep {
   double objective = 0;
   std::int64_t moved = 0;  // rows whose centroid is another one than before; at first all
   std::int64_t empty = 0;  // centroids that had no row, and were put beside one that costs much
+  // With a device: rows that the processor assigned, since the device had no memory for them.
+  std::int64_t fallback_rows = 0;
   double seconds = 0;
 };
 
@@ -74,7 +77,14 @@ struct KMeansOptions {
   // itself: for so many centroids that comparing each row with all of them takes too long (Johnson
   // et al. have 85,000 and more). For rows in memory, of l2, without `initial`.
   int levels = 1;
-  int threads = 0;         // 0: all that the process may use
+  int threads = 0;  // 0: all that the process may use
+  // Where rows are assigned and added up: "cpu", or "cuda" or "cuda:N" for a GPU, with the same
+  // bits. Rows stay there as long as there is memory, others go there in each iteration, and what
+  // it has no memory for at all is the processor's (KMeansStep::fallback_rows), as is all else:
+  // seeding, the middles, and with two levels the rows of each cluster of the first one. Takes sums
+  // three times and some 16 MB of the processor's memory more. Throws DeviceUnavailable for a GPU
+  // that is not there, or without CUDA. Each process has its own.
+  std::string device = "cpu";
   Progress progress = {};  // its fraction is that of the iterations
   // Called after each iteration.
   std::function<void(const KMeansStep&)> report = {};

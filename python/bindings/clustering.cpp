@@ -8,7 +8,7 @@ namespace knear::python {
 
 void bind_clustering(nb::module_& m) {
   // Returns (centroids, steps); each step is (restart, iteration, objective, moved, empty,
-  // seconds). step(*step), if it is not None, is called after each iteration.
+  // seconds, fallback_rows). step(*step), if it is not None, is called after each iteration.
   m.def(
       "k_means",
       [](const Array& rows, const std::string& type, std::int64_t count, const std::string& metric,
@@ -16,7 +16,7 @@ void bind_clustering(nb::module_& m) {
          std::int64_t restarts, double tolerance, std::int64_t rows_per_centroid,
          std::int64_t levels, std::int64_t threads, const std::optional<Array>& initial,
          std::int64_t frozen_rows, const std::optional<FloatList>& weights, nb::object progress_to,
-         nb::object step_to) {
+         nb::object step_to, const std::string& device) {
         const AnyMatrixView view = view_of(rows, type);
         KMeansOptions options{.metric = parse_metric(metric),
                               .iterations = narrow(iterations),
@@ -27,13 +27,14 @@ void bind_clustering(nb::module_& m) {
                               .rows_per_centroid = rows_per_centroid,
                               .tolerance = tolerance,
                               .levels = narrow(levels),
-                              .threads = thread_count(threads)};
+                              .threads = thread_count(threads),
+                              .device = device};
         if (initial) options.initial = view_of(*initial, "f32").as<float>();
         if (weights) options.weights = {weights->data(), weights->size()};
         KMeans found;
         const auto tuple_of = [](const KMeansStep& step) {
           return nb::make_tuple(step.restart, step.iteration, step.objective, step.moved,
-                                step.empty, step.seconds);
+                                step.empty, step.seconds, step.fallback_rows);
         };
         without_interpreter(progress_to, [&](Interruptible& python) {
           options.progress = python.progress();
@@ -51,7 +52,7 @@ void bind_clustering(nb::module_& m) {
       nb::arg("iterations"), nb::arg("seed"), nb::arg("seeding"), nb::arg("restarts"),
       nb::arg("tolerance"), nb::arg("rows_per_centroid"), nb::arg("levels"), nb::arg("threads"),
       nb::arg("initial").none(), nb::arg("frozen_rows"), nb::arg("weights").none(),
-      nb::arg("progress").none(), nb::arg("step").none() = nb::none());
+      nb::arg("progress").none(), nb::arg("step").none() = nb::none(), nb::arg("device") = "cpu");
   m.def(
       "nearest_centroids",
       [](const Array& centroids, const Array& rows, const std::string& type,

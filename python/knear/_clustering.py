@@ -12,7 +12,7 @@ from .errors import InvalidArgument
 
 
 def _step(values: tuple[Any, ...]) -> dict[str, Any]:
-    names = ("restart", "iteration", "objective", "moved", "empty", "seconds")
+    names = ("restart", "iteration", "objective", "moved", "empty", "seconds", "fallback_rows")
     return dict(zip(names, values, strict=True))
 
 
@@ -55,6 +55,10 @@ class KMeans:
     levels: 2 clusters the rows around about sqrt(k) centroids first, then each cluster by itself:
         for very many centroids; "l2".
     threads: 0 for all that the process may use.
+    device: where train() assigns rows and adds them up: "cpu", or "cuda" and "cuda:N" for a GPU,
+        where knear was built for them; the centroids are the same to the bit. What the GPU has no
+        memory for the processor does (`steps` says of how many rows). x is in the processor's
+        memory.
 
     Every row goes to the centroid that is nearest in float64, ties to the smaller number.
 
@@ -78,12 +82,14 @@ class KMeans:
         rows_per_centroid: int = 0,
         levels: int = 1,
         threads: int = 0,
+        device: str = "cpu",
     ) -> None:
         self.k = _arrays.integer("k", k)
         if self.k < 1:
             raise InvalidArgument(f"k must be at least 1, but is {self.k}")
         self._metric = _arrays.text("metric", metric)
         self._threads = _arrays.integer("threads", threads)
+        self._device = _arrays.text("device", device)
         self._options = (
             _arrays.integer("iterations", iterations),
             _arrays.integer("seed", seed) % 2**64,
@@ -126,7 +132,8 @@ class KMeans:
             levels the first one's are told.
 
         Raises InvalidArgument for k above the number of rows and for a NaN or infinity, with its
-        row; ShapeMismatch. Then the centroids are those of before.
+        row; ShapeMismatch; DeviceUnavailable for a GPU that is not there or a knear without CUDA.
+        Then the centroids are those of before.
         """
         rows, kind = _arrays.matrix("x", x)
         first = None if initial is None else _arrays.floats("initial", initial, 2)
@@ -155,6 +162,7 @@ class KMeans:
                 heavy,
                 tell,
                 after if on_step is not None or isinstance(tell, Bar) else None,
+                self._device,
             )
         self._centroids = centroids
         self._steps = [_step(values) for values in steps]
@@ -171,8 +179,9 @@ class KMeans:
     def steps(self) -> list[dict[str, Any]]:
         """What each iteration did: "objective" of the assignment that it began with (the sum of
         squared distances, of inner products, or of 1 - cosine), how many rows "moved" to another
-        centroid, how many centroids were "empty", "seconds". With two levels those of the
-        second, all clusters together."""
+        centroid, how many centroids were "empty", "seconds", and of how many rows a device had no
+        memory ("fallback_rows"), which the processor assigned. With two levels those of the second,
+        all clusters together."""
         return self._steps
 
     def assign(
@@ -182,8 +191,9 @@ class KMeans:
         out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
         progress: Progress = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly.
-        `out`: two NumPy arrays that take them; `progress`: as of train().
+        """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly, by
+        the processor; knear.knn(x, centroids, 1, device="cuda") has the same on a GPU. `out`: two
+        NumPy arrays that take them; `progress`: as of train().
 
         >>> import knear, numpy as np
         >>> x = np.array([[0.0], [1.0], [10.0], [11.0]])

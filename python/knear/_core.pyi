@@ -146,8 +146,9 @@ def k_means(
     frozen_rows: int,
     weights: NDArray[np.float32] | None,
     progress: Progress,
-    step: Callable[[int, int, float, int, int, float], Any] | None = None,
-) -> tuple[NDArray[np.float32], list[tuple[int, int, float, int, int, float]]]: ...
+    step: Callable[[int, int, float, int, int, float, int], Any] | None = None,
+    device: str = "cpu",
+) -> tuple[NDArray[np.float32], list[tuple[int, int, float, int, int, float, int]]]: ...
 def nearest_centroids(
     centroids: NDArray[np.float32],
     rows: NDArray[Any],

@@ -21,6 +21,16 @@ def squares(x, centroids):
     return ((x[:, None] - c[None]) ** 2).sum(axis=2)
 
 
+def test_device(rng):
+    x = blobs(rng, n=200)
+    km = knear.KMeans(5, device="cpu").train(x)
+    assert {step["fallback_rows"] for step in km.steps} == {0}
+    with pytest.raises(knear.InvalidArgument, match="device must be cpu, cuda or cuda:N"):
+        knear.KMeans(5, device="gpu").train(x)
+    with pytest.raises(knear.DeviceUnavailable, match="77|without CUDA"):
+        knear.KMeans(5, device="cuda:77").train(x)
+
+
 def test_train_and_assign(rng):
     x = blobs(rng)
     km = knear.KMeans(12, iterations=20, seed=1)

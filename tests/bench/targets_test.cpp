@@ -66,7 +66,13 @@ TEST(Targets, WithTheLibrary) {
   report.entries.push_back(entry("bf16 product", "", 800, 1));
   report.entries.push_back(entry("fp32 product", std::string("cuBLASLt, ") + shape, 50, 0.05));
   add_search(report, "exact f32 k=10", "bf16", 440);
+  report.entries.push_back(entry("int8 product", "", 1000, 1));
+  Entry means = entry("k-means f32", "1000000 x 128 to 4096, an iteration", 400, 0.003);
+  hold_against(product_ceiling(report, "int8"), means);
+  report.entries.push_back(means);
   judge_targets(report);
+  EXPECT_EQ(target(report, "k-means, 1M x 128 fp32 to 4,096, an iteration", "60 %").measured,
+            "40.0 %: 3.000 ms");
   EXPECT_EQ(target(report, f32, "bf16 peak").verdict, "met");
   EXPECT_EQ(target(report, f32, "bf16 peak").measured.substr(0, 6), "55.0 %");
   EXPECT_EQ(target(report, f32, "cuBLAS").verdict, "met");
@@ -81,11 +87,15 @@ TEST(Targets, WithoutTheLibraryAreUnmeasured) {
   Entry reduce = entry("partial-reduce bf16 k=10", std::string(shape) + ", recall 0.95", 480, 0.02);
   hold_against(product_ceiling(report, "bf16"), reduce);
   report.entries.push_back(reduce);
+  Entry means = entry("k-means f32", "1000000 x 128 to 4096, an iteration", 400, 0.003);
+  hold_against(product_ceiling(report, "int8"), means);
+  report.entries.push_back(means);
   judge_targets(report);
   for (const Target& one :
        {target(report, f32, "bf16 peak"), target(report, f32, "cuBLAS"),
         target(report, "exact, 10,000 x 1M x 128 uint8, k = 100", "int8"),
-        target(report, "partial-reduce, 10,000 x 1M x 128 bf16, k = 10", "bf16 product")}) {
+        target(report, "partial-reduce, 10,000 x 1M x 128 bf16, k = 10", "bf16 product"),
+        target(report, "k-means, 1M x 128 fp32 to 4,096, an iteration", "int8 product")}) {
     EXPECT_EQ(one.verdict, "unmeasured") << one.work << one.target;
     EXPECT_EQ(one.measured.find("unmeasured: no cuBLASLt; "), 0u) << one.measured;
     EXPECT_NE(one.measured.find(" ms"), std::string::npos) << one.measured;  // the time is known

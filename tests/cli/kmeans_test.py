@@ -38,6 +38,20 @@ class KMeans(ProgramTest):
         self.assertEqual(objectives, sorted(objectives, reverse=True))
         self.assertEqual(told["steps"][0]["moved"], 300)
 
+    def test_device(self):
+        told = json.loads(self.kmeans("--json", "--device", "cpu"))
+        self.assertEqual(told["device"], "cpu")
+        self.assertEqual({step["fallback_rows"] for step in told["steps"]}, {0})
+        words = ("kmeans", "--base", "base.bvecs", "-k", "7", "--out", "d.fvecs", "--device")
+        self.fails(1, *words, "gpu", says="--device must be cpu, cuda or cuda:N, but is 'gpu'")
+        info = json.loads(self.ok("info", "--json"))
+        if info["devices"]:
+            self.kmeans("--device", "cuda", out="d.fvecs")
+            self.assertEqual(*(self.file(name).read_bytes() for name in ("c.fvecs", "d.fvecs")))
+        else:
+            reason = info["no_device"] if info["cuda"] else "without CUDA"
+            self.fails(1, *words, "cuda", says=reason)
+
     def test_two_levels_tell_their_objective(self):
         told = json.loads(self.kmeans("--levels", "2", "--json"))
         self.assertGreater(told["iterations"], 0)

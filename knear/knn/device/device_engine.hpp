@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "knear/knn/knn.hpp"
+#include "knear/scan/device_choice.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 #include "knear/scan/methods/threshold_heap_scan.hpp"
 
@@ -18,16 +19,6 @@ namespace knear::detail {
 class ReportBuilder;
 class SearchPosition;
 struct SearchRequest;
-
-// Where a search runs.
-struct Device {
-  bool cuda = false;
-  int index = 0;
-};
-// "cpu", "cuda", "cuda:N". Throws InvalidArgument for any other word.
-Device parse_device(std::string_view text);
-// As device_of_process(), of a machine with so many GPUs.
-std::string device_of_process(std::string_view device, int process, int devices);
 
 // How the method threshold-heap goes over the rows at hand.
 struct ThresholdHeapJob {

@@ -807,12 +807,12 @@ struct IntegerKeys {
 // The key of a query and a row by the float64 reference (distance/reference.hpp): sixteen partial
 // sums, one in each lane of half a warp. All lanes of the warp call it. square: the query's sum of
 // squares, for cosine; unused otherwise.
-template <class Thread, class Row>
-KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const double* x,
+template <class Thread, class Query, class Row>
+KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const Query* x,
                                   const double* square, const Row* y, std::int64_t dim) {
   double sum = 0, squares = 0;
   for (std::int64_t i = t.index() % 16; i < dim; i += 16) {
-    const double a = x[i], b = to_double(y[i]);
+    const double a = to_double(x[i]), b = to_double(y[i]);
     if (base.l2) {
       sum = rounded_sum(sum, rounded_product(a - b, a - b));
     } else {

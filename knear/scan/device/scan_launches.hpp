@@ -109,12 +109,16 @@ void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView
     launch_scan_panels<false>(queue, base, queries, lists, begin, end);
 }
 
+// Whether launch_update takes a block for each list, which uses the memory of its keys: where it is
+// long, or where there are too few lists to keep the device busy with a warp for each.
+template <class Queue>
+bool updates_by_blocks(const Queue& queue, std::int64_t count, int k) {
+  return k > warp_select_max_k || count <= queue.multiprocessors();
+}
 template <class Queue>
 void launch_update(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                    const DeviceLists& lists, int k) {
-  // A block for each list where it is long, or where there are too few lists to keep the device
-  // busy with a warp for each.
-  if (k > warp_select_max_k || queries.count <= queue.multiprocessors()) {
+  if (updates_by_blocks(queue, queries.count, k)) {
     using Kernel = UpdateLongLists<typename Queue::Thread>;
     return launch(queue, Grid{queries.count, Kernel::shared_bytes},
                   Kernel{base, queries, lists, k});

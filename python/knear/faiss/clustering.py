@@ -270,7 +270,7 @@ def _stats(steps: list[tuple[Any, ...]], cp: ClusteringParameters) -> list[Any]:
     comes twice."""
     out = [
         ClusteringIterationStats(objective, seconds, seconds, 1.0, empty)
-        for _, _, objective, _, empty, seconds in steps
+        for _, _, objective, _, empty, seconds, _ in steps
     ][: cp.niter]
     return out + out[-1:] if len(out) < cp.niter and not cp.early_stop_threshold else out
 
@@ -417,7 +417,9 @@ class Kmeans:
         self.d, self.k = whole("d", d), whole("k", k)
         self.gpu = False
         if given.pop("gpu", False):
-            raise NotImplementedError("Kmeans(gpu=) is not there: k-means is the processor's")
+            raise NotImplementedError(
+                'Kmeans(gpu=) is not there; knear.KMeans(k, device="cuda") is k-means on a GPU'
+            )
         if given.pop("progressive_dim_steps", None):
             raise NotImplementedError(
                 "Kmeans(progressive_dim_steps=) is not there; knear.KMeans(k, levels=2) is for "

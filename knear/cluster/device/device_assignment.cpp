@@ -1,0 +1,26 @@
+#include "knear/cluster/device/device_assignment.hpp"
+
+#include "knear/scan/device_choice.hpp"
+
+#ifdef KNEAR_CUDA
+#include "knear/cluster/device/assignment_on_device.hpp"
+#include "knear/cluster/device/k_means_launches_cuda.hpp"
+#include "knear/cuda/queue.hpp"
+#include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/query_launches_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
+#endif
+
+namespace knear::detail {
+
+OpenAssignment open_assignment(std::string_view device) {
+  if (!device_that_is_here(device).cuda) return {};
+#ifdef KNEAR_CUDA
+  return assignment_on<cuda::Queue>(
+      [index = parse_device(device).index] { return cuda::Queue(index); });
+#else
+  return {};
+#endif
+}
+
+}  // namespace knear::detail
