@@ -212,10 +212,10 @@ class Index {
 
   // The k nearest rows of each query [q x dim] of any element type, padded with no_id beyond
   // size(). A flat index finds all of them, unless a recall below 1 is asked for; inverted lists
-  // need options.method.probes or .recall, a graph .ef or .recall; neither has a device or a method
-  // but exact: all lists, and of codes what is nearest by what these stand for, which is said.
-  // Errors as for knn(), and InvalidArgument for an id of a filter's list that the index does not
-  // hold. report->version is that of the state searched.
+  // need options.method.probes or .recall, a graph .ef or .recall; neither has a method but exact:
+  // all lists, and of codes what is nearest by what these stand for, which is said. A device takes
+  // all rows, or codes without a limit of memory. Errors as for knn(), and InvalidArgument for an
+  // id of a filter's list that the index does not hold. report->version is of the state searched.
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
                    KnnReport* report = nullptr) const;
 

@@ -50,8 +50,11 @@ void check_scan(const SearchOptions& options, const IndexShape& shape) {
   if (options.method.ef != 0)
     throw InvalidArgument("ef is {}, but index {} has no graph", options.method.ef,
                           shape.description());
-  check_list_options(options_of_scan(options, shape.metric),
-                     shape.codes ? "codes" : "inverted lists");
+  const KnnOptions scan_options = options_of_scan(options, shape.metric);
+  if (shape.codes)
+    check_code_options(scan_options);
+  else
+    check_list_options(scan_options, "inverted lists");
 }
 
 // What codes cannot do, and how many of them are measured by their vectors for each neighbour; 0:
@@ -499,6 +502,7 @@ RangeLists range_search_probed(const State& state, const IndexShape& shape,
                                AnyMatrixView vectors, double radius, const SearchOptions& asked,
                                KnnReport* report) {
   check_scan(asked, shape);
+  if (shape.codes) check_processor(options_of_scan(asked, shape.metric), "a range search of codes");
   const std::int64_t refine_factor = refine_factor_of(asked, shape);
   if (asked.method.refine_factor > 0)
     throw InvalidArgument(
