@@ -8,6 +8,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/kmeans_job.hpp"
 #include "knear/core/error.hpp"
+#include "knear/knn/knn.hpp"
 
 namespace knear::cli {
 namespace {
@@ -23,6 +24,7 @@ void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const
   const FilePart base(job, arguments.base, arguments.type);
   std::optional<KMeansFiles> files;
   job.together([&] {
+    options.device = device_of_process(arguments.device, job.peers().number_here());
     files.emplace(arguments, options, RowsOfFile{base.begin(), base.end(), base.all().rows});
   });
   job.at_first([&] {

@@ -10,6 +10,7 @@
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/knn/device/device_engine.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
@@ -31,6 +32,14 @@ SearchRequest request_of_codes(SearchKind kind, const State& state,
   return request;
 }
 
+void check_code_options(const KnnOptions& options) {
+  if (options.memory > 0 && parse_device(options.device).cuda)
+    throw InvalidArgument(
+        "memory is {} bytes, but a search of codes on a device ({}) keeps to no limit",
+        options.memory, options.device);
+  check_list_options(options, "codes");
+}
+
 CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
                        std::span<const SearchSegment> segments, AnyMatrixView vectors,
                        std::int64_t refine_factor, std::int64_t more_bytes)
@@ -39,9 +48,9 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       vectors_(vectors),
       refine_factor_(refine_factor),
       measured_codes_(request.k * refine_factor),
+      device_(open_code_device(request.options)),
       at_(request, nullptr) {
-  check_list_options(request.options, "codes");
-  check_processor(request.options, "a search of codes");
+  check_code_options(request.options);
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const SearchSegment& given = segments[s];
     const std::int64_t rows = state.segments[s].rows->rows();
@@ -53,6 +62,10 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       segment.allowed.filter = &given.filter, segment.allowed.offset = given.filter_offset;
     segment.allowed_ids = given.allowed_ids;
     segments_.push_back(segment), numbers_.push_back(static_cast<std::uint32_t>(s));
+    // What the device keeps has the ids of the rows themselves.
+    const CodedRows& coded = state.segments[s].rows->coded();
+    device_segments_.push_back(
+        {segment, given.ids.ids == coded.ids.data() ? coded.device_forms.get() : nullptr});
   }
   if (!request.limited()) return;
   const std::int64_t k = request.k * std::max<std::int64_t>(1, refine_factor);
@@ -207,6 +220,19 @@ std::int64_t CodeSearch::rows_probed(MatrixView<Id> probes) const {
   return sum;
 }
 
+void CodeSearch::scan(const CodeScanJob& job, const CodeProbes& probes, CodedNeighbors& out) {
+  if (device_) {
+    try {
+      device_->scan(device_segments_, job, probes, out, request_.options.progress);
+      report_.note_device(device_->most_bytes(), 0);
+      return;
+    } catch (const MemoryBudgetError&) {
+      report_.note_fallback(probes.lists.rows());
+    }
+  }
+  scan_codes(segments_, job, probes, out, report_.stats, request_.options.progress);
+}
+
 void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
                          std::span<const std::int64_t> which) {
   const std::int64_t k = request_.k, queries = request_.queries.rows();
@@ -243,8 +269,7 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   const bool alone = first && which.empty();
   CodedNeighbors part;
   if (!alone) part = CodedNeighbors(asked.rows(), rough_.k);
-  scan_codes(segments_, job, {probes, terms.view()}, alone ? rough_ : part, report_.stats,
-             request_.options.progress);
+  scan(job, {probes, terms.view()}, alone ? rough_ : part);
   // Queries of one list after another: its rows, which many of them have measured, lie together.
   const std::vector<std::int64_t> order = by_first_list(probes);
   constexpr std::int64_t together = 64;
@@ -321,6 +346,7 @@ KnnReport CodeSearch::report() {
   out.code_bits = state_.coder->quantizer().bits();
   out.refined_by_codes = state_.refiner != nullptr;
   out.first_pass = "codes", out.method = "codes";
+  if (device_) out.device = request_.options.device;
   return out;
 }
 

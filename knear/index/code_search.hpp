@@ -7,11 +7,13 @@
 // As knear/knn/list_search.hpp, with distances to what codes stand for. Where the vectors are kept
 // too, the nearest codes, some times as many as are wanted, are measured by these.
 #pragma once
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "knear/index/index.hpp"
 #include "knear/index/index_state.hpp"
+#include "knear/knn/device/code_device.hpp"
 #include "knear/knn/list_search.hpp"
 #include "knear/scan/methods/code_scan.hpp"
 
@@ -21,6 +23,10 @@ namespace knear::detail {
 SearchRequest request_of_codes(SearchKind kind, const State& state,
                                std::span<const SearchSegment> segments, AnyMatrixView queries,
                                std::int64_t k, const KnnOptions& options);
+
+// InvalidArgument for options that a search of codes has not: as check_list_options(), but codes
+// may be searched on a device, within no limit of memory.
+void check_code_options(const KnnOptions& options);
 
 class CodeSearch final : public ProbedSearch {
  public:
@@ -34,6 +40,8 @@ class CodeSearch final : public ProbedSearch {
 
   // So many codes are measured by their vectors instead, before the first call of nearest().
   void measure(std::int64_t codes) { measured_codes_ = codes; }
+  // This device scans codes instead of that of the request, before the first call of nearest().
+  void scan_on(std::unique_ptr<CodeDevice> device) { device_ = std::move(device); }
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which = {}) override;
@@ -42,6 +50,9 @@ class CodeSearch final : public ProbedSearch {
 
  private:
   bool refined() const { return refine_factor_ > 0; }
+  // The codes nearest to some queries: by the device, or where it has no memory for them by the
+  // processor.
+  void scan(const CodeScanJob& job, const CodeProbes& probes, CodedNeighbors& out);
   // The job for some queries.
   CodeScanJob job_of(AnyMatrixView queries, std::int64_t k) const;
   // Measures rows by what refines codes. One thread's.
@@ -59,8 +70,10 @@ class CodeSearch final : public ProbedSearch {
   const std::int64_t refine_factor_;
   std::int64_t measured_codes_;  // of each query
   std::vector<CodeSegment> segments_;
-  std::vector<std::uint32_t> numbers_;  // of these among all segments
-  CodedNeighbors rough_;                // by codes
+  std::unique_ptr<CodeDevice> device_;                // nullptr: the processor
+  std::vector<CodeDevice::Segment> device_segments_;  // the same
+  std::vector<std::uint32_t> numbers_;                // of these among all segments
+  CodedNeighbors rough_;                              // by codes
   SearchPosition at_;
   ReportBuilder report_;
   std::int64_t pairs_ = 0, measured_ = 0;

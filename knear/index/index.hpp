@@ -215,7 +215,7 @@ class Index {
   // size(). A flat index finds all of them, unless a recall below 1 is asked for; inverted lists
   // need options.method.probes or .recall, a graph .ef or .recall; neither has a method but exact:
   // all lists, and of codes what is nearest by what these stand for, which is said. A device
-  // searches all rows, and lists of vectors, but no codes and no graph.
+  // searches all rows, lists of vectors, and codes without a limit of memory, but no graph.
   // Errors as for knn(), and InvalidArgument for an id of a filter's list that the index does not
   // hold. report->version is that of the state searched.
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},

@@ -51,8 +51,10 @@ void check_scan(const SearchOptions& options, const IndexShape& shape) {
     throw InvalidArgument("ef is {}, but index {} has no graph", options.method.ef,
                           shape.description());
   const KnnOptions scan_options = options_of_scan(options, shape.metric);
-  if (shape.codes) check_processor(scan_options, "a search of codes");
-  check_list_options(scan_options, shape.codes ? "codes" : "inverted lists");
+  if (shape.codes)
+    check_code_options(scan_options);
+  else
+    check_list_options(scan_options, "inverted lists");
 }
 
 // What codes cannot do, and how many of them are measured by their vectors for each neighbour; 0:
@@ -505,6 +507,7 @@ RangeLists range_search_probed(const State& state, const IndexShape& shape,
                                AnyMatrixView vectors, double radius, const SearchOptions& asked,
                                KnnReport* report) {
   check_scan(asked, shape);
+  if (shape.codes) check_processor(options_of_scan(asked, shape.metric), "a range search of codes");
   const std::int64_t refine_factor = refine_factor_of(asked, shape);
   if (asked.method.refine_factor > 0)
     throw InvalidArgument(

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "knear/core/row_set.hpp"
+#include "knear/knn/device/device_forms.hpp"
 #include "knear/knn/listed_rows.hpp"
 #include "knear/knn/segment_search.hpp"
 #include "knear/scan/packing/coded_lists.hpp"
@@ -70,6 +71,8 @@ struct CodedRows {
   AnyMatrixView vectors = {};
   std::shared_ptr<const void> keeper = {};          // of their memory
   std::shared_ptr<const CheckedBlocks> guard = {};  // of mapped ones
+  // Codes and ids, as devices keep them.
+  std::shared_ptr<DeviceForms> device_forms = std::make_shared<DeviceForms>();
 };
 
 // The rows of a segment: codes in the order of CodedRows, all others in the order of their ids.

@@ -44,3 +44,7 @@ void select_k(const DeviceRows& rows, std::int64_t k, const DeviceSelectOptions&
 }
 
 }  // namespace knear::cuda
+
+// For those who enqueue a selection among work of their own.
+template void knear::select_rows(knear::cuda::Queue&, const knear::DeviceRows&, std::int64_t,
+                                 const knear::DeviceSelectOptions&, float*, int*);

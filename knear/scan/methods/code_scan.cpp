@@ -15,6 +15,7 @@
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/scan/kernels/code_kernels.hpp"
+#include "knear/scan/kernels/code_key.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
@@ -301,7 +302,8 @@ class BlockScan {
         const std::int64_t count = sums_of(lists, tables, pair.query == at_hand_, row, rows, near);
         float most = -infinity;
         for (std::int64_t i = 0; i < count; ++i) {
-          sums_[i] = key_of(pair.term, sums_[i], scalars ? scalars[row + at_[i]] : 0);
+          sums_[i] =
+              code_key(job_.metric, pair.term, sums_[i], scalars ? scalars[row + at_[i]] : 0);
           most = std::max(most, sums_[i]);
         }
         for (std::int64_t i = 0; i < count; ++i) take(pair.query, sums_[i], s, row + at_[i]);
@@ -386,23 +388,6 @@ class BlockScan {
       }
     }
     return count;
-  }
-
-  float key_of(float term, float sum, float scalar) const {
-    float key = 0;
-    switch (job_.metric) {
-      case Metric::l2:
-        key = (term + scalar) + sum;
-        if (key < 0) key = 0;
-        break;
-      case Metric::ip:
-        key = term + sum;
-        break;
-      case Metric::cosine:
-        key = scalar > 0 ? 1 + (term + sum) / scalar : 1;
-        break;
-    }
-    return key < infinity ? key : infinity;  // where float32 does not reach
   }
 
   // How far float32 roundings of a key may take it, of rows with such scalars.

@@ -142,6 +142,10 @@ class WarpSelect {
     return worst_;
   }
 
+  // A candidate of a larger distance is not among the k: what is offered need not have an id then.
+  // The same in all lanes, and larger than that of kth() until the next merge.
+  KNEAR_WARP const Lanes<W, float>& limit() const { return worst_.distance; }
+
   // The counts so far; nothing with NoCounts.
   KNEAR_WARP const Counts& counts() const { return counts_; }
 

@@ -1,0 +1,38 @@
+// knear/knn/device/code_device.hpp -- a device beside the processor that scans codes.
+//
+// An index searches codes by this interface where it is asked for a device, so that it depends on
+// no kind of device (code_device_search.hpp has what lies behind it).
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "knear/knn/device/device_forms.hpp"
+#include "knear/knn/knn.hpp"
+#include "knear/scan/methods/code_scan.hpp"
+
+namespace knear::detail {
+
+class CodeDevice {
+ public:
+  struct Segment {
+    CodeSegment codes;
+    // Where the device keeps codes and ids for searches to come; nullptr: they go there for this
+    // search alone.
+    DeviceForms* forms;
+  };
+
+  virtual ~CodeDevice() = default;
+  // As scan_codes(), to the bit. Throws MemoryBudgetError where the device has no memory for the
+  // codes, or for a query.
+  virtual void scan(std::span<const Segment> segments, const CodeScanJob& job,
+                    const CodeProbes& probes, CodedNeighbors& out, const Progress& progress) = 0;
+  // The most memory of the device that its searches had at once.
+  virtual std::size_t most_bytes() const = 0;
+};
+
+// That of options.device, nullptr for the processor. Throws DeviceUnavailable where that is a GPU
+// that is not there, or knear was built without CUDA; InvalidArgument for any other word.
+std::unique_ptr<CodeDevice> open_code_device(const KnnOptions& options);
+
+}  // namespace knear::detail

@@ -1,0 +1,163 @@
+// Indexes of codes searched on the emulated device: the processor's answers, to the bit, from
+// several segments, with rows removed and filtered, measured by vectors or not; what stays on the
+// device, and what is refused.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/index/code_search.hpp"
+#include "knear/index/index_impl.hpp"
+#include "knear/index/ivf_pq.hpp"
+#include "knear/knn/device/code_device_search.hpp"
+#include "tests/index/index_test.hpp"
+#include "tests/simt/emulator.hpp"
+
+namespace knear {
+namespace {
+
+using detail::CodeSearch;
+
+constexpr std::int64_t dim = 8, queries = 5;
+
+// Counts the queues that were made.
+std::unique_ptr<detail::CodeDevice> emulated(int& made, std::size_t bytes = std::size_t{1} << 40) {
+  return std::make_unique<detail::CodeDeviceSearch<HostQueue>>(
+      "emulated", [&made, bytes] { return HostQueue(static_cast<std::uint64_t>(++made), bytes); });
+}
+
+// Rows that come at two times, of which some go again.
+void fill(Index& index) {
+  index.train(clustered(600, dim, 1).view());
+  index.add(clustered(560, dim, 2).view());
+  index.add(clustered(250, dim, 3).view());
+  std::vector<Id> gone;
+  for (Id id = 5; id < 800; id += 9) gone.push_back(id);
+  index.remove(gone);
+}
+
+std::vector<detail::SearchSegment> segments_of(const detail::State& state) {
+  std::vector<detail::SearchSegment> out;
+  for (const detail::Segment& segment : state.segments) {
+    detail::SearchSegment to;
+    to.ids = segment.rows->ids();
+    if (!segment.live.all()) to.live = &segment.live;
+    out.push_back(std::move(to));
+  }
+  return out;
+}
+
+// The nearest among the first lists of each query, and then among more of some of them.
+ExactNeighbors found_by(CodeSearch& search, const detail::State& state, AnyMatrixView vectors) {
+  ExactNeighbors out;
+  if (!state.coarse) {
+    search.nearest(Matrix<Id>(queries, 1).view(), out);
+    return out;
+  }
+  const Neighbors near = state.coarse->probe(vectors, 4, 1);
+  Matrix<Id> first(queries, 2), others(2, 2);
+  for (std::int64_t q = 0; q < queries; ++q) std::copy_n(near.ids.row(q), 2, first.row(q));
+  const std::vector<std::int64_t> which = {1, 4};
+  for (std::int64_t i = 0; i < 2; ++i)
+    std::copy_n(near.ids.row(which[static_cast<std::size_t>(i)]) + 2, 2, others.row(i));
+  search.nearest(first.view(), out);
+  search.nearest(others.view(), out, which);
+  return out;
+}
+
+void expect_same(const ExactNeighbors& a, const ExactNeighbors& b) {
+  ASSERT_EQ(a.keys.cols(), b.keys.cols());
+  for (std::int64_t i = 0; i < a.keys.rows() * a.keys.cols(); ++i) {
+    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
+    ASSERT_EQ(a.keys.data()[i], b.keys.data()[i]) << "place " << i;
+  }
+}
+
+// Returns how many queues were made.
+int check(const Index& index, std::int64_t k, std::int64_t refine_factor) {
+  const auto state = impl_of(index).state();
+  const auto segments = segments_of(*state);
+  EXPECT_GT(segments.size(), 1u);
+  const Matrix<float> vectors = clustered(queries, dim, 4);
+  const KnnOptions options{.metric = index.metric(), .threads = 1};
+  const detail::SearchRequest request = detail::request_of_codes(
+      detail::SearchKind::nearest, *state, segments, vectors.view(), k, options);
+  const auto answer = [&](CodeSearch& search) {
+    return found_by(search, *state, AnyMatrixView(vectors.view()));
+  };
+  CodeSearch here(*state, request, segments, vectors.view(), refine_factor, 0);
+  const ExactNeighbors wanted = answer(here);
+  EXPECT_EQ(here.report().device, "cpu");
+  int made = 0;
+  for (int time = 0; time < 2; ++time) {  // the second goes by what stayed there
+    CodeSearch there(*state, request, segments, vectors.view(), refine_factor, 0);
+    there.scan_on(emulated(made));
+    expect_same(answer(there), wanted);
+    EXPECT_EQ(there.report().fallback_queries, 0);
+    EXPECT_GT(there.report().device_bytes, 0);
+  }
+  EXPECT_EQ(made, static_cast<int>(segments.size()));
+  return made;
+}
+
+TEST(DevicePqIndex, AnswersAsTheProcessor) {
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (const bool residual : {true, false}) {
+      SCOPED_TRACE(std::string(name_of(metric)) + (residual ? ", residual" : ""));
+      IvfPqIndex index(dim, 6, 4, metric, {.bits = residual ? 8 : 4, .residual = residual});
+      fill(index);
+      check(index, 10, 0);
+    }
+}
+
+TEST(DevicePqIndex, VectorsMeasureWhatItFinds) {
+  IvfPqIndex index(dim, 6, 4, Metric::l2, {.refined = true});
+  fill(index);
+  check(index, 7, 4);
+}
+
+TEST(DevicePqIndex, WithoutListsAndOfScalarQuantizers) {
+  PqIndex product(dim, 4, Metric::l2);
+  fill(product);
+  check(product, 20, 0);
+  SqIndex scalar(dim, Metric::ip, {.bits = 8});
+  fill(scalar);
+  check(scalar, 20, 0);
+}
+
+TEST(DevicePqIndex, TheProcessorAnswersWhatTheDeviceHasNoMemoryFor) {
+  IvfPqIndex index(dim, 6, 4);
+  fill(index);
+  const auto state = impl_of(index).state();
+  const auto segments = segments_of(*state);
+  const Matrix<float> vectors = clustered(queries, dim, 4);
+  const detail::SearchRequest request =
+      detail::request_of_codes(detail::SearchKind::nearest, *state, segments, vectors.view(), 10,
+                               KnnOptions{.metric = Metric::l2, .threads = 1});
+  CodeSearch here(*state, request, segments, vectors.view(), 0, 0);
+  int made = 0;
+  CodeSearch there(*state, request, segments, vectors.view(), 0, 0);
+  there.scan_on(emulated(made, 4096));
+  expect_same(found_by(there, *state, vectors.view()), found_by(here, *state, vectors.view()));
+  EXPECT_EQ(there.report().fallback_queries, queries);
+}
+
+TEST(DevicePqIndex, RefusesWhatItHasNot) {
+  IvfPqIndex index(dim, 6, 4);
+  fill(index);
+  const Matrix<float> vectors = clustered(queries, dim, 4);
+  SearchOptions options;
+  options.method.probes = 2, options.device = "cuda:4095";
+  EXPECT_THROW(index.search(vectors.view(), 3, options), DeviceUnavailable);
+  EXPECT_THROW(index.range_search(vectors.view(), 3, options), InvalidArgument);
+  options.memory = 1 << 30;
+  EXPECT_THROW(index.search(vectors.view(), 3, options), InvalidArgument);
+  options.memory = 0, options.device = "gpu";
+  EXPECT_THROW(index.search(vectors.view(), 3, options), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace knear
