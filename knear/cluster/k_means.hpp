@@ -10,7 +10,7 @@
 // centroid of the smaller number. Sums do not depend on the order of their terms: each coordinate
 // is counted as a multiple of one unit, in 64-bit integers, of which the largest value and the
 // number of rows leave room for the sum. So the centroids have the same bits for any number of
-// threads, instruction set and split into blocks.
+// threads, instruction set, split into blocks and device.
 #pragma once
 #include <cstdint>
 #include <functional>

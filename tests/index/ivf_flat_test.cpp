@@ -608,7 +608,7 @@ TEST(IvfFlatErrors, SayWhatIsWrong) {
 TEST(IvfFlat, SaysWhichSearchesADeviceHas) {
   const Matrix<float> base = clustered(400, 4, 1, tight);
   const auto made = [&](auto index) {
-    index.train(base.view(), {.iterations = 2});
+    if (!index.is_trained()) index.train(base.view(), {.iterations = 2});
     index.add(base.view());
     return index;
   };
