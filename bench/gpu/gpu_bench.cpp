@@ -368,7 +368,12 @@ void run_tests(const Options& options, const cuda::Stream& stream, const CaseSha
   check_range(within, device, share, false, report);
   check_range(range_search_device_memory, device, share.one_in(7), true, report);
   begin("k-means");
-  check_k_means(device, share, report);
+  check_k_means(
+      [](AnyMatrixView rows, const RowBlocks* blocks, std::int64_t k,
+         const KMeansOptions& k_means_options) {
+        return blocks ? k_means(*blocks, k, k_means_options) : k_means(rows, k, k_means_options);
+      },
+      device, share, report);
 #if KNEAR_CUBLASLT
   // Not in the first pass, which checkers run: they would go through the library's own kernels.
   if (share.pass == 1 && !share.is_over() && CublasLt::get().why_not.empty())
