@@ -378,7 +378,12 @@ void run_tests(const Options& options, const cuda::Stream& stream, const CaseSha
          KnnReport* knn_report) { return index.search(queries, k, search_options, knn_report); },
       device, share, report);
   begin("k-means");
-  check_k_means(device, share, report);
+  check_k_means(
+      [](AnyMatrixView rows, const RowBlocks* blocks, std::int64_t k,
+         const KMeansOptions& k_means_options) {
+        return blocks ? k_means(*blocks, k, k_means_options) : k_means(rows, k, k_means_options);
+      },
+      device, share, report);
 #if KNEAR_CUBLASLT
   // Not in the first pass, which checkers run: they would go through the library's own kernels.
   if (share.pass == 1 && !share.is_over() && CublasLt::get().why_not.empty())

@@ -6,11 +6,9 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <vector>
 
 #include "bench/gpu/made_vectors.hpp"
-#include "knear/cluster/k_means.hpp"
 #include "knear/cuda/device_error.hpp"
 
 namespace knear::bench {
@@ -41,8 +39,9 @@ std::string first_difference(const KMeans& found, const KMeans& truth) {
 
 class Checks {
  public:
-  Checks(const std::string& device, const CaseShare& share, Report& report)
-      : device_(device), share_(share), report_(report) {}
+  Checks(const Clustering& clustering, const std::string& device, const CaseShare& share,
+         Report& report)
+      : clustering_(clustering), device_(device), share_(share), report_(report) {}
 
   // Whether the next case is to run; asked before its data are made.
   bool next() { return share_.takes(number_++); }
@@ -50,20 +49,16 @@ class Checks {
   // block: rows of a block, of rows that come in blocks; 0: a matrix.
   void check(const std::string& what, AnyMatrixView rows, std::int64_t k, KMeansOptions options,
              std::int64_t block = 0) {
-    const auto run = [&](const std::string& device) {
-      options.device = device;
-      if (block == 0) return k_means(rows, k, options);
-      const RowBlocks blocks{rows.rows(), rows.cols(),
-                             [&](const std::function<void(AnyMatrixView)>& take) {
-                               for (std::int64_t i = 0; i < rows.rows(); i += block)
-                                 take(rows.rows(i, std::min(rows.rows(), i + block)));
-                             }};
-      return k_means(blocks, k, options);
-    };
-    const KMeans truth = run("cpu");
+    const RowBlocks blocks{rows.rows(), rows.cols(),
+                           [&](const std::function<void(AnyMatrixView)>& take) {
+                             for (std::int64_t i = 0; i < rows.rows(); i += block)
+                               take(rows.rows(i, std::min(rows.rows(), i + block)));
+                           }};
+    const KMeans truth = k_means(rows, k, options);
+    options.device = device_;
     std::string error;
     try {
-      error = first_difference(run(device_), truth);
+      error = first_difference(clustering_(rows, block > 0 ? &blocks : nullptr, k, options), truth);
     } catch (const cuda::DeviceError&) {
       throw;
     } catch (const std::exception& thrown) {
@@ -77,6 +72,7 @@ class Checks {
   }
 
  private:
+  const Clustering& clustering_;
   std::string device_;
   CaseShare share_;
   std::int64_t number_ = 0;
@@ -91,8 +87,9 @@ std::vector<float> made_weights(std::int64_t rows) {
 
 }  // namespace
 
-void check_k_means(const std::string& device, const CaseShare& share, Report& report) {
-  Checks checks(device, share, report);
+void check_k_means(const Clustering& clustering, const std::string& device, const CaseShare& share,
+                   Report& report) {
+  Checks checks(clustering, device, share, report);
   const auto f32 = ElementType::f32;
   for (const ElementType type : all_element_types)
     for (const Metric metric : metrics)

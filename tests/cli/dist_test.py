@@ -155,6 +155,7 @@ class KMeans(Dist):
         self.same_refusal(3, "kmeans", "--base", "nan.fvecs", "-k", "3", *out)
         write_vecs(self.path("w.fvecs"), [[1] * 299], "f")
         self.same_refusal(3, "kmeans", *base, "-k", "3", "--weights", "w.fvecs", *out)
+        self.same_refusal(3, "kmeans", *base, "-k", "3", "--device", "gpu", *out)
         self.refused(1, 3, "kmeans", *base, "-k", "3", "--memory", "1M", *out,
                      says="--memory is not for dist kmeans")  # fmt: skip
         self.refused(1, 3, "kmeans", *base, "-k", "3", "--levels", "2", *out, says="levels = 2")
