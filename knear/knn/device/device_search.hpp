@@ -307,7 +307,11 @@ class DeviceSearch final : public DeviceEngine {
         return std::static_pointer_cast<RowsThere>(kept);
       return make();
     }
-    return std::static_pointer_cast<RowsThere>(prepared.device_form(name(at), make));
+    return std::static_pointer_cast<RowsThere>(prepared.device_form(name(at), [&] {
+      auto made = make();
+      queue_ = nullptr;  // which is theirs now: another thread may be searching them
+      return made;
+    }));
   }
 
   // The rows at hand on the device: those that were sent ahead, if they are these.
