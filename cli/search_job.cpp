@@ -390,6 +390,9 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     else
       index_filter = IdFilter::of_ids(list);
   }
+  if (arguments.device != "cpu" && arguments.explain && outcome.index && outcome.index->has_codes())
+    throw InvalidArgument("--explain has no plan of codes on a GPU so far, but --device is {}",
+                          arguments.device);
   std::optional<Matrix<Id>> truth;
   if (!arguments.truth.empty()) truth = read_truth(arguments, outcome.queries.view().rows());
   if (truth && outcome.index) check_index_holds(*truth, arguments, *outcome.index);

@@ -11,7 +11,7 @@
 // Tests come in 17 passes, each of one case in 17 of every kind. --few is the first pass alone, for
 // checkers that slow a program down. With --tests-only no case begins after `seconds`. --only names
 // the benches wanted beside the bandwidths: loops, products, select, exact, streamed,
-// partial-reduce, lists, k-means, tiled.
+// partial-reduce, lists, k-means, codes, tiled.
 //
 // Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
 // tests that need none have passed); 5 nothing failed, but time was over before the first pass was.
@@ -29,6 +29,8 @@
 #include <vector>
 
 #include "bench/gpu/case_share.hpp"
+#include "bench/gpu/code_bench.hpp"
+#include "bench/gpu/code_checks.hpp"
 #include "bench/gpu/exact_bench.hpp"
 #include "bench/gpu/exact_checks.hpp"
 #include "bench/gpu/hash.hpp"
@@ -64,9 +66,9 @@ struct Options {
   int device = 0;
 };
 
-constexpr std::string_view bench_names[] = {"loops", "products", "select",
-                                            "exact", "streamed", "partial-reduce",
-                                            "lists", "k-means",  "tiled"};
+constexpr std::string_view bench_names[] = {"loops",    "products",       "select", "exact",
+                                            "streamed", "partial-reduce", "lists",  "k-means",
+                                            "codes",    "tiled"};
 
 enum Status { all_well = 0, failed = 1, bad_words = 2, no_device = 3, too_little = 5 };
 
@@ -234,6 +236,7 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
   if (wanted("partial-reduce")) bench_partial_reduce(device.index, deadline, report);
   if (wanted("lists")) bench_lists(device.index, deadline, report);
   if (wanted("k-means")) bench_k_means(device.index, deadline, report);
+  if (wanted("codes")) bench_codes(device.index, deadline, report);
 #if KNEAR_CUBLASLT
   stream.synchronize();
   if (report.no_cublaslt.empty() && wanted("tiled")) bench_tiled_search(stream, deadline, report);
@@ -384,6 +387,8 @@ void run_tests(const Options& options, const cuda::Stream& stream, const CaseSha
         return blocks ? k_means(*blocks, k, k_means_options) : k_means(rows, k, k_means_options);
       },
       device, share, report);
+  begin("codes");
+  check_codes(device, share, report);
 #if KNEAR_CUBLASLT
   // Not in the first pass, which checkers run: they would go through the library's own kernels.
   if (share.pass == 1 && !share.is_over() && CublasLt::get().why_not.empty())

@@ -21,7 +21,7 @@
 // blocks take in turn: short lists and long ones keep them equally busy.
 //
 // What bounds it is looking entries up: a warp's 32 addresses in a table of 256 entries fall on 32
-// banks by chance, of which the fullest is asked some 3.5 times, so that shared memory is busy for
+// banks by chance, of which the fullest is asked some 3.2 times, so that shared memory is busy for
 // so many cycles with each code byte of 32 rows, and for one more with reading the codes.
 #pragma once
 #include <cstddef>
@@ -90,14 +90,16 @@ KNEAR_DEVICE float code_table_entry(const DeviceCodeBookView& book, const double
 }
 
 // What tables give the codes of two rows, whose bytes begin at a and b and lie `stride` apart: the
-// look-ups of one row are a chain, those of two go on side by side.
-template <int bits>
+// look-ups of one row are a chain, those of two go on side by side. whole_group: they are of a
+// group of 64, the second row half a group behind the first, so that addresses are constants.
+template <int bits, bool whole_group>
 KNEAR_DEVICE void code_sums(const DeviceCodeBookView& book, const float* tables,
                             const std::uint8_t* a, const std::uint8_t* b, int stride,
                             float (&sums)[2]) {
   // Bytes that are under way at once.
   constexpr int together = 4, entries = 1 << bits, parts_of_byte = 8 / bits;
   const int whole = book.parts / parts_of_byte;  // bytes that are full
+  if (whole_group) stride = 2 * warp_size, b = a + warp_size;
   float first = 0, second = 0;
   const auto add = [&](int byte, int x, int y) {
     const float* const table = tables + byte * (parts_of_byte * entries);
@@ -214,10 +216,15 @@ class CodeRows {
     if (segment.allowed && !t_.any(found[0] || found[1])) return;
     const std::uint8_t* const codes = segment.codes + first * job_.book.code_size();
     float sums[2];
-    if (job_.book.bits == 8)
-      code_sums<8>(job_.book, tables, codes + a, codes + b, rows, sums);
+    const std::uint8_t *const first_code = codes + a, *const second_code = codes + b;
+    if (job_.book.bits == 8 && rows == group_rows)
+      code_sums<8, true>(job_.book, tables, first_code, second_code, rows, sums);
+    else if (job_.book.bits == 8)
+      code_sums<8, false>(job_.book, tables, first_code, second_code, rows, sums);
+    else if (rows == group_rows)
+      code_sums<4, true>(job_.book, tables, first_code, second_code, rows, sums);
     else
-      code_sums<4>(job_.book, tables, codes + a, codes + b, rows, sums);
+      code_sums<4, false>(job_.book, tables, first_code, second_code, rows, sums);
     const float scalars[2] = {segment.scalars ? segment.scalars[first + a] : 0,
                               segment.scalars ? segment.scalars[first + b] : 0};
     KNEAR_UNROLL
@@ -244,8 +251,9 @@ class CodeRows {
   Range* ranges_;
 };
 
-// Blocks of a multiprocessor at once, by the registers of WarpSelect with ids of 64 bits.
-KNEAR_HD constexpr int code_resident_blocks(int R) { return R <= 4 ? 8 : R <= 8 ? 5 : 3; }
+// Blocks of a multiprocessor at once, as many as leave WarpSelect with ids of 64 bits its
+// registers: 96, 128 and 255 of a thread. Tables of 32 KiB allow no more than four to six.
+KNEAR_HD constexpr int code_resident_blocks(int R) { return R <= 4 ? 5 : R <= 8 ? 4 : 2; }
 
 // A block for each query and split; a list of k places for each of its warps, ascending.
 template <class Thread, int R, int T>
@@ -329,12 +337,16 @@ struct LocateRows {
   DeviceCodeJob job;
   int k;
   const std::int64_t* ids;  // [count x k]; -1: none
-  std::int32_t* segments;   // [count x k], as the rows: written where there is one
-  std::int64_t* rows;
+  std::int32_t* segments;   // [count x k]; 0 where there is none
+  std::int64_t* rows;       // [count x k]; -1
 
   KNEAR_KERNEL void operator()(Thread t) const {
     const std::int64_t place = t.block() * warps + t.index() / warp_size;
-    if (place >= job.count * k || ids[place] < 0) return;  // a whole warp
+    if (place >= job.count * k) return;  // a whole warp
+    if (ids[place] < 0) {
+      if (t.index() % warp_size == 0) segments[place] = 0, rows[place] = -1;
+      return;
+    }
     const std::int64_t query = place / k, id = ids[place];
     const std::int64_t ranges = std::int64_t{job.probes} * job.segment_count;
     KNEAR_NO_UNROLL
@@ -392,7 +404,7 @@ struct MakeCodeTables {
 // range; NaN for those that may not be found.
 template <class Thread>
 struct WriteCodeKeys {
-  static constexpr int threads = 128, resident_blocks = 8;
+  static constexpr int threads = 128, resident_blocks = 6;
   using Rows = CodeRows<Thread, threads>;
 
   DeviceCodeJob job;
@@ -461,8 +473,7 @@ struct ResolveTies {
     const Rows rows(t, job, 0);
     Shared& shared = *reinterpret_cast<Shared*>(t.shared() + Rows::shared_bytes(0));
     if (t.index() == 0) shared.smaller = shared.equal = shared.written = 0;
-    shared.histogram[t.index()] = 0;
-    t.sync();
+    shared.histogram[t.index()] = 0;  // each_tie() begins with a sync()
     int smaller = 0, equal = 0;
     for (int i = t.index(); i < k; i += threads) smaller += values[query * k + i] < last;
     each_tie(t, rows, query, row, last, [&](std::int64_t, std::int64_t) { ++equal; });
