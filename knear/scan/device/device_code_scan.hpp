@@ -240,10 +240,10 @@ class DeviceCodeScan {
   };
 
   // Guesses: lists that a merge reads at a time; blocks for each multiprocessor where few queries
-  // are shared by several, each of which makes their tables again; queries at a time at most, whose
-  // vectors and answers lie in pinned memory; what is taken without asking how much is free.
+  // are shared by several, each of which makes their tables again; pinned memory for the vectors
+  // and answers of the queries at a time; what is taken without asking how much is free.
   static constexpr int merged_together = 16, blocks_each = 2;
-  static constexpr std::int64_t most_together = 1 << 15, small_bytes = 64 << 20;
+  static constexpr std::int64_t most_pinned = 256 << 20, small_bytes = 64 << 20;
 
   const std::uint32_t* send_allowed(const CodeSegment& segment, std::int64_t rows) {
     std::vector<std::uint32_t> words(static_cast<std::size_t>((rows + 31) / 32));
@@ -284,9 +284,12 @@ class DeviceCodeScan {
         wanted, 1, std::max<std::int64_t>(1, groups / code_lists_of_block)));
   }
 
-  // Bytes of the device that a query takes.
+  // Bytes of what is sent of a query, and of the device that it takes.
+  std::int64_t bytes_of_sent(const Run& run) const {
+    return std::int64_t{book_.dim()} * 8 + run.probes.lists.cols() * 8;
+  }
   std::int64_t bytes_of_query(const Run& run, std::int64_t count) const {
-    const std::int64_t sent = std::int64_t{book_.dim()} * 8 + run.probes.lists.cols() * 8;
+    const std::int64_t sent = bytes_of_sent(run);
     if (run.way == CodeScanWay::fused) {
       const std::int64_t lists = splits_for(count, run.most_rows) * code_lists_of_block;
       return sent + run.k * (24 + 12 * (lists + (lists + merged_together - 1) / merged_together));
@@ -297,7 +300,9 @@ class DeviceCodeScan {
   static std::int64_t stride_of(std::int64_t rows) { return (rows + 3) / 4 * 4; }
 
   std::int64_t batch_for(const Run& run, std::int64_t queries) const {
-    const std::int64_t most = std::min(queries, most_together), each = bytes_of_query(run, most);
+    const std::int64_t pinned = bytes_of_sent(run) + run.k * 24,
+                       most = std::clamp<std::int64_t>(most_pinned / pinned, 1, queries),
+                       each = bytes_of_query(run, most);
     if (most * each <= small_bytes) return most;
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(queue_.free_bytes() / 2) / each, 1,
                                     most);
