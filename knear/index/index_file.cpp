@@ -87,7 +87,10 @@ std::vector<float> load_radii(Sections& in, const std::string& name, std::int64_
 
 // Each row is in one list.
 std::shared_ptr<const PackedLists> load_lists(Sections& in, const std::string& name,
-                                              std::int64_t lists, PackedBase packed) {
+                                              std::int64_t lists, std::int64_t rows,
+                                              PackedBase packed) {
+  // Lists of several segments are scanned as one, in which rows are numbered on by either count.
+  if (packed.rows != rows) in.refuse(name, "they hold fewer rows than there are");
   auto out = std::make_shared<PackedLists>();
   out->first_panel = load_first_panels(in, name, lists, packed.panels());
   out->packed = std::move(packed);
@@ -341,7 +344,7 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
         in.refuse(prefix + "order", "it holds a place that is not that of its row");
     if (index.lists > 0)
       made = SegmentRows::of_listed_panels(
-          load_lists(in, prefix + "lists", index.lists, std::move(*form)), std::move(radii),
+          load_lists(in, prefix + "lists", index.lists, rows, std::move(*form)), std::move(radii),
           std::move(order), std::move(ids), first, index.metric);
     else
       made = SegmentRows::of_panels(std::move(form), std::move(order), std::move(ids), first,
@@ -376,7 +379,7 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
       if (index.lists > 0) {
         if (form->duplicates.any()) in.refuse(about, "its lists leave out copies of rows");
         made->set_lists(std::make_shared<ListedRows>(
-                            load_lists(in, prefix + "lists", index.lists, std::move(*form))),
+                            load_lists(in, prefix + "lists", index.lists, rows, std::move(*form))),
                         std::move(radii));
       } else {
         made->prepared().adopt(pass, std::move(form));

@@ -11,8 +11,8 @@
 //
 // Segments that are coded alike, as those of one index are, are scanned as one: what a pair of a
 // query and a list takes whatever the list's length is then taken once, not once a segment. Those
-// by themselves have few rows, or rows that may not be found, or come from files of an earlier
-// version, which have a coding each.
+// by themselves have few rows, or rows that may not be found, or whole numbers that are coded for
+// other queries, each segment in its own space, or come from files of an earlier version.
 #pragma once
 #include <cstdint>
 #include <memory>
