@@ -604,7 +604,8 @@ TEST(IvfFlatErrors, SayWhatIsWrong) {
                Cancelled);
 }
 
-// A device searches lists of vectors; what it does not search says so, whatever devices are here.
+// A device searches lists of vectors and codes; what it does not search says so, whatever devices
+// are here.
 TEST(IvfFlat, SaysWhichSearchesADeviceHas) {
   const Matrix<float> base = clustered(400, 4, 1, tight);
   const auto made = [&](auto index) {
@@ -619,8 +620,9 @@ TEST(IvfFlat, SaysWhichSearchesADeviceHas) {
     return SearchOptions{.method = method, .device = std::move(device)};
   };
   const std::string alone = " runs on the processor alone";
-  EXPECT_EQ(message([&] { codes.search(base.view(), 1, on("cuda", {.probes = 2})); }),
-            "device is cuda, but a search of codes" + alone);
+  EXPECT_EQ(message([&] { codes.range_search(base.view(), 1, on("cuda", {.probes = 2})); }),
+            "device is cuda, but a range search of codes" + alone);
+  EXPECT_THROW(codes.search(base.view(), 1, on("cuda:99", {.probes = 2})), DeviceUnavailable);
   EXPECT_EQ(message([&] { graph.search(base.view(), 1, on("cuda:1", {.ef = 9})); }),
             "device is cuda:1, but a search of a graph" + alone);
   EXPECT_EQ(message([&] { lists.range_search(base.view(), 1, on("cuda", {.probes = 2})); }),
