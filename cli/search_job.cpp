@@ -371,9 +371,10 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     if (kind != "Flat" && !arguments.machine.empty())
       throw InvalidArgument("--machine plans for scans of all rows so far, but {} is an index {}",
                             arguments.index, kind);
-    if (outcome.index->lists() > 0 && arguments.explain && arguments.device != "cpu")
+    if ((outcome.index->lists() > 0 || outcome.index->has_codes()) && arguments.explain &&
+        arguments.device != "cpu")
       throw InvalidArgument(
-          "--explain has no plan of inverted lists on a GPU so far, but --device is {} and {} is "
+          "--explain has no plan of lists and codes on a GPU so far, but --device is {} and {} is "
           "an index {}",
           arguments.device, arguments.index, kind);
   }
@@ -390,9 +391,6 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     else
       index_filter = IdFilter::of_ids(list);
   }
-  if (arguments.device != "cpu" && arguments.explain && outcome.index && outcome.index->has_codes())
-    throw InvalidArgument("--explain has no plan of codes on a GPU so far, but --device is {}",
-                          arguments.device);
   std::optional<Matrix<Id>> truth;
   if (!arguments.truth.empty()) truth = read_truth(arguments, outcome.queries.view().rows());
   if (truth && outcome.index) check_index_holds(*truth, arguments, *outcome.index);

@@ -88,6 +88,11 @@ void tune(AnyIndex index, const TuneArguments& arguments, int threads) {
                      fmt::format("{:.4f}", point.expected_recall),
                      fmt::format("{:.1f}", point.probes), readable_count(point.rows)});
   print("{}", format_table(table));
+  if (!index.keeps_vectors() && !index.has_codes())
+    print(
+        "\nThis is recall with respect to the vectors as the index keeps them, not to those that "
+        "were "
+        "added.\n");
 }
 
 void run_tune(const TuneArguments& arguments) {

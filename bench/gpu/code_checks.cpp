@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "bench/gpu/differences.hpp"
 #include "bench/gpu/made_vectors.hpp"
 #include "knear/cuda/device_error.hpp"
 #include "knear/cuda/queue.hpp"
@@ -116,13 +117,7 @@ std::string difference_of(const Index& index, AnyMatrixView queries, std::int64_
     if (report.device != device) return "device " + report.device + " answered";
     if (report.fallback_queries != 0)
       return fmt::format("{} queries were handed back", report.fallback_queries);
-    for (std::int64_t i = 0; i < wanted.ids.rows() * wanted.ids.cols(); ++i)
-      if (found.ids.data()[i] != wanted.ids.data()[i] ||
-          std::bit_cast<std::uint32_t>(found.distances.data()[i]) !=
-              std::bit_cast<std::uint32_t>(wanted.distances.data()[i]))
-        return fmt::format("place {}: ({:.9g}, {}) instead of ({:.9g}, {})", i,
-                           found.distances.data()[i], found.ids.data()[i],
-                           wanted.distances.data()[i], wanted.ids.data()[i]);
+    if (std::string error = first_difference(found, wanted); !error.empty()) return error;
   }
   return "";
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/gpu/differences.hpp"
 #include "bench/gpu/made_vectors.hpp"
 #include "knear/cuda/device_error.hpp"
 #include "knear/io/vectors.hpp"
@@ -20,20 +21,7 @@ namespace {
 
 constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
 
-std::string first_difference(const Neighbors& found, const Neighbors& truth) {
-  if (found.ids.rows() != truth.ids.rows() || found.ids.cols() != truth.ids.cols())
-    return "another shape";
-  for (std::int64_t q = 0; q < truth.ids.rows(); ++q)
-    for (std::int64_t i = 0; i < truth.ids.cols(); ++i)
-      if (found.ids.row(q)[i] != truth.ids.row(q)[i] ||
-          std::bit_cast<std::uint32_t>(found.distances.row(q)[i]) !=
-              std::bit_cast<std::uint32_t>(truth.distances.row(q)[i]))
-        return fmt::format("query {}, place {}: ({:.9g}, {}) instead of ({:.9g}, {})", q, i,
-                           found.distances.row(q)[i], found.ids.row(q)[i],
-                           truth.distances.row(q)[i], truth.ids.row(q)[i]);
-  return "";
-}
-
+using bench::first_difference;
 std::string first_difference(const RangeNeighbors& found, const RangeNeighbors& truth) {
   if (found.begin != truth.begin)
     return fmt::format("{} rows instead of {}, or cut elsewhere", found.ids.size(),

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "bench/gpu/differences.hpp"
 #include "bench/gpu/made_vectors.hpp"
 #include "knear/cuda/device_error.hpp"
 #include "knear/index/ivf_flat.hpp"
@@ -17,18 +18,6 @@ namespace {
 
 constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
 constexpr std::int64_t lists = 48, dim = 40;
-
-std::string first_difference(const Neighbors& found, const Neighbors& truth) {
-  for (std::int64_t q = 0; q < truth.ids.rows(); ++q)
-    for (std::int64_t i = 0; i < truth.ids.cols(); ++i)
-      if (found.ids.row(q)[i] != truth.ids.row(q)[i] ||
-          std::bit_cast<std::uint32_t>(found.distances.row(q)[i]) !=
-              std::bit_cast<std::uint32_t>(truth.distances.row(q)[i]))
-        return fmt::format("query {}, place {}: ({:.9g}, {}) instead of ({:.9g}, {})", q, i,
-                           found.distances.row(q)[i], found.ids.row(q)[i],
-                           truth.distances.row(q)[i], truth.ids.row(q)[i]);
-  return "";
-}
 
 // Rows in two calls, so in two segments, of which some were removed.
 IvfFlatIndex made_index(ElementType type, Metric metric, std::uint64_t seed) {

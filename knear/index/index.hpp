@@ -171,18 +171,18 @@ class Index {
   // Throws MemoryBudgetError, Cancelled.
   std::int64_t optimize(const ChangeOptions& options = {});
 
-  // Calibrates searches of inverted lists and of codes for a recall of the k nearest, and has
-  // save() keep that: by queries [n x dim] like those to come, or with none by 2,000 rows of the
-  // index, each left out of its own answer, which the first search for a recall does by itself. It
-  // is done again once rows added and taken out are more than a quarter of those that were there,
-  // or a fifth is gone. Codes cannot tell what is nearest to queries: their index keeps 1,000 of
-  // the vectors that it was trained on with their 128 nearest, which it follows through adding and
-  // removing, and takes no queries, unless it keeps all vectors to refine codes by (RFlat). Returns
-  // what recall costs, from the cheapest on. A flat index makes lists for such searches
-  // (index/flat.hpp), which save() does not keep; of a graph the points say in `probes` how many
-  // nodes a search keeps and in `rows` how many it scores, and it takes 1,000 rows or all queries.
-  // Throws InvalidArgument for a flat index of fewer than 16,384 rows, where too few neighbours are
-  // known (after a merge, of a file of FAISS, for a large k), and as search() does.
+  // Calibrates searches of inverted lists and of codes for a recall of the k nearest, which
+  // save() keeps: by queries [n x dim] like those to come, or with none by 2,000 rows, each left
+  // out of its own answer, as the first search for a recall does by itself. Done again once rows
+  // added and taken out are more than a quarter, or a fifth is gone. Codes cannot tell what is
+  // nearest to queries: their index keeps 1,000 of the vectors that it was trained on with their
+  // 128 nearest, with what was added and removed since, and takes no queries, unless it keeps all
+  // vectors to refine codes by (RFlat). Of vectors that are kept transformed or rounded, recall is
+  // with respect to these. Returns what recall costs, from the cheapest on. A flat index makes
+  // lists for such searches (index/flat.hpp), which save() does not keep; of a graph `probes` is
+  // how many nodes a search keeps and `rows` how many it scores; 1,000 rows or all queries are
+  // taken. Throws InvalidArgument for a flat index of fewer than 16,384 rows, where too few
+  // neighbours are known (after a merge, of a FAISS file, for a large k), and as search() does.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
                                    const ChangeOptions& options = {});
   // The same for codes, by the vectors that they were made of and that someone else has kept: base

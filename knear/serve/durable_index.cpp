@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
-#include "knear/index/shards.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/serve/refusal.hpp"
 
@@ -272,7 +270,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   // of the file that they were folded into may not be on disk yet.
   sync_folder(folder_of(kept_));
   remove_logs_before(start ? numbers_[*start] : numbers_.back());
-  if (apart && !from_kept && has_kept) detail::remove_saved(kept_);
+  if (apart && !from_kept && has_kept) StoredIndex::remove_saved(kept_);
   due_bytes_ = options_.checkpoint_bytes;
   count_log();
 }
@@ -438,7 +436,7 @@ bool DurableIndex::reload(bool discard_changes) {
     older_bytes_ = older_changes_ = 0;
     due_bytes_ = options_.checkpoint_bytes;
   }
-  if (apart) detail::remove_saved(kept_);
+  if (apart) StoredIndex::remove_saved(kept_);
   step("kept file removed");
   remove_logs_before(number);
   step("old logs removed");

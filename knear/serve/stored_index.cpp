@@ -35,6 +35,8 @@ StoredIndex StoredIndex::load(const std::string& path) {
                                : StoredIndex(Index::load(path));
 }
 
+void StoredIndex::remove_saved(const std::string& path) { detail::remove_saved(path); }
+
 StoredIndex StoredIndex::next() const {
   if (const Index* one = std::get_if<Index>(&index_))
     return StoredIndex(std::move(*detail::with_state(*one, *impl_of(*one).state())));

@@ -35,6 +35,9 @@ class StoredIndex {
   // Throws as Index::load() and ShardedIndex::load().
   static StoredIndex load(const std::string& path);
 
+  // Removes what save() wrote to a path.
+  static void remove_saved(const std::string& path);
+
   // One that shares all rows and may be changed, if this one is not changed any more.
   StoredIndex next() const;
 

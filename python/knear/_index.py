@@ -581,6 +581,9 @@ class Index:
         A flat index of 16,384 vectors or more makes inverted lists of them for searches with a
         recall below 1, which it comes to do by itself where that pays; save() does not keep them.
 
+        Of an index that has vectors transformed or rounded (PCA64, SQfp16) recall is with respect
+        to these: its searches promise nothing of the vectors that were added.
+
         Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
         "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/scan/device/device_problem.hpp"
+#include "tests/scan/random_probes.hpp"
 
 namespace knear::detail {
 namespace {
@@ -26,24 +27,6 @@ std::vector<std::uint32_t> lists_of(std::int64_t rows, std::uint64_t seed) {
     out.push_back(list >= list_count || list == 5 || list == 6 ? 0 : list);
   }
   if (rows > 1) out[static_cast<std::size_t>(rows / 2)] = 6;
-  return out;
-}
-
-// Each query probes `probes` lists drawn at random, one in four of them fewer.
-Matrix<Id> probes_of(std::int64_t queries, std::int64_t probes, std::uint64_t seed) {
-  Random random(seed);
-  Matrix<Id> out(queries, probes);
-  for (std::int64_t q = 0; q < queries; ++q) {
-    std::vector<Id> all(list_count);
-    for (std::int64_t l = 0; l < list_count; ++l) {
-      const auto at = static_cast<std::size_t>(random.below(static_cast<std::uint64_t>(l) + 1));
-      all[static_cast<std::size_t>(l)] = all[at], all[at] = l;
-    }
-    const std::int64_t count =
-        q % 4 == 3 ? random.below(static_cast<std::uint64_t>(probes) + 1) : probes;
-    for (std::int64_t p = 0; p < probes; ++p)
-      out.row(q)[p] = p < count ? all[static_cast<std::size_t>(p)] : no_id;
-  }
   return out;
 }
 
@@ -150,7 +133,7 @@ void expect_exact_lists(std::uint64_t seed, std::int64_t rows, std::int64_t dim,
   auto base = vectors<T>(rows, dim, seed, 40);
   for (std::int64_t i = 0; i < rows; i += 7) std::copy_n(base.row(i / 2), dim, base.row(i));
   const auto asked = vectors<T>(queries, dim, seed + 1, 40);
-  const Matrix<Id> lists = probes_of(queries, probes, seed + 2);
+  const Matrix<Id> lists = test::random_probes(queries, probes, list_count, seed + 2);
   for (const Metric metric : metrics) {
     ListProblem<> problem(base.view(), asked.view(), metric, seed++);
     const std::string what = std::string(name_of(metric)) + ", " + std::to_string(queries) +
@@ -177,7 +160,7 @@ TEST(DeviceIvfScan, GivesTheNearestOfTheListsThatAreProbed) {
 // A filter is tested by a bit a row; rows beyond what is known from elsewhere need not be found.
 TEST(DeviceIvfScan, AllowedRowsAndUpperBounds) {
   const auto base = vectors<float>(800, 12, 1), asked = vectors<float>(9, 12, 2);
-  const Matrix<Id> probes = probes_of(9, 8, 3);
+  const Matrix<Id> probes = test::random_probes(9, 8, list_count, 3);
   ListProblem<> problem(base.view(), asked.view(), Metric::l2, 4);
   for (const std::int64_t every : {2, 11, 300}) {
     RowSet live(800);
@@ -220,7 +203,7 @@ TEST(DeviceIvfScan, QueriesOfAllSizes) {
   for (std::int64_t q = 0; q < 150; ++q)
     for (int j = 0; j < 10; ++j)
       asked.row(q)[j] *= q == 77 ? 0 : std::pow(10.0f, static_cast<float>(q % 5 - 2));
-  const Matrix<Id> probes = probes_of(150, 5, 10);
+  const Matrix<Id> probes = test::random_probes(150, 5, list_count, 10);
   for (const Metric metric : {Metric::l2, Metric::cosine}) {
     ListProblem<> problem(base.view(), asked.view(), metric, 11);
     EXPECT_TRUE(problem.expect_exact(4, probes.view(), "sizes").empty());
@@ -231,7 +214,7 @@ TEST(DeviceIvfScan, QueriesOfAllSizes) {
 // Codes of a few blocks of queries at a time, where all would take too much memory.
 TEST(DeviceIvfScan, BlocksInParts) {
   const auto base = vectors<std::uint8_t>(500, 40, 12), asked = vectors<std::uint8_t>(30, 40, 13);
-  const Matrix<Id> probes = probes_of(30, 7, 14);
+  const Matrix<Id> probes = test::random_probes(30, 7, list_count, 14);
   ListProblem<> problem(base.view(), asked.view(), Metric::l2, 15);
   // 8 KiB a block; 1, 3 and all.
   for (const std::size_t bytes : {1 << 10, 99 << 10, 1 << 20})
@@ -241,7 +224,7 @@ TEST(DeviceIvfScan, BlocksInParts) {
 // Whenever memory fails, what is answered is right, and what is not is said.
 TEST(DeviceIvfScan, MemoryThatFails) {
   const auto base = vectors<float>(200, 6, 16), asked = vectors<float>(3, 6, 17);
-  const Matrix<Id> probes = probes_of(3, 4, 18);
+  const Matrix<Id> probes = test::random_probes(3, 4, list_count, 18);
   ListProblem<OnceWithoutMemory> problem(base.view(), asked.view(), Metric::l2, 19);
   int failed = 0;
   for (; problem.queue.before < 0; ++failed) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/scan/random_probes.hpp"
 #include "tests/scan/scan_cases.hpp"
 
 namespace knear::detail {
@@ -33,24 +34,6 @@ PackedLists packed_lists(const ScanCase& c, Codes codes, const std::vector<std::
   constexpr Format formats[] = {format_int8, format_int16, format_fp32};
   return PackedLists::certified(c.base.view(), of, list_count, formats[static_cast<int>(codes)],
                                 CodingSpace::choose(c.base.view(), c.metric, isa), 2);
-}
-
-// Each query probes `probes` lists drawn at random, or fewer.
-Matrix<Id> probes_of(std::int64_t queries, std::int64_t probes, std::uint64_t seed) {
-  Random random(seed);
-  Matrix<Id> out(queries, probes);
-  for (std::int64_t q = 0; q < queries; ++q) {
-    std::vector<Id> all(list_count);
-    for (std::int64_t l = 0; l < list_count; ++l) {
-      const auto at = static_cast<std::size_t>(random.below(static_cast<std::uint64_t>(l) + 1));
-      all[static_cast<std::size_t>(l)] = all[at], all[at] = l;
-    }
-    const std::int64_t count =
-        q % 4 == 3 ? random.below(static_cast<std::uint64_t>(probes) + 1) : probes;
-    for (std::int64_t p = 0; p < probes; ++p)
-      out.row(q)[p] = p < count ? all[static_cast<std::size_t>(p)] : no_id;
-  }
-  return out;
 }
 
 // Of `all`, the rows of the lists that a query probes.
@@ -114,7 +97,7 @@ TEST_P(ListScan, GivesTheNearestOfTheListsThatAreProbed) {
       for (const std::int64_t most : {0, 1, 2, 6, 23})
         for (const bool some_live : {false, true}) {
           if (k == 2000 && (some_live || most == 2)) continue;
-          const Matrix<Id> probes = probes_of(60, most, 7);
+          const Matrix<Id> probes = test::random_probes(60, most, list_count, 7);
           ScanJob job = c.job(k, isa, 1 + static_cast<int>(most) % 3);
           if (some_live) job.allowed.live = &live;
           // All at once; and a few, for which the work goes query by query.
@@ -147,7 +130,7 @@ TEST_P(ListScan, StartsFromUpperBounds) {
   for (const auto& list : c.order) bounds.push_back(list[12].first);
   ScanJob job = c.job(20);
   job.upper_bounds = bounds.data();
-  const Matrix<Id> probes = probes_of(30, list_count, 11);
+  const Matrix<Id> probes = test::random_probes(30, list_count, list_count, 11);
   ExactNeighbors out(30, 20);
   ScanStats stats;
   scan_lists(lists, job, probes.view(), out, stats, {});
@@ -169,7 +152,7 @@ TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
                       seconds = packed_lists(second, codes, of_second, isa);
     for (const std::int64_t k : {1, 10, 40})
       for (const std::int64_t most : {2, 9, 23}) {
-        const Matrix<Id> probes = probes_of(60, most, 35);
+        const Matrix<Id> probes = test::random_probes(60, most, list_count, 35);
         ScanJob job = first.job(k, isa, 2), other = second.job(k, isa, 2);
         other.allowed.live = &live;
         ScanStats alone, together;
@@ -269,7 +252,7 @@ TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
       for (const std::int64_t most : {0, 1, 2, 6, 23})
         for (const bool bounded : {false, true}) {
           if (k == 2000 && (bounded || most == 2)) continue;
-          const Matrix<Id> probes = probes_of(60, most, 43);
+          const Matrix<Id> probes = test::random_probes(60, most, list_count, 43);
           std::vector<double> bounds;
           for (const auto& list : c.order) bounds.push_back(list[30].first);
           for (const std::int64_t few : {60, 3, 1}) {
@@ -300,7 +283,7 @@ TEST_P(ListScan, PartsThatAreJoinedMeasureNoMoreRows) {
   for (int i = 0; i < 6000; ++i) part_of.push_back(i % 2);
   const InParts parts(c, codes, of, active_isa(), part_of);
   const PackedLists whole = packed_lists(c, codes, of);
-  const Matrix<Id> probes = probes_of(60, 16, 47);
+  const Matrix<Id> probes = test::random_probes(60, 16, list_count, 47);
   ScanJob job = c.job(10, active_isa(), 2);
   ScanStats one, joined;
   ExactNeighbors out(60, 10);
@@ -351,7 +334,7 @@ TEST_P(ListScan, FindsAllRowsWithinARadiusInTheListsThatAreProbed) {
   for (const std::int64_t most : {0, 1, 7, 23})
     for (const std::int64_t few : {50, 2})
       for (const bool some_live : {false, true}) {
-        const Matrix<Id> probes = probes_of(few, most, 15);
+        const Matrix<Id> probes = test::random_probes(few, most, list_count, 15);
         ScanJob job = c.job(10, active_isa(), 2);
         if (some_live) job.allowed.live = &live;
         job.queries = c.queries.view().rows(0, few);
@@ -408,7 +391,7 @@ TEST_P(ListScan, GivesWhatAFilterLeavesOfTheListsThatAreProbed) {
   RowSet live(rows + 5);
   for (std::int64_t i = 0; i < rows; i += 11) live.remove(i);
   const RowLists numbers(of, list_count);
-  const Matrix<Id> probes = probes_of(60, 12, 24);
+  const Matrix<Id> probes = test::random_probes(60, 12, list_count, 24);
   for (const Isa isa : available_isas()) {
     const PackedLists lists = packed_lists(c, codes, of, isa);
     for (const std::vector<Id>& ids : filters_of(of, 25)) {
@@ -469,7 +452,7 @@ TEST_P(ListScan, ScoresNoListOfWhichAFilterLeavesLittle) {
   const ScanCase c(vectors(codes, 4000, 24, 26), vectors(codes, 60, 24, 27), metric);
   const std::vector<std::uint32_t> of = lists_of(4000, 28);
   const PackedLists lists = packed_lists(c, codes, of);
-  const Matrix<Id> probes = probes_of(60, 12, 29);
+  const Matrix<Id> probes = test::random_probes(60, 12, list_count, 29);
   std::vector<std::int64_t> scored, hits;
   for (const std::vector<Id>& ids : filters_of(of, 30)) {
     const RowFilter filter = RowFilter::of_ids(ids, 4000);
@@ -525,7 +508,7 @@ TEST(ListScanOfUnequalLengths, MeasuresNoMoreRows) {
         scaled(2500, 23, [&](std::int64_t i) { return of[static_cast<std::size_t>(i)] % 8 == 7; }),
         std::move(asked), metric);
     const PackedLists lists = packed_lists(c, Codes::int8, of);
-    const Matrix<Id> probes = probes_of(all, list_count, 24);
+    const Matrix<Id> probes = test::random_probes(all, list_count, list_count, 24);
     const auto measured = [&](std::int64_t begin, std::int64_t end) {
       ScanJob job = c.job(10);
       job.queries = c.queries.view().rows(begin, end);
@@ -548,8 +531,8 @@ TEST(ListScanStops, WhenAskedTo) {
   const PackedLists lists = packed_lists(c, Codes::int8, lists_of(900, 10));
   ExactNeighbors out(30, 5);
   ScanStats stats;
-  EXPECT_THROW(scan_lists(lists, c.job(5), probes_of(30, 9, 1).view(), out, stats,
-                          [](std::string_view, double) { return false; }),
+  EXPECT_THROW(scan_lists(lists, c.job(5), test::random_probes(30, 9, list_count, 1).view(), out,
+                          stats, [](std::string_view, double) { return false; }),
                Cancelled);
   EXPECT_THROW(PackedLists::certified(c.base.view(), lists_of(900, 10), list_count, format_int8,
                                       CodingSpace::choose(c.base.view(), Metric::l2, active_isa()),
