@@ -14,8 +14,11 @@
 
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/cost/list_plan.hpp"
 #include "knear/scan/kernels/code_kernels.hpp"
 #include "knear/scan/kernels/code_key.hpp"
+#include "knear/scan/methods/code_products.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
@@ -30,8 +33,15 @@ constexpr std::int64_t chunk_bytes = 1 << 17;
 constexpr std::int64_t most_kept_bytes = 4096;
 // Queries of a task at most, and the bytes of their tables.
 constexpr std::int64_t most_queries = 1024, most_table_bytes = 16 << 20;
+// By products, where they have no tables.
+constexpr std::int64_t most_queries_of_products = 8192;
 // Rows that a query scores between two looks at its threshold.
 constexpr std::int64_t most_step = 1024;
+// Rows that are decoded together: they stay in the second cache, too.
+std::int64_t rows_of_products(std::int64_t dim) {
+  return std::clamp<std::int64_t>(chunk_bytes / dim / code_group_rows * code_group_rows,
+                                  code_group_rows, most_step);
+}
 // Where a filter leaves fewer than one row in so many of these, only its rows are looked at: with
 // tables of floats at hand, and without.
 constexpr std::int64_t few_allowed = 16, few_allowed_without = 256;
@@ -229,7 +239,11 @@ class BlockScan {
  public:
   // k: how many rows each query wants; 0: all that do not exceed a bound.
   BlockScan(std::span<const CodeSegment> segments, const CodeScanJob& job, std::int64_t k)
-      : segments_(segments), job_(job), k_(k), kernels_(code_kernels(job.isa)) {}
+      : segments_(segments),
+        job_(job),
+        k_(k),
+        kernels_(code_kernels(job.isa)),
+        scan_kernels_(scan_kernels(job.isa)) {}
 
   // Makes the tables of a query, which is number `q` of the block. They are at hand for its scans
   // until those of the next one are made.
@@ -243,15 +257,61 @@ class BlockScan {
   // rows of all lists that do not exceed it; settle(query, limit) after some rows, of which k do
   // not exceed the limit. Of `parts` of the rows takes the one with number `part`.
   template <class Bound, class Take, class Settle>
-  void scan(std::span<Pair> pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
+  void scan(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
             Settle settle) {
-    std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
-      return std::pair(a.list, a.query) < std::pair(b.list, b.query);
-    });
-    const std::int64_t width = job_.book->code_size();
     // Whole steps, so that parts and chunks divide nothing else.
-    const std::int64_t chunk =
-        std::max<std::int64_t>(most_step, chunk_bytes / width / most_step * most_step);
+    const std::int64_t chunk = std::max<std::int64_t>(
+        most_step, chunk_bytes / job_.book->code_size() / most_step * most_step);
+    each_chunk(
+        pairs, chunk, parts, part,
+        [&](std::span<const Pair> some, std::uint32_t s, std::int64_t from, std::int64_t to) {
+          for (std::size_t i = 0; i < some.size(); ++i) {
+            // A block of thousands of queries takes seconds where many neighbours are wanted.
+            if (i % 16 == 0) stop_if_asked();
+            if (i + 1 < some.size()) tables_[some[i + 1].query].prefetch();
+            scan_rows(some[i], s, from, to, bound, take, settle);
+          }
+        });
+  }
+
+  // The same by products (code_products.hpp): codes the queries of a block, in their order.
+  void begin_products(Matrix<double> queries) {
+    if (!products_)
+      products_ = std::make_unique<CodeProducts>(
+          *job_.book, job_.squared, job_.metric == Metric::l2 && with_scalars(), job_.isa);
+    products_->set_queries(std::move(queries));
+  }
+  // And scans their lists.
+  template <class Bound, class Take, class Settle>
+  void scan_products(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound,
+                     Take take, Settle settle) {
+    each_chunk(
+        pairs, most_step, parts, part,
+        [&](std::span<const Pair> some, std::uint32_t s, std::int64_t from, std::int64_t to) {
+          stop_if_asked();
+          products_->set_rows(*segments_[s].lists, from, to - from);
+          set_barred(segments_[s], from, to);
+          for (std::size_t i = 0; i < some.size(); i += max_group) {
+            const auto group = some.subspan(i, std::min<std::size_t>(max_group, some.size() - i));
+            std::uint32_t queries[max_group];
+            for (std::size_t j = 0; j < group.size(); ++j) queries[j] = group[j].query;
+            products_->multiply({queries, group.size()});
+            for (std::size_t j = 0; j < group.size(); ++j)
+              take_products(group[j], static_cast<int>(j), s, from, to - from, bound, take, settle);
+          }
+        });
+  }
+  bool with_scalars() const { return !segments_.empty() && segments_[0].lists->has_scalars(); }
+
+  ScanStats stats;
+
+ private:
+  // Calls f(pairs of a list, segment, from, to) for all rows of all lists, `chunk` of them at most,
+  // of which a filter lets any through.
+  template <class F>
+  void each_chunk(std::vector<Pair>& pairs, std::int64_t chunk, std::int64_t parts,
+                  std::int64_t part, F f) {
+    sort_by_list(pairs);
     std::int64_t counter = 0;
     for (std::size_t p = 0; p < pairs.size();) {
       std::size_t end = p;
@@ -262,21 +322,97 @@ class BlockScan {
           if (counter++ % parts != part) continue;
           const std::int64_t to = std::min(last, from + chunk);
           if (segments_[s].filtered() && !set_allowed(segments_[s], from, to)) continue;
-          for (std::size_t i = p; i < end; ++i) {
-            // A block of thousands of queries takes seconds where many neighbours are wanted.
-            if ((i - p) % 16 == 0) stop_if_asked();
-            if (i + 1 < end) tables_[pairs[i + 1].query].prefetch();
-            scan_rows(pairs[i], s, from, to, bound, take, settle);
-          }
+          f(std::span<const Pair>(pairs).subspan(p, end - p), s, from, to);
         }
       }
       p = end;
     }
   }
 
-  ScanStats stats;
+  // Those of a list in the order of queries, in which they come.
+  void sort_by_list(std::vector<Pair>& pairs) {
+    std::uint32_t lists = 0;
+    for (const Pair& pair : pairs) lists = std::max(lists, pair.list + 1);
+    if (lists > 8 * pairs.size() + 64) {
+      std::stable_sort(pairs.begin(), pairs.end(),
+                       [](const Pair& a, const Pair& b) { return a.list < b.list; });
+      return;
+    }
+    next_.assign(lists + 1, 0);
+    for (const Pair& pair : pairs) ++next_[pair.list + 1];
+    std::partial_sum(next_.begin(), next_.end(), next_.begin());
+    sorted_.resize(pairs.size());
+    for (const Pair& pair : pairs) sorted_[next_[pair.list]++] = pair;
+    pairs.swap(sorted_);
+  }
 
- private:
+  // Notes which rows at hand may not be found.
+  void set_barred(const CodeSegment& segment, std::int64_t from, std::int64_t to) {
+    barred_.clear();
+    if (!segment.filtered() && !segment.allowed.live) return;
+    for (std::int64_t row = from; row < to; ++row) {
+      const auto i = static_cast<std::size_t>(row - from);
+      const bool filtered = segment.filtered() && (allowed_[i / 64] >> i % 64 & 1) == 0;
+      if (filtered || (segment.allowed.live && !segment.allowed(row)))
+        barred_.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+
+  // Rows [from, from + rows), of which products with a query are at hand.
+  template <class Bound, class Take, class Settle>
+  void take_products(const Pair& pair, int lane, std::uint32_t s, std::int64_t from,
+                     std::int64_t rows, Bound bound, Take take, Settle settle) {
+    const float* const scalars =
+        segments_[s].lists->has_scalars() ? segments_[s].lists->scalars() + from : nullptr;
+    places_.resize(static_cast<std::size_t>(products_->places()) + 1);
+    std::int64_t count = 0;
+    // Takes the rows whose places were found; returns the largest key of these.
+    const auto take_found = [&] {
+      products_->sums(pair.query, places_.data(), count, sums_);
+      float most = -infinity;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t at = places_[static_cast<std::size_t>(i)];
+        const float key = code_key(job_.metric, pair.term, sums_[i], scalars ? scalars[at] : 0);
+        most = std::max(most, key);
+        take(pair.query, key, s, from + at);
+      }
+      stats.survivors += count;
+      return most;
+    };
+    float* const bounds = products_->bounds_of(lane);
+    if (!bounds) {  // numbers of which floats are none
+      auto barred = barred_.begin();
+      for (std::uint32_t at = 0; at < static_cast<std::uint32_t>(rows); ++at)
+        if (barred != barred_.end() && *barred == at)
+          ++barred;
+        else
+          places_[static_cast<std::size_t>(count++)] = at;
+      take_found();
+      settle(pair.query, infinity);
+      return;
+    }
+    for (const std::uint32_t at : barred_) bounds[at] = -infinity;
+    const std::int64_t places = products_->places();
+    const auto find = [&](float least) {
+      count = scan_kernels_.places_at_least(bounds, places, least, places_.data());
+    };
+    float limit = bound(pair.query);
+    if (limit == infinity && k_ > 0 && rows - std::ssize(barred_) >= 2 * k_) {
+      // Nothing is known yet of how near the k nearest are: some k rows say it.
+      find(scan_kernels_.largest_value(bounds, places, k_));
+      if (count >= k_ && count < rows) {
+        limit = take_found();
+        settle(pair.query, limit);
+        for (std::int64_t i = 0; i < count; ++i)
+          bounds[places_[static_cast<std::size_t>(i)]] = -infinity;
+      }
+    }
+    find(limit < infinity ? products_->least_of(pair.term, limit)
+                          : -std::numeric_limits<float>::max());
+    take_found();
+    settle(pair.query, infinity);
+  }
+
   // Rows [from, to) of a list; whole groups, but for the last one of the list.
   template <class Bound, class Take, class Settle>
   void scan_rows(const Pair& pair, std::uint32_t s, std::int64_t from, std::int64_t to, Bound bound,
@@ -486,6 +622,11 @@ class BlockScan {
   const CodeScanJob& job_;
   const std::int64_t k_;
   const CodeKernels& kernels_;
+  const ScanKernels& scan_kernels_;
+  std::vector<std::size_t> next_;  // while pairs are sorted, into:
+  std::vector<Pair> sorted_;
+  std::unique_ptr<CodeProducts> products_;
+  std::vector<std::uint32_t> places_, barred_;  // of rows at hand: found, and not to be found
   std::vector<ByteTables> tables_;
   std::vector<float> entries_;  // the tables of the query at hand, and their ranges
   std::uint32_t at_hand_ = 0;
@@ -531,11 +672,36 @@ void add_pairs(const CodeProbes& probes, std::int64_t query, std::uint32_t q, st
         {static_cast<std::uint32_t>(probes.lists.row(query)[p]), q, probes.terms.row(query)[p]});
 }
 
+// Whether lists are decoded for all of their queries.
+bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
+                      std::int64_t queries, std::int64_t probes) {
+  if (job.metric == Metric::cosine || !job.book->tiles().usable() || job.way == CodeWay::tables)
+    return false;
+  if (job.way == CodeWay::products) return true;
+  ListShape shape{.dim = job.book->dim(), .queries = queries};
+  shape.code_parts = job.book->parts(), shape.code_bits = job.book->bits();
+  shape.threads = job.threads;
+  for (const CodeSegment& segment : segments) {
+    shape.rows += segment.lists->rows();
+    shape.lists = std::max(shape.lists, std::ssize(segment.lists->lists()));
+  }
+  shape.probes = static_cast<double>(std::min(probes, shape.lists));
+  shape.probed_rows = static_cast<double>(shape.rows) * shape.probes /
+                      static_cast<double>(std::max<std::int64_t>(1, shape.lists));
+  return products_of_codes_pay(shape, job.isa);
+}
+
+std::int64_t bytes_by_products(const CodeBook& book, std::int64_t k) {
+  return book.dim() * 9 + k * 60 + 2500;
+}
+
 // Queries of a task: as many as keep all threads busy and fit.
-std::int64_t block_size(const CodeScanJob& job, std::int64_t queries) {
-  const std::int64_t each = bytes_of_coded_query(*job.book, job.k);
+std::int64_t block_size(const CodeScanJob& job, std::int64_t queries, bool by_products) {
+  const std::int64_t each =
+      by_products ? bytes_by_products(*job.book, job.k) : bytes_of_coded_query(*job.book, job.k);
   const std::int64_t room = std::min(most_table_bytes, job.memory / job.threads);
-  const std::int64_t most = std::clamp<std::int64_t>(room / each, 1, most_queries);
+  const std::int64_t most = std::clamp<std::int64_t>(
+      room / each, 1, by_products ? most_queries_of_products : most_queries);
   return std::clamp<std::int64_t>((queries + job.threads - 1) / job.threads, 1, most);
 }
 
@@ -573,7 +739,14 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
                 const CodeProbes& probes, CodedNeighbors& out, ScanStats& stats,
                 const Progress& progress) {
   const std::int64_t queries = probes.lists.rows(), most = probes.lists.cols();
-  const std::int64_t size = block_size(job, queries), blocks = (queries + size - 1) / size;
+  const bool by_products = goes_by_products(segments, job, queries, most);
+  const std::int64_t size = block_size(job, queries, by_products),
+                     blocks = (queries + size - 1) / size;
+  // By products rows take memory besides, and their scores.
+  const std::int64_t bytes_of_block =
+      by_products ? bytes_by_products(*job.book, job.k) * size +
+                        rows_of_products(job.book->dim()) * (job.book->dim() + 4 * max_group + 40)
+                  : bytes_of_coded_query(*job.book, job.k) * size;
   // Few queries are shared by threads, which look at parts of their rows.
   const std::int64_t parts =
       std::max<std::int64_t>(1, job.threads / std::max<std::int64_t>(1, queries));
@@ -601,21 +774,32 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     // The nearest list gives a threshold for the others.
     const auto count = static_cast<std::uint32_t>(last - first);
     const std::int64_t alone = std::min<std::int64_t>(1, most);
-    std::vector<Pair> pairs;
+    std::vector<Pair> pairs, others;
     for (std::uint32_t q = 0; q < count; ++q) {
-      block.begin(query(q), q);
+      add_pairs(probes, query(q), q, alone, most, others);
       candidates[q].begin(
           job.k,
           job.upper_bounds ? job.upper_bounds[query(q)] : std::numeric_limits<double>::infinity(),
           keys);
-      pairs.clear();
-      add_pairs(probes, query(q), q, 0, alone, pairs);
-      if (pairs.empty()) continue;
-      block.scan(pairs, parts, part, bound, take, settle);
     }
-    pairs.clear();
-    for (std::uint32_t q = 0; q < count; ++q) add_pairs(probes, query(q), q, alone, most, pairs);
-    block.scan(pairs, parts, part, bound, take, settle);
+    if (by_products) {
+      Matrix<double> block_queries = Matrix<double>::unset(count, job.book->dim());
+      for (std::uint32_t q = 0; q < count; ++q) {
+        job.prepare(query(q), block_queries.row(q));
+        add_pairs(probes, query(q), q, 0, alone, pairs);
+      }
+      block.begin_products(std::move(block_queries));
+      block.scan_products(pairs, parts, part, bound, take, settle);
+      block.scan_products(others, parts, part, bound, take, settle);
+    } else {
+      for (std::uint32_t q = 0; q < count; ++q) {
+        block.begin(query(q), q);
+        pairs.clear();
+        add_pairs(probes, query(q), q, 0, alone, pairs);
+        if (!pairs.empty()) block.scan(pairs, parts, part, bound, take, settle);
+      }
+      block.scan(others, parts, part, bound, take, settle);
+    }
     CodedNeighbors& to = part == 0 ? out : found[static_cast<std::size_t>(part)];
     for (std::uint32_t q = 0; q < count; ++q)
       candidates[q].finish(segments, job.ordered || parts > 1, to.of(query(q)));
@@ -623,7 +807,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     reporter.add(1);
     {
       const std::lock_guard lock(mutex);
-      stats.add(block.stats, bytes_of_coded_query(*job.book, job.k) * size, job.threads);
+      stats.add(block.stats, bytes_of_block, job.threads);
     }
     scans.give_back(std::move(scan));
   });
@@ -635,7 +819,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
 void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& job,
                       const CodeProbes& probes, double limit, RangeSink& sink, ScanStats& stats,
                       const Progress& progress) {
-  const std::int64_t queries = probes.lists.rows(), size = block_size(job, queries);
+  const std::int64_t queries = probes.lists.rows(), size = block_size(job, queries, false);
   // No key between it and `limit` is a float32.
   float bound = limit < std::numeric_limits<float>::max() ? static_cast<float>(limit) : infinity;
   if (bound > limit) bound = std::nextafter(bound, -infinity);

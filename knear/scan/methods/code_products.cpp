@@ -1,0 +1,225 @@
+#include "knear/scan/methods/code_products.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "knear/scan/kernels/code_kernels.hpp"
+#include "knear/scan/packing/coding.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity(),
+                largest_float = std::numeric_limits<float>::max();
+// Of sums of float32: four roundings for each part.
+constexpr double float_slack = 0x1p-22;
+
+}  // namespace
+
+CodeProducts::CodeProducts(const CodeBook& book, bool squared, bool subtracts_scalars, Isa isa)
+    : book_(book), squared_(squared), subtracts_scalars_(subtracts_scalars), isa_(isa) {}
+
+void CodeProducts::set_queries(Matrix<double> queries) {
+  queries_ = std::move(queries);
+  const CodeTiles& tiles = book_.tiles();
+  const ScanKernels& kernels = scan_kernels(isa_);
+  const std::int64_t n = queries_.rows(), dim = queries_.cols(), steps = tiles.steps();
+  // Of squared differences all vectors are taken from the mean of the centroids.
+  const auto load = [&](std::int64_t q, double* w) {
+    const double* const p = queries_.row(q);
+    for (std::int64_t j = 0; j < dim; ++j)
+      w[j] = squared_ ? 2 * (p[j] - tiles.mean[static_cast<std::size_t>(j)]) : -p[j];
+  };
+  std::vector<double> middle(static_cast<std::size_t>(dim)), w(middle.size());
+  double squares_of_all = 0;
+  for (std::int64_t q = 0; q < n; ++q) {
+    load(q, w.data());
+    squares_of_all += dot(w.data(), w.data(), dim);
+    for (std::size_t j = 0; j < w.size(); ++j) middle[j] += w[j];
+  }
+  for (double& x : middle) x /= static_cast<double>(n);
+  // Taken off only if that makes queries much shorter, since then rows have a sum of their own.
+  const double saved = static_cast<double>(n) * dot(middle.data(), middle.data(), dim);
+  if (!(saved > squares_of_all / 4) || !std::isfinite(saved))
+    std::fill(middle.begin(), middle.end(), 0.0);
+  const double slack = static_cast<double>(dim + 32) * 0x1p-50;
+  const double mean_squares = dot(tiles.mean.data(), tiles.mean.data(), dim);
+  middle_norm_ = norm_above(dot(middle.data(), middle.data(), dim), slack);
+
+  coded_.assign(static_cast<std::size_t>(n), {});
+  codes_ = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(n * steps * step_bytes));
+  for (std::int64_t q = 0; q < n; ++q) {
+    Query& query = coded_[static_cast<std::size_t>(q)];
+    load(q, w.data());
+    const double squares = dot(w.data(), w.data(), dim),
+                 of_mean = squared_ ? 0 : dot(w.data(), tiles.mean.data(), dim);
+    const double length = norm_above(squares, slack);
+    query.length = length + middle_norm_ + 2 * norm_above(mean_squares, slack);
+    query.offset = squared_ ? squares / 4 : -of_mean;
+    query.size =
+        squared_ ? length * length / 2 + 2 * tiles.norm * tiles.norm : length * tiles.row_norm;
+    for (std::size_t j = 0; j < w.size(); ++j) w[j] -= middle[j];
+    const VectorSize size = kernels.measure(w.data(), dim);
+    std::uint8_t* const out = codes_.data() + q * steps * step_bytes;
+    query.norm = norm_above(size.squares, slack) + slack * query.length;
+    // Of queries that are all the same it is zero.
+    query.scale = size.largest > 0 ? scale_for(format_int8, size.largest, query.norm)
+                                   : std::max(query.norm, 1e-75);
+    if (!std::isfinite(query.norm) || !(query.scale < 1e100)) {
+      query.norm = std::numeric_limits<double>::infinity();  // nothing is known of it
+      std::fill_n(out, steps * step_bytes, std::uint8_t{0});
+      continue;
+    }
+    const CodeSize coded =
+        kernels.encode[format_int8](w.data(), dim, query.scale, 0, out, step_bytes);
+    query.error = error_above(coded.error, query.norm, slack) + slack * query.length;
+    query.correction = static_cast<std::int32_t>(128 * coded.sum);
+  }
+
+  const std::int64_t count = book_.count(), width = book_.width();
+  terms_.clear();
+  if (middle_norm_ <= least_length && !squared_) return;
+  terms_.resize(static_cast<std::size_t>(book_.parts() * count));
+  for (std::int64_t m = 0; m < book_.parts(); ++m)
+    for (std::int64_t c = 0; c < count; ++c) {
+      const float* const centroid = book_.part(m).row(c);
+      double of_middle = 0, of_itself = 0;
+      for (std::int64_t j = 0; j < width; ++j) {
+        const auto at = static_cast<std::size_t>(m * width + j);
+        const double v = centroid[j] - tiles.mean[at];
+        of_middle += middle[at] * v, of_itself += v * v;
+      }
+      terms_[static_cast<std::size_t>(m * count + c)] =
+          static_cast<float>(of_middle - (squared_ ? of_itself : 0));
+    }
+}
+
+void CodeProducts::set_rows(const CodedLists& lists, std::int64_t row, std::int64_t rows) {
+  const CodeTiles& tiles = book_.tiles();
+  rows_ = rows, row_codes_ = lists.groups(row, rows);
+  const std::int64_t panels = panels_of_rows();
+  const auto wanted = static_cast<std::size_t>(panels * tiles.panel_bytes());
+  if (panels_.size() < wanted) panels_ = AlignedArray<std::uint8_t>(wanted);
+  for (std::int64_t first = 0; first < rows; first += code_group_rows) {
+    const std::int64_t here = std::min(code_group_rows, rows - first);
+    tiles.decode(row_codes_ + first * lists.width(), here, isa_,
+                 panels_.data() + first / panel_rows * tiles.panel_bytes());
+  }
+
+  const auto padded = static_cast<std::size_t>(places());
+  own_sums_.resize(padded + code_group_rows);
+  if (terms_.empty()) {
+    std::fill_n(own_sums_.begin(), rows, 0.0f);
+  } else {
+    // By the kernel that sums up tables.
+    own_numbers_.resize(padded + code_group_rows);
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(rows / code_group_rows + 1),
+                                   ~std::uint64_t{0});
+    if (rows % code_group_rows != 0) all.back() = (std::uint64_t{1} << rows % code_group_rows) - 1;
+    const CodeSumArgs args{row_codes_,    rows,       lists.width(),    book_.parts(),
+                           terms_.data(), all.data(), own_sums_.data(), own_numbers_.data()};
+    code_kernels(isa_).sums8(&args);
+  }
+  const float* const scalars = subtracts_scalars_ ? lists.scalars() + row : nullptr;
+  largest_scalar_ = lists.has_scalars() ? lists.largest_scalar() : 0;
+  own_.resize(padded), bias_.resize(padded);
+  double least = std::numeric_limits<double>::infinity();
+  largest_ = -least;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
+    own_[i] = double{own_sums_[i]} - (scalars ? double{scalars[i]} : 0.0);
+    least = std::min(least, own_[i]), largest_ = std::max(largest_, own_[i]);
+  }
+  span_ = largest_ - least;
+  bias_unit_ = span_ > 1e-200 && span_ < 1e200 ? std::ldexp(1.0, std::ilogb(span_)) : 1;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i)
+    bias_[i] = static_cast<float>((own_[i] - largest_) / bias_unit_);
+  std::fill(bias_.begin() + rows, bias_.end(), 0.0f);
+}
+
+void CodeProducts::multiply(std::span<const std::uint32_t> queries) {
+  const CodeTiles& tiles = book_.tiles();
+  group_.assign(queries.begin(), queries.end());
+  const std::int64_t steps = tiles.steps();
+  GroupSize size = group_12;
+  if (queries.size() <= 4) size = queries.size() == 1 ? group_1 : group_4;
+  const std::int64_t lanes = group_sizes[size];
+  if (group_codes_.size() == 0)
+    group_codes_ =
+        AlignedArray<std::uint8_t>(static_cast<std::size_t>(steps * max_group * step_bytes));
+  for (std::int64_t lane = 0; lane < lanes; ++lane) {
+    const std::size_t q = queries[std::min(static_cast<std::size_t>(lane), queries.size() - 1)];
+    const std::uint8_t* const from = codes_.data() + static_cast<std::int64_t>(q) * steps * 4;
+    std::uint8_t* const to = group_codes_.data() + lane * step_bytes;
+    for (std::int64_t step = 0; step < steps; ++step)
+      std::memcpy(to + step * lanes * step_bytes, from + step * step_bytes, step_bytes);
+  }
+  const auto wanted = static_cast<std::size_t>(max_group * places());
+  if (scores_.size() < wanted) scores_ = AlignedArray<std::int32_t>(wanted);
+  TileArgs args{};
+  args.codes = panels_.data(), args.steps = steps;
+  args.query_codes = group_codes_.data();
+  args.panel = 0, args.panel_end = panels_of_rows();
+  args.scores = scores_.data(), args.score_stride = places();
+  scan_kernels(isa_).scores[size](&args);
+}
+
+float* CodeProducts::bounds_of(int lane) {
+  const CodeTiles& tiles = book_.tiles();
+  const Query& query = coded_[group_[static_cast<std::size_t>(lane)]];
+  at_hand_ = &query, per_unit_ = 0;
+  const double size = (query.norm + query.error) * tiles.norm;
+  if (!(size > 1e-200 && size < 1e200) || !std::isfinite(span_)) return nullptr;
+  const double per_unit = std::ldexp(1.0, -std::ilogb(size));
+  // The terms of rows are sums of float32.
+  const double term_size = middle_norm_ * tiles.norm + (squared_ ? tiles.norm * tiles.norm : 0);
+  const double off = query.norm * tiles.error + query.error * tiles.norm +
+                     static_cast<double>(book_.parts() + 4) * float_slack * term_size;
+  const double largest = size + span_ + std::abs(largest_) + off;
+  ScoreUnits units;
+  units.unit = static_cast<float>(query.scale * tiles.scale * per_unit);
+  units.bias_unit = static_cast<float>(bias_unit_ * per_unit * (1 - 0x1p-20));
+  units.most = static_cast<float>((largest_ + off + 0x1p-20 * largest) * per_unit + 1e-30);
+  if (!std::isfinite(units.unit) || !std::isfinite(units.most) || !std::isfinite(units.bias_unit) ||
+      !(units.bias_unit >= std::numeric_limits<float>::min()))
+    return nullptr;
+  units_.assign(static_cast<std::size_t>(panels_of_rows()), units);
+  bounds_.resize(static_cast<std::size_t>(places()));
+  scan_kernels(isa_).upper_ends(scores_.data() + lane * places(), query.correction, bias_.data(),
+                                units_.data(), panels_of_rows(), bounds_.data());
+  std::fill(bounds_.begin() + rows_, bounds_.end(), -infinity);
+  per_unit_ = per_unit;
+  return bounds_.data();
+}
+
+float CodeProducts::least_of(float term, float bound) const {
+  const CodeTiles& tiles = book_.tiles();
+  // What the float32 roundings of a key may take off it, and those of float64 before.
+  const double room =
+      static_cast<double>(book_.parts() + 8) * float_slack *
+          (at_hand_->size + std::abs(double{term}) + largest_scalar_ + std::abs(double{bound})) +
+      0x1p-40 * at_hand_->length * (tiles.norm + tiles.row_norm);
+  const double least = (double{term} + at_hand_->offset - double{bound} - room) * per_unit_;
+  if (!(least > -1e30)) return -largest_float;
+  return static_cast<float>(std::min(least, 1e30) - std::abs(least) * 0x1p-22 - 1e-30);
+}
+
+void CodeProducts::sums(std::uint32_t query, const std::uint32_t* at, std::int64_t count,
+                        float* out) const {
+  const DirectSumArgs args{row_codes_,
+                           rows_,
+                           book_.parts(),
+                           book_.width(),
+                           book_.centroids().data(),
+                           queries_.row(query),
+                           squared_,
+                           at,
+                           count,
+                           out};
+  code_kernels(isa_).direct_sums8(&args);
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,94 @@
+// knear/scan/methods/code_products.hpp -- codes for many queries at once: rows are decoded to 8
+// bits once, and the tile kernels multiply them with queries. For one query, tables of its own
+// would take longer to make than some lists take to scan.
+//
+// With the centroids of 8-bit parts coded once (code_tiles.hpp) a row of codes is v + mean. What
+// the tables of code_scan.hpp give it is
+//   key = A + C - g,   g = <w, v> - t
+// where they are of products with p: w = -p, C = <p, mean>, t = 0; where they are of squared
+// differences from p: w = 2 (p - mean), C = |p - mean|^2, t = |v|^2. For l2 the row's scalar, where
+// it has one, is in t besides. With u = w - middle, the mean of the queries at hand taken off,
+//   g = <u, v> + (<middle, v> - t),
+// of which <u, v> comes from the product of codes, within |u| error + e norm by Cauchy and Schwarz
+// (docs/bounds.md, 2), and the other is a number of the row. A row is left out only if that proves
+// its key, as it is rounded to float32, to be too large.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/scan/kernels/tile_kernels.hpp"
+#include "knear/scan/packing/code_book.hpp"
+#include "knear/scan/packing/coded_lists.hpp"
+
+namespace knear::detail {
+
+class CodeProducts {
+ public:
+  // Of l2 and ip. subtracts_scalars: whether rows have scalars that are part of t.
+  CodeProducts(const CodeBook& book, bool squared, bool subtracts_scalars, Isa isa);
+
+  // Queries that are gone over together, as the book's tables take them [queries x dim].
+  void set_queries(Matrix<double> queries);
+
+  // Decodes rows [row, row + rows) of a list, which begin with a group.
+  void set_rows(const CodedLists& lists, std::int64_t row, std::int64_t rows);
+  // Multiplies all of these with up to max_group queries.
+  void multiply(std::span<const std::uint32_t> queries);
+
+  // For query number `lane` of the last call: bounds from above of each row's g, in a unit of
+  // the query, behind the last row infinity below zero; nullptr where floats hold none.
+  float* bounds_of(int lane);
+  // The number that bounds of rows are not below whose key is at most `bound`, of that query, with
+  // the term A.
+  float least_of(float term, float bound) const;
+  // The places that bounds_of() fills: those of whole panels.
+  std::int64_t places() const { return panels_of_rows() * panel_rows; }
+
+  // What the tables of a query of the block would give rows: out[i] row at[i] of those at hand.
+  void sums(std::uint32_t query, const std::uint32_t* at, std::int64_t count, float* out) const;
+
+ private:
+  // A query's codes, and what is known of it.
+  struct Query {
+    double scale = 1, norm = 0, error = 0;  // of u: of a code unit; |u| and |u - codes|, at most
+    double offset = 0;                      // C
+    double size = 0;                        // what the entries of its tables add up to, at most
+    double length = 0;                      // of all that rounding to float64 goes by
+    std::int32_t correction = 0;
+  };
+  std::int64_t panels_of_rows() const { return (rows_ + panel_rows - 1) / panel_rows; }
+
+  const CodeBook& book_;
+  const bool squared_, subtracts_scalars_;
+  const Isa isa_;
+
+  Matrix<double> queries_;
+  std::vector<Query> coded_;          // [queries]
+  AlignedArray<std::uint8_t> codes_;  // [queries][steps][4]
+  double middle_norm_ = 0;            // |middle|, at most
+  std::vector<float> terms_;          // [parts][256]: what is the row's own in g, without scalars
+
+  // Rows at hand: of each its own part of g, and the same less the largest, in units of bias_unit_.
+  std::int64_t rows_ = 0;
+  const std::uint8_t* row_codes_ = nullptr;
+  AlignedArray<std::uint8_t> panels_;
+  std::vector<double> own_;
+  std::vector<float> bias_;
+  double largest_ = 0, span_ = 0, bias_unit_ = 1, largest_scalar_ = 0;
+  std::vector<float> own_sums_;
+  std::vector<std::uint16_t> own_numbers_;
+
+  // Queries at hand.
+  std::vector<std::uint32_t> group_;
+  AlignedArray<std::uint8_t> group_codes_;  // [steps][max_group][4]
+  AlignedArray<std::int32_t> scores_;       // [max_group][places]
+  std::vector<ScoreUnits> units_;
+  std::vector<float> bounds_;
+  const Query* at_hand_ = nullptr;
+  double per_unit_ = 0;  // of the bounds of the query at hand
+};
+
+}  // namespace knear::detail
