@@ -79,8 +79,7 @@ double decoded_lists(const ListShape& shape, double queries) {
 }  // namespace
 
 bool products_of_codes_pay(const ListShape& shape, Isa isa) {
-  if (shape.code_parts < 1 || shape.code_bits != 8 || shape.tables_only || shape.queries < 1)
-    return false;
+  if (shape.code_parts < 1 || shape.code_bits != 8 || shape.queries < 1) return false;
   const CodeTimes ns = code_times(isa);
   const double parts = double(shape.code_parts), dim = double(shape.dim), rows = double(shape.rows);
   const double queries = double(shape.queries) / std::max(1, shape.threads),

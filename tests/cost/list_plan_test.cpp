@@ -75,10 +75,7 @@ TEST(PredictLists, CodesOfManyQueriesAreMultiplied) {
   const ListCost products = predict_lists(shape, peaks());
   EXPECT_EQ(products.limit, "multiply-adds");
   ListShape other = shape;
-  other.tables_only = true;
-  EXPECT_FALSE(products_of_codes_pay(other, Isa::avx2));
-  EXPECT_GT(seconds(other), 2 * products.seconds);
-  other = shape, other.code_bits = 4;
+  other.code_bits = 4;
   EXPECT_FALSE(products_of_codes_pay(other, Isa::avx2));
   other = shape, other.code_parts = 0;
   EXPECT_FALSE(products_of_codes_pay(other, Isa::avx2));
@@ -127,7 +124,7 @@ TEST(PredictLists, OneQueryIsOneThreads) {
 TEST(PredictLists, CodesAreLookedUp) {
   ListShape shape = lists();
   shape.code_parts = 32, shape.probes = 64, shape.probed_rows = 64000;
-  shape.tables_only = true;
+  shape.queries = 100;
   const ListCost bytes = predict_lists(shape, peaks());
   EXPECT_EQ(bytes.limit, "look-ups");
   shape.code_bits = 4;

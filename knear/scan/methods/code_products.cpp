@@ -20,8 +20,8 @@ constexpr double float_slack = 0x1p-22;
 
 }  // namespace
 
-CodeProducts::CodeProducts(const CodeBook& book, bool squared, bool subtracts_scalars, Isa isa)
-    : book_(book), squared_(squared), subtracts_scalars_(subtracts_scalars), isa_(isa) {}
+CodeProducts::CodeProducts(const CodeBook& book, Metric metric, bool squared, Isa isa)
+    : book_(book), metric_(metric), squared_(squared), isa_(isa) {}
 
 void CodeProducts::set_queries(Matrix<double> queries) {
   queries_ = std::move(queries);
@@ -124,20 +124,25 @@ void CodeProducts::set_rows(const CodedLists& lists, std::int64_t row, std::int6
                            terms_.data(), all.data(), own_sums_.data(), own_numbers_.data()};
     code_kernels(isa_).sums8(&args);
   }
-  const float* const scalars = subtracts_scalars_ ? lists.scalars() + row : nullptr;
-  largest_scalar_ = lists.has_scalars() ? lists.largest_scalar() : 0;
-  own_.resize(padded), bias_.resize(padded);
-  double least = std::numeric_limits<double>::infinity();
-  largest_ = -least;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
-    own_[i] = double{own_sums_[i]} - (scalars ? double{scalars[i]} : 0.0);
-    least = std::min(least, own_[i]), largest_ = std::max(largest_, own_[i]);
-  }
-  span_ = largest_ - least;
-  bias_unit_ = span_ > 1e-200 && span_ < 1e200 ? std::ldexp(1.0, std::ilogb(span_)) : 1;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i)
-    bias_[i] = static_cast<float>((own_[i] - largest_) / bias_unit_);
-  std::fill(bias_.begin() + rows, bias_.end(), 0.0f);
+  const float* const scalars = lists.has_scalars() ? lists.scalars() + row : nullptr;
+  largest_scalar_ = scalars ? lists.largest_scalar() : 0;
+  own_.resize(padded);
+  for (std::int64_t i = 0; i < rows; ++i)
+    own_[i] = double{own_sums_[i]} - (metric_ == Metric::l2 && scalars ? double{scalars[i]} : 0.0);
+  bias_.set(own_, rows);
+  if (metric_ != Metric::cosine) return;
+  // Scalars as they are less: the smallest of them counts least.
+  for (std::int64_t i = 0; i < rows; ++i) own_[i] = scalars ? -double{scalars[i]} : 0.0;
+  scalar_bias_.set(own_, rows);
+}
+
+void CodeProducts::Bias::set(const std::vector<double>& numbers, std::int64_t rows) {
+  const auto [least, most] = std::minmax_element(numbers.begin(), numbers.begin() + rows);
+  largest = *most, span = *most - *least;
+  unit = span > 1e-200 && span < 1e200 ? std::ldexp(1.0, std::ilogb(span)) : 1;
+  values.assign(numbers.size(), 0.0f);
+  for (std::int64_t i = 0; i < rows; ++i)
+    values[i] = static_cast<float>((numbers[i] - largest) / unit);
 }
 
 void CodeProducts::multiply(std::span<const std::uint32_t> queries) {
@@ -167,42 +172,62 @@ void CodeProducts::multiply(std::span<const std::uint32_t> queries) {
   scan_kernels(isa_).scores[size](&args);
 }
 
-float* CodeProducts::bounds_of(int lane) {
+float* CodeProducts::bounds_of(int lane, float bound) {
   const CodeTiles& tiles = book_.tiles();
   const Query& query = coded_[group_[static_cast<std::size_t>(lane)]];
   at_hand_ = &query, per_unit_ = 0;
   const double size = (query.norm + query.error) * tiles.norm;
-  if (!(size > 1e-200 && size < 1e200) || !std::isfinite(span_)) return nullptr;
+  if (!(size > 1e-200 && size < 1e200) || !std::isfinite(bias_.span)) return nullptr;
   const double per_unit = std::ldexp(1.0, -std::ilogb(size));
+  // Of cosine g is lowered by the scalar times this: a key of `bound` at most is what is asked for.
+  const bool cosine = metric_ == Metric::cosine;
+  const double slope = cosine && bound < infinity ? 1 - double{bound} : 0;
+  const double of_scalars = slope > 0 ? slope * scalar_bias_.largest : -slope * largest_scalar_;
   // The terms of rows are sums of float32.
   const double term_size = middle_norm_ * tiles.norm + (squared_ ? tiles.norm * tiles.norm : 0);
   const double off = query.norm * tiles.error + query.error * tiles.norm +
                      static_cast<double>(book_.parts() + 4) * float_slack * term_size;
-  const double largest = size + span_ + std::abs(largest_) + off;
+  const double most = bias_.largest + of_scalars + off;
+  const double magnitude =
+      size + bias_.span + std::abs(bias_.largest) + off + std::abs(slope) * largest_scalar_;
+  constexpr double less = 1 - 0x1p-20;
+  const auto is_normal = [](float x) {
+    return std::isfinite(x) && x >= std::numeric_limits<float>::min();
+  };
   ScoreUnits units;
   units.unit = static_cast<float>(query.scale * tiles.scale * per_unit);
-  units.bias_unit = static_cast<float>(bias_unit_ * per_unit * (1 - 0x1p-20));
-  units.most = static_cast<float>((largest_ + off + 0x1p-20 * largest) * per_unit + 1e-30);
-  if (!std::isfinite(units.unit) || !std::isfinite(units.most) || !std::isfinite(units.bias_unit) ||
-      !(units.bias_unit >= std::numeric_limits<float>::min()))
+  units.bias_unit = static_cast<float>(bias_.unit * per_unit * less);
+  units.most = static_cast<float>((most + 0x1p-20 * magnitude) * per_unit + 1e-30);
+  const float scalar_unit =
+      slope > 0 ? static_cast<float>(slope * scalar_bias_.unit * per_unit * less) : 0;
+  if (!std::isfinite(units.unit) || !std::isfinite(units.most) || !is_normal(units.bias_unit) ||
+      (slope > 0 && !is_normal(scalar_unit)))
     return nullptr;
   units_.assign(static_cast<std::size_t>(panels_of_rows()), units);
   bounds_.resize(static_cast<std::size_t>(places()));
-  scan_kernels(isa_).upper_ends(scores_.data() + lane * places(), query.correction, bias_.data(),
-                                units_.data(), panels_of_rows(), bounds_.data());
+  scan_kernels(isa_).upper_ends(scores_.data() + lane * places(), query.correction,
+                                bias_.values.data(), units_.data(), panels_of_rows(),
+                                bounds_.data());
+  if (slope > 0)
+    for (std::size_t i = 0; i < bounds_.size(); ++i)
+      bounds_[i] += scalar_unit * scalar_bias_.values[i];
   std::fill(bounds_.begin() + rows_, bounds_.end(), -infinity);
   per_unit_ = per_unit;
   return bounds_.data();
 }
 
 float CodeProducts::least_of(float term, float bound) const {
+  if (!(bound < infinity)) return -largest_float;
   const CodeTiles& tiles = book_.tiles();
+  const bool cosine = metric_ == Metric::cosine;
   // What the float32 roundings of a key may take off it, and those of float64 before.
-  const double room =
-      static_cast<double>(book_.parts() + 8) * float_slack *
-          (at_hand_->size + std::abs(double{term}) + largest_scalar_ + std::abs(double{bound})) +
-      0x1p-40 * at_hand_->length * (tiles.norm + tiles.row_norm);
-  const double least = (double{term} + at_hand_->offset - double{bound} - room) * per_unit_;
+  const double of_bound = cosine ? (std::abs(double{bound} - 1) + 1) * largest_scalar_
+                                 : largest_scalar_ + std::abs(double{bound});
+  const double room = static_cast<double>(book_.parts() + 8) * float_slack *
+                          (at_hand_->size + std::abs(double{term}) + of_bound) +
+                      0x1p-40 * at_hand_->length * (tiles.norm + tiles.row_norm);
+  const double least =
+      (double{term} + at_hand_->offset - (cosine ? 0 : double{bound}) - room) * per_unit_;
   if (!(least > -1e30)) return -largest_float;
   return static_cast<float>(std::min(least, 1e30) - std::abs(least) * 0x1p-22 - 1e-30);
 }

@@ -7,7 +7,8 @@
 //   key = A + C - g,   g = <w, v> - t
 // where they are of products with p: w = -p, C = <p, mean>, t = 0; where they are of squared
 // differences from p: w = 2 (p - mean), C = |p - mean|^2, t = |v|^2. For l2 the row's scalar, where
-// it has one, is in t besides. With u = w - middle, the mean of the queries at hand taken off,
+// it has one, is in t besides; for cosine the key is 1 + (A + C - g) / s, and g - (1 - key) s
+// stands for g. With u = w - middle, the mean of the queries at hand taken off,
 //   g = <u, v> + (<middle, v> - t),
 // of which <u, v> comes from the product of codes, within |u| error + e norm by Cauchy and Schwarz
 // (docs/bounds.md, 2), and the other is a number of the row. A row is left out only if that proves
@@ -19,6 +20,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 #include "knear/scan/packing/code_book.hpp"
 #include "knear/scan/packing/coded_lists.hpp"
@@ -27,8 +29,8 @@ namespace knear::detail {
 
 class CodeProducts {
  public:
-  // Of l2 and ip. subtracts_scalars: whether rows have scalars that are part of t.
-  CodeProducts(const CodeBook& book, bool squared, bool subtracts_scalars, Isa isa);
+  // squared: whether tables are of squared differences. For cosine rows have scalars.
+  CodeProducts(const CodeBook& book, Metric metric, bool squared, Isa isa);
 
   // Queries that are gone over together, as the book's tables take them [queries x dim].
   void set_queries(Matrix<double> queries);
@@ -39,10 +41,10 @@ class CodeProducts {
   void multiply(std::span<const std::uint32_t> queries);
 
   // For query number `lane` of the last call: bounds from above of each row's g, in a unit of
-  // the query, behind the last row infinity below zero; nullptr where floats hold none.
-  float* bounds_of(int lane);
-  // The number that bounds of rows are not below whose key is at most `bound`, of that query, with
-  // the term A.
+  // the query, behind the last row infinity below zero; nullptr where floats hold none. For cosine
+  // of g - (1 - bound) s, or of g if the bound is infinite.
+  float* bounds_of(int lane, float bound);
+  // The number that these are not below of rows whose key is at most `bound`, with the term A.
   float least_of(float term, float bound) const;
   // The places that bounds_of() fills: those of whole panels.
   std::int64_t places() const { return panels_of_rows() * panel_rows; }
@@ -62,7 +64,8 @@ class CodeProducts {
   std::int64_t panels_of_rows() const { return (rows_ + panel_rows - 1) / panel_rows; }
 
   const CodeBook& book_;
-  const bool squared_, subtracts_scalars_;
+  const Metric metric_;
+  const bool squared_;
   const Isa isa_;
 
   Matrix<double> queries_;
@@ -71,13 +74,19 @@ class CodeProducts {
   double middle_norm_ = 0;            // |middle|, at most
   std::vector<float> terms_;          // [parts][256]: what is the row's own in g, without scalars
 
-  // Rows at hand: of each its own part of g, and the same less the largest, in units of bias_unit_.
+  // A number of each row less the largest of them, in a unit.
+  struct Bias {
+    void set(const std::vector<double>& numbers, std::int64_t rows);
+    std::vector<float> values;
+    double largest = 0, span = 0, unit = 1;
+  };
+  // Rows at hand: what is each row's own in g and, for cosine, -s.
   std::int64_t rows_ = 0;
   const std::uint8_t* row_codes_ = nullptr;
   AlignedArray<std::uint8_t> panels_;
+  Bias bias_, scalar_bias_;
+  double largest_scalar_ = 0;
   std::vector<double> own_;
-  std::vector<float> bias_;
-  double largest_ = 0, span_ = 0, bias_unit_ = 1, largest_scalar_ = 0;
   std::vector<float> own_sums_;
   std::vector<std::uint16_t> own_numbers_;
 

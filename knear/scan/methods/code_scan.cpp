@@ -277,8 +277,7 @@ class BlockScan {
   // The same by products (code_products.hpp): codes the queries of a block, in their order.
   void begin_products(Matrix<double> queries) {
     if (!products_)
-      products_ = std::make_unique<CodeProducts>(
-          *job_.book, job_.squared, job_.metric == Metric::l2 && with_scalars(), job_.isa);
+      products_ = std::make_unique<CodeProducts>(*job_.book, job_.metric, job_.squared, job_.isa);
     products_->set_queries(std::move(queries));
   }
   // And scans their lists.
@@ -301,7 +300,6 @@ class BlockScan {
           }
         });
   }
-  bool with_scalars() const { return !segments_.empty() && segments_[0].lists->has_scalars(); }
 
   ScanStats stats;
 
@@ -379,38 +377,49 @@ class BlockScan {
       stats.survivors += count;
       return most;
     };
-    float* const bounds = products_->bounds_of(lane);
-    if (!bounds) {  // numbers of which floats are none
-      auto barred = barred_.begin();
-      for (std::uint32_t at = 0; at < static_cast<std::uint32_t>(rows); ++at)
-        if (barred != barred_.end() && *barred == at)
-          ++barred;
-        else
-          places_[static_cast<std::size_t>(count++)] = at;
-      take_found();
-      settle(pair.query, infinity);
-      return;
-    }
-    for (const std::uint32_t at : barred_) bounds[at] = -infinity;
-    const std::int64_t places = products_->places();
-    const auto find = [&](float least) {
-      count = scan_kernels_.places_at_least(bounds, places, least, places_.data());
-    };
+    taken_.clear();
     float limit = bound(pair.query);
-    if (limit == infinity && k_ > 0 && rows - std::ssize(barred_) >= 2 * k_) {
-      // Nothing is known yet of how near the k nearest are: some k rows say it.
-      find(scan_kernels_.largest_value(bounds, places, k_));
-      if (count >= k_ && count < rows) {
-        limit = take_found();
+    if (limit == infinity) {
+      // Nothing is known yet of how near the k nearest are: some k rows say it. For cosine they say
+      // what scalars count for, too, and then others say it better.
+      const int rounds = job_.metric == Metric::cosine ? 2 : 1;
+      for (int round = 0; round < rounds && wants_likely(rows); ++round) {
+        const float* const bounds = bounds_of_others(lane, limit);
+        if (!bounds) break;
+        const std::int64_t places = products_->places();
+        count = scan_kernels_.places_at_least(
+            bounds, places, scan_kernels_.largest_value(bounds, places, k_), places_.data());
+        if (count < k_ || count == rows) break;
+        limit = std::min(limit, take_found());
         settle(pair.query, limit);
-        for (std::int64_t i = 0; i < count; ++i)
-          bounds[places_[static_cast<std::size_t>(i)]] = -infinity;
+        taken_.insert(taken_.end(), places_.begin(), places_.begin() + count);
       }
+      std::sort(taken_.begin(), taken_.end());
     }
-    find(limit < infinity ? products_->least_of(pair.term, limit)
-                          : -std::numeric_limits<float>::max());
+    if (const float* const bounds = bounds_of_others(lane, limit)) {
+      count = scan_kernels_.places_at_least(bounds, products_->places(),
+                                            products_->least_of(pair.term, limit), places_.data());
+    } else {  // numbers of which floats are none
+      count = 0;
+      for (std::uint32_t at = 0; at < static_cast<std::uint32_t>(rows); ++at)
+        if (!std::binary_search(barred_.begin(), barred_.end(), at) &&
+            !std::binary_search(taken_.begin(), taken_.end(), at))
+          places_[static_cast<std::size_t>(count++)] = at;
+    }
     take_found();
     settle(pair.query, infinity);
+  }
+  // Whether k of the rows that are left are few of them.
+  bool wants_likely(std::int64_t rows) const {
+    return k_ > 0 && rows - std::ssize(barred_) - std::ssize(taken_) >= 2 * k_;
+  }
+  // CodeProducts::bounds_of() of rows that may be found and were not taken.
+  const float* bounds_of_others(int lane, float limit) {
+    float* const bounds = products_->bounds_of(lane, limit);
+    if (!bounds) return nullptr;
+    for (const std::uint32_t at : barred_) bounds[at] = -infinity;
+    for (const std::uint32_t at : taken_) bounds[at] = -infinity;
+    return bounds;
   }
 
   // Rows [from, to) of a list; whole groups, but for the last one of the list.
@@ -626,7 +635,8 @@ class BlockScan {
   std::vector<std::size_t> next_;  // while pairs are sorted, into:
   std::vector<Pair> sorted_;
   std::unique_ptr<CodeProducts> products_;
-  std::vector<std::uint32_t> places_, barred_;  // of rows at hand: found, and not to be found
+  // Rows at hand: those found, and those that may not be, ascending.
+  std::vector<std::uint32_t> places_, barred_, taken_;
   std::vector<ByteTables> tables_;
   std::vector<float> entries_;  // the tables of the query at hand, and their ranges
   std::uint32_t at_hand_ = 0;
@@ -675,8 +685,7 @@ void add_pairs(const CodeProbes& probes, std::int64_t query, std::uint32_t q, st
 // Whether lists are decoded for all of their queries.
 bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
                       std::int64_t queries, std::int64_t probes) {
-  if (job.metric == Metric::cosine || !job.book->tiles().usable() || job.way == CodeWay::tables)
-    return false;
+  if (!job.book->tiles().usable() || job.way == CodeWay::tables) return false;
   if (job.way == CodeWay::products) return true;
   ListShape shape{.dim = job.book->dim(), .queries = queries};
   shape.code_parts = job.book->parts(), shape.code_bits = job.book->bits();
