@@ -127,13 +127,16 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   of_threads.threads = threads;
   const bool multiplied = products_of_codes_pay(of_threads, peaks.isa);
   if (multiplied) {
-    const double each = queries / threads, of_list_rows = double(shape.rows) / lists;
+    // Some thousand queries a block; nearest lists come first, and others by themselves.
+    const double blocks = std::ceil(queries / threads / model.queries_of_decoded_lists),
+                 visits = blocks * (probes > 1 && shape.lists > 0 ? 2 : 1),
+                 decoded = threads * visits * double(shape.rows) / lists *
+                           decoded_lists(shape, queries / threads / blocks);
     cost.compute_seconds = queries * scanned *
                            (2 * dim / (peaks.int8_ops * share * model.scan_efficiency) +
                             model.multiplied_code_operations / lanes);
     cost.query_seconds =
-        (threads * decoded_lists(shape, each) * of_list_rows *
-             (model.decoded_code_operations + dim * model.decoded_code_column_operations) +
+        (decoded * (model.decoded_code_operations + dim * model.decoded_code_column_operations) +
          queries * dim * model.query_column_operations) /
         lanes;
   } else if (codes) {
