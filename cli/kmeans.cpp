@@ -109,8 +109,15 @@ KMeansFiles::KMeansFiles(const KMeansArguments& arguments, KMeansOptions& option
 
 void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options,
                   const KMeans& found, std::int64_t rows, double seconds,
-                  std::optional<int> ranks) {
+                  const std::optional<KMeansProcesses>& processes) {
   const std::int64_t dim = found.centroids.cols();
+  const auto by_nccl = std::count_if(found.steps.begin(), found.steps.end(),
+                                     [](const KMeansStep& step) { return step.summed_by_devices; });
+  // Why MPI added up what GPUs had, where it did.
+  std::string why_mpi;
+  if (processes && processes->on_gpus && by_nccl < std::ssize(found.steps))
+    why_mpi = processes->why_no_nccl.empty() ? "a GPU had no memory for its rows or sums"
+                                             : processes->why_no_nccl;
   if (arguments.json) {
     nlohmann::ordered_json steps = nlohmann::ordered_json::array();
     for (const KMeansStep& step : found.steps)
@@ -129,7 +136,11 @@ void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options
                                   {"iterations", found.steps.size()},
                                   {"steps", steps},
                                   {"seconds", seconds}};
-    if (ranks) out["ranks"] = *ranks;
+    if (processes) out["ranks"] = processes->ranks;
+    if (processes && processes->on_gpus) {
+      out["steps_by_nccl"] = by_nccl;
+      out["why_mpi"] = why_mpi;
+    }
     print("{}\n", out.dump(2));
     return;
   }
@@ -139,6 +150,9 @@ void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options
   const KMeansStep& last = found.steps.back();
   print("{} iterations; in the last {} rows moved, objective {:.6g}\n", found.steps.size(),
         last.moved, last.objective);
+  if (processes && processes->on_gpus)
+    print("sums of processes: {} of {} steps by NCCL{}{}\n", by_nccl, found.steps.size(),
+          why_mpi.empty() ? "" : ", others by MPI: ", why_mpi);
   if (last.fallback_rows > 0)
     print("{} rows of {} were the processor's, since the device has no memory for them\n",
           last.fallback_rows, rows);

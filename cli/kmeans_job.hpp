@@ -44,10 +44,17 @@ class KMeansFiles {
   std::vector<float> weights_;
 };
 
+// Several that have a part of the rows each.
+struct KMeansProcesses {
+  int ranks = 1;
+  bool on_gpus = false;
+  std::string why_no_nccl;  // why GPUs do not add up among themselves; empty where they do
+};
+
 // One JSON object with arguments.json, else two lines. rows: of the base, of which the centroids
-// are; ranks: processes, nothing for one that is not one of several.
+// are; processes: nothing for one that is not one of several.
 void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options,
                   const KMeans& found, std::int64_t rows, double seconds,
-                  std::optional<int> ranks = {});
+                  const std::optional<KMeansProcesses>& processes = {});
 
 }  // namespace knear::cli

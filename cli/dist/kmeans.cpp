@@ -9,6 +9,7 @@
 #include "cli/kmeans_job.hpp"
 #include "knear/core/error.hpp"
 #include "knear/knn/knn.hpp"
+#include "knear/mpi/device_sums.hpp"
 
 namespace knear::cli {
 namespace {
@@ -27,6 +28,10 @@ void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const
     options.device = device_of_process(arguments.device, job.peers().number_here());
     files.emplace(arguments, options, RowsOfFile{base.begin(), base.end(), base.all().rows});
   });
+  // The same word in all processes, so that all of them ask.
+  const bool on_gpus = arguments.device != "cpu" && job.ranks() > 1;
+  FoundDeviceSums between;
+  if (on_gpus) between = find_device_sums(job.peers(), options.device);
   job.at_first([&] {
     check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
                  {arguments.base, arguments.initial, arguments.weights});
@@ -44,13 +49,14 @@ void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const
                          if (view.rows() > 0) take(view);
                        }};
   const auto start = std::chrono::steady_clock::now();
-  const KMeans found = k_means(rows, job.peers(), arguments.k, options);
+  const KMeans found = k_means(rows, job.peers(), arguments.k, options, between.sums.get());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   bar.clear();
   job.at_first([&] {
     io::write_vectors(arguments.out, found.centroids.view());
-    print_kmeans(arguments, options, found, base.all().rows, seconds, job.ranks());
+    print_kmeans(arguments, options, found, base.all().rows, seconds,
+                 KMeansProcesses{job.ranks(), on_gpus, between.why_not});
   });
 }
 

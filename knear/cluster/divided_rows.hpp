@@ -48,10 +48,12 @@ void each_block(const RowBlocks& rows, Take take, std::int64_t most = rows_in_bl
 struct DividedRows {
   const RowBlocks& own;
   Peers* peers = nullptr;
+  DeviceSums* between_devices = nullptr;
   std::int64_t first = 0, total = own.rows;  // number of the first own row, and rows of all
 
   explicit DividedRows(const RowBlocks& rows) : own(rows) {}
-  DividedRows(const RowBlocks& rows, Peers& others) : own(rows), peers(&others) {
+  DividedRows(const RowBlocks& rows, Peers& others, DeviceSums* sums = nullptr)
+      : own(rows), peers(&others), between_devices(sums) {
     const std::vector<std::int64_t> counts = numbers_of_all(rows.rows);
     const auto before = counts.begin() + others.rank();
     first = std::accumulate(counts.begin(), before, std::int64_t{0});

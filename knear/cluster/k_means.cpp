@@ -178,11 +178,16 @@ class Lloyd {
       // The processor does it all where the device has no memory for sums.
       try {
         device_ = open({rows.own.rows, rows.own.dim, count_, options.metric, options.weights,
-                        units.coordinate, units.weight, threads_, take});
+                        units.coordinate, units.weight, threads_, take, rows.between_devices});
       } catch (const MemoryBudgetError&) {
       }
     });
     if (device_) block_rows_ = device_->block_rows();
+    // Once before rows fill the memory: the first sum takes some for itself.
+    if (rows.between_devices && rows.sum(device_ ? 0 : 1) == 0) {
+      between_devices_ = true;
+      device_->fetch_sums(/*of_all=*/true);
+    }
   }
   Lloyd(const Lloyd&) = delete;  // the device calls it
   Lloyd& operator=(const Lloyd&) = delete;
@@ -227,14 +232,15 @@ class Lloyd {
             },
             block_rows_);
       }
-      if (there) out.moved += device_->finish();
+      if (there) out.moved += device_->finish(/*fetch=*/!between_devices_);
     });
     if (rows_.peers) {
-      std::int64_t both[] = {out.moved, out.fallback_rows};
-      rows_.peers->sum(both);
-      out.moved = both[0], out.fallback_rows = both[1];
+      std::int64_t all_of[] = {out.moved, out.fallback_rows, adds_up_here_};
+      rows_.peers->sum(all_of);
+      out.moved = all_of[0], out.fallback_rows = all_of[1];
+      out.summed_by_devices = between_devices_ && all_of[2] == 0;
     }
-    gather_sums();
+    gather_sums(out.summed_by_devices);
     if (rows_.peers && measures_) objective_ = add_costs_in_turn(keys_);
     out.objective = objective_;
     const bool any_empty = std::any_of(weights().begin() + fixed_, weights().end(),
@@ -273,6 +279,7 @@ class Lloyd {
                some = static_cast<std::size_t>(block.rows());
     const std::vector<std::uint32_t> old(now.begin(), now.end());
     std::vector<double> keys(measures_ ? some : 0);
+    adds_up_here_ = true;
     Progress part;
     if (options_.progress)
       part = [&](std::string_view, double fraction) {
@@ -372,9 +379,13 @@ class Lloyd {
   }
 
   // The sums of the processor, the device and all processes. Own ones stay apart: rows move from
-  // one to the other.
-  void gather_sums() {
+  // one to the other. by_devices: all of them are on devices, which add them up.
+  void gather_sums(bool by_devices) {
     if (!in_parts()) return;
+    if (by_devices)
+      device_->fetch_sums(/*of_all=*/true);
+    else if (between_devices_)
+      rows_.work([&] { device_->fetch_sums(/*of_all=*/false); });
     const std::int64_t dim = rows_.own.dim;
     if (all_sums_.rows() == 0) all_sums_ = Matrix<std::int64_t>(count_, dim);
     all_weights_ = weights_;
@@ -384,7 +395,7 @@ class Lloyd {
       std::copy_n(sums_.row(first), some * dim, all_sums_.row(first));
       if (device_) device_->add_sums(first, some, all_sums_.row(first), &all_weights_[first]);
     });
-    if (!rows_.peers) return;
+    if (!rows_.peers || by_devices) return;
     rows_.peers->sum({all_sums_.data(), static_cast<std::size_t>(count_ * dim)});
     rows_.peers->sum(all_weights_);
   }
@@ -479,6 +490,8 @@ class Lloyd {
   Matrix<float> centroids_;
   const bool on_device_;  // as far as it has memory
   std::unique_ptr<DeviceAssignment> device_;
+  bool between_devices_ = false;  // whether devices of all processes may add up their sums
+  bool adds_up_here_ = false;     // whether some of the rows are in sums of the processor
   std::int64_t block_rows_ = detail::rows_in_block;
 };
 
@@ -843,9 +856,10 @@ KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& rows, std
 }
 
 KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& own_rows, Peers& peers,
-                          std::int64_t k, const KMeansOptions& options) {
+                          std::int64_t k, const KMeansOptions& options,
+                          DeviceSums* between_devices) {
   return public_call([&] {
-    const DividedRows rows(own_rows, peers);
+    const DividedRows rows(own_rows, peers, between_devices);
     rows.work([&] {
       check(own_rows, rows.total, k, options);
       if (options.levels == 2)
@@ -870,7 +884,8 @@ KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& own_rows,
     rows.work([&] { used.emplace(own_rows, options, which); });
     RowBlocks blocks = blocks_of(used->rows);
     blocks.dim = own_rows.dim;  // which no rows do not say
-    return cluster(open, DividedRows(blocks, peers), k, used->with_weights(options),
+    return cluster(open, DividedRows(blocks, peers, between_devices), k,
+                   used->with_weights(options),
                    /*measures=*/true, /*keeps_codes=*/true);
   });
 }
@@ -897,11 +912,11 @@ KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& optio
 }
 
 KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
-               const KMeansOptions& options) {
+               const KMeansOptions& options, DeviceSums* between_devices) {
   // A device that is missing in one process ends all of them.
   OpenAssignment open;
   together(peers, [&] { open = detail::open_assignment(options.device); });
-  return detail::k_means_on(open, own_rows, peers, k, options);
+  return detail::k_means_on(open, own_rows, peers, k, options, between_devices);
 }
 
 Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows, Metric metric,

@@ -50,6 +50,9 @@ struct KMeansStep {
   std::int64_t empty = 0;  // centroids that had no row, and were put beside one that costs much
   // With a device: rows that the processor assigned, since the device had no memory for them.
   std::int64_t fallback_rows = 0;
+  // With devices that many processes have: whether these added up their sums among themselves
+  // (DeviceSums), and not the processors.
+  bool summed_by_devices = false;
   double seconds = 0;
 };
 
@@ -120,8 +123,12 @@ KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& optio
 // same in all. Each gets the centroids that one process with all rows would, to the bit, and throws
 // what any of them throws. Every process keeps 8 bytes a row more, sums twice, and the rows that
 // are drawn, of all processes.
+//
+// between_devices: of each process for the device that it names, or nullptr in all. The sums of an
+// iteration then go from device to device, unless some of them are of a processor, since a device
+// had no memory for its rows. A device has sums once more then.
 KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
-               const KMeansOptions& options = {});
+               const KMeansOptions& options = {}, DeviceSums* between_devices = nullptr);
 
 // The nearest centroid of each row and the distance to it, as knn(rows, centroids, 1) has them.
 struct Assignment {

@@ -10,6 +10,9 @@
 // tests have threads that play processes (tests/core/peer_threads.hpp). All functions but send()
 // and receive() are collective: every process calls the same ones in the same order, with as many
 // values. What they return is the same in all and does not depend on how the work is divided.
+//
+// Where each process has a GPU of its own, DeviceSums adds up what is in their memories without a
+// way through the processors'.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +46,23 @@ class Peers {
   // was sent. send() may wait until it is received.
   virtual void send(int to, std::span<const std::byte> bytes) = 0;
   virtual std::vector<std::byte> receive(int from) = 0;
+};
+
+// How the devices of all processes add up what each has in its memory, one device a process
+// (mpi/device_sums.hpp). What one process throws the others are not told: it must end them, as the
+// program knear-dist does.
+class DeviceSums {
+ public:
+  virtual ~DeviceSums() = default;
+
+  // to [count] = the sum of all processes' from [count], modulo 2^64: in the order of the work on
+  // `stream` (a cudaStream_t), both in memory of this process's device. Collective.
+  virtual void sum(const unsigned long long* from, unsigned long long* to, std::size_t count,
+                   void* stream) = 0;
+  // Until done(), which asks whether the work on the stream is done. Throws what goes wrong between
+  // the devices meanwhile, and what done() throws; a sum that is still under way is given up then,
+  // so that nobody waits for its stream for ever.
+  virtual void wait(const std::function<bool()>& done) = 0;
 };
 
 // Calls work(). If it throws in some of the processes, throws in each what it threw in that of the

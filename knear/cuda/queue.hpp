@@ -167,6 +167,17 @@ class Queue {
     void wait() const {
       if (event_) KNEAR_CHECK(cudaEventSynchronize(event_));
     }
+    // Whether it is; throws what went wrong on the way.
+    bool done() const {
+      if (!event_) return true;
+      const cudaError_t status = cudaEventQuery(event_);
+      if (status != cudaErrorNotReady) {
+        KNEAR_CHECK(status);
+        return true;
+      }
+      (void)cudaGetLastError();  // which keeps it, and a launch would throw it
+      return false;
+    }
 
    private:
     friend class Queue;

@@ -208,14 +208,31 @@ CodeScanJob CodeSearch::job_of(AnyMatrixView queries, std::int64_t k) const {
 }
 
 std::int64_t CodeSearch::rows_probed(MatrixView<Id> probes) const {
-  std::int64_t sum = 0;
+  // Of many probes the lists' rows are counted once, by list.
+  std::int64_t lists = 0, sum = 0;
+  for (const CodeSegment& segment : segments_)
+    if (segment.lists->rows() > 0)
+      lists = std::max<std::int64_t>(lists, std::int64_t{segment.lists->lists().back()} + 1);
+  const auto rows_of = [&](Id list) {
+    std::int64_t rows = 0;
+    for (const CodeSegment& segment : segments_) {
+      const auto [begin, end] = segment.lists->rows_of(list);
+      rows += end - begin;
+    }
+    return rows;
+  };
+  std::vector<std::int64_t> rows;
+  if (probes.rows() * probes.cols() > lists)
+    for (Id list = 0; list < lists; ++list) rows.push_back(rows_of(list));
   for (std::int64_t q = 0; q < probes.rows(); ++q) {
     if (q % 1024 == 0) stop_if_asked();
-    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p)
-      for (const CodeSegment& segment : segments_) {
-        const auto [begin, end] = segment.lists->rows_of(probes.row(q)[p]);
-        sum += end - begin;
-      }
+    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
+      const Id list = probes.row(q)[p];
+      if (rows.empty())
+        sum += rows_of(list);
+      else if (list < lists)
+        sum += rows[static_cast<std::size_t>(list)];
+    }
   }
   return sum;
 }

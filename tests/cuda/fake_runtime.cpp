@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 
 namespace knear::test {
@@ -29,6 +30,7 @@ FakeRuntime& FakeRuntime::start(const FakeMachine& machine) {
   one.taken_.assign(static_cast<std::size_t>(machine.devices), 0);
   one.pools_.clear(), one.plain_.clear(), one.pinned_.clear(), one.graph_.clear();
   one.plain_device_.clear(), one.captured_.clear(), one.events_.clear(), one.calls_.clear();
+  one.waiting_.clear();
   one.shared_limits_.clear();
   one.forbidden_ = 0, one.lowered_ = one.unloaded_ = false;
   current_device = 0;
@@ -127,6 +129,7 @@ void FakeRuntime::finish(cudaStream_t stream) {
   for (const auto& pool : pools_)
     for (Block& block : pool->blocks)
       if (block.pending && block.freed_on == stream) block.pending = false;
+  std::erase_if(waiting_, [&](cudaEvent_t event) { return events_.at(event) == stream; });
   for (const auto& pool : pools_) release(*pool, pool->destroyed ? 0 : pool->threshold);
 }
 
@@ -222,7 +225,13 @@ struct FakeCalls {
   void finish(cudaStream_t stream) { all.finish(stream); }
   void release(FakeRuntime::Pool& one, std::size_t keep) { all.release(one, keep); }
   bool is_captured(cudaStream_t stream) const { return all.captured_.contains(stream); }
-  cudaStream_t& stream_of(cudaEvent_t event) { return all.events_[event]; }
+  cudaStream_t stream_of(cudaEvent_t event) { return all.events_[event]; }
+  void record(cudaEvent_t event, cudaStream_t stream) {
+    all.events_[event] = stream;
+    all.waiting_.insert(event);
+  }
+  void forget(cudaEvent_t event) { all.events_.erase(event), all.waiting_.erase(event); }
+  bool is_done(cudaEvent_t event) const { return !all.waiting_.contains(event); }
   cudaError_t set_shared(const void* kernel, int bytes) {
     int& limit = all.shared_limits_[kernel];
     if (bytes < limit) all.lowered_ = true;
@@ -356,15 +365,28 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
   *out = static_cast<cudaEvent_t>(knear::test::next_address());
   return call.status;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return FakeCalls("cudaEventDestroy", true).status; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  FakeCalls call("cudaEventDestroy", true);
+  call.forget(event);
+  return call.status;
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   FakeCalls call("cudaEventRecord", true);
-  if (call) call.stream_of(event) = stream;
+  if (call) call.record(event, stream);
   return call.status;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   FakeCalls call("cudaEventSynchronize", false);
   if (call) call.finish(call.stream_of(event));
+  return call.status;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  FakeCalls call("cudaEventQuery", false);
+  return call && !call.is_done(event) ? cudaErrorNotReady : call.status;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
+  FakeCalls call("cudaDeviceGetPCIBusId", true);
+  std::snprintf(name, static_cast<std::size_t>(length), "0000:%02x:00.0", 16 + device);
   return call.status;
 }
 cudaError_t cudaMemcpyAsync(void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t) {

@@ -90,6 +90,7 @@ class FakeRuntime {
   std::map<void*, int> plain_device_;
   std::set<cudaStream_t> captured_;
   std::map<cudaEvent_t, cudaStream_t> events_;
+  std::set<cudaEvent_t> waiting_;  // events whose work nobody has waited for
   std::map<std::string, int> calls_;
   std::map<const void*, int> shared_limits_;
   int forbidden_ = 0;

@@ -251,6 +251,10 @@ class HostQueue {
     void wait() const {
       if (state_) state_->finish();
     }
+    bool done() const {
+      wait();
+      return true;
+    }
 
    private:
     std::shared_ptr<State> state_;
@@ -285,6 +289,11 @@ class HostQueue {
     HostQueue out(seed_ + 1000);
     out.state_->memory = state_->memory;
     return out;
+  }
+  // For work that is not a kernel: what was given before it is done.
+  void* stream() const {
+    state_->send();
+    return state_.get();
   }
   int multiprocessors() const { return 3; }
   std::size_t free_bytes() const {

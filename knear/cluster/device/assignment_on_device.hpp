@@ -61,6 +61,7 @@ class AssignmentOnDevice final : public DeviceAssignment {
                                            block_queries, usual_rows);
     const auto count = static_cast<std::size_t>(job.centroids * job.dim + job.centroids + 1);
     sums_ = queue_.template allocate<unsigned long long>(count);
+    if (job.between_devices) sums_of_all_ = queue_.template allocate<unsigned long long>(count - 1);
     sums_here_ = queue_.template allocate_host<unsigned long long>(count);
     queue_.fill_bytes(sums_.data(), 0, count);
     std::fill_n(sums_here_.data(), count, 0);
@@ -123,13 +124,26 @@ class AssignmentOnDevice final : public DeviceAssignment {
     take(visits_[next_ ^ 1]);
   }
 
-  std::int64_t finish() override {
+  std::int64_t finish(bool fetch) override {
     collect();
     const StreamSyncGuard arrived{queue_};
-    const unsigned long long before = sums_here_.data()[sums_.size() - 1];
-    queue_.download(sums_here_.data(), sums_.data(), sums_.size());
+    const std::size_t last = sums_.size() - 1, first = fetch ? 0 : last;
+    const unsigned long long before = sums_here_.data()[last];
+    queue_.download(sums_here_.data() + first, sums_.data() + first, sums_.size() - first);
     queue_.wait();
-    return static_cast<std::int64_t>(sums_here_.data()[sums_.size() - 1] - before);
+    return static_cast<std::int64_t>(sums_here_.data()[last] - before);
+  }
+  void fetch_sums(bool of_all) override {
+    const StreamSyncGuard arrived{queue_};
+    const std::size_t count = sums_.size() - 1;  // without the rows that were moved
+    if (of_all)
+      job_.between_devices->sum(sums_.data(), sums_of_all_.data(), count, queue_.stream());
+    queue_.download(sums_here_.data(), of_all ? sums_of_all_.data() : sums_.data(), count);
+    if (of_all) {
+      const auto mark = queue_.mark();
+      job_.between_devices->wait([&] { return mark.done(); });
+    }
+    queue_.wait();
   }
 
   void add_sums(std::int64_t first, std::int64_t count, std::int64_t* coordinates,
@@ -380,8 +394,9 @@ class AssignmentOnDevice final : public DeviceAssignment {
   std::map<std::int64_t, Block> held_;  // by their first row
   Visit visits_[2];
   int next_ = 0;  // of the visits
-  // Of coordinates, weights, and the rows that were moved so far.
-  Array<unsigned long long> sums_;
+  // Of coordinates, weights, and the rows that were moved so far. Those of all processes apart:
+  // rows that move are taken out of own ones.
+  Array<unsigned long long> sums_, sums_of_all_;
   HostArray<unsigned long long> sums_here_;
   const StreamSyncGuard<Queue> waits_at_exit_;  // before any of the memory goes
 };

@@ -17,6 +17,7 @@
 #include "knear/cluster/k_means.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/metric.hpp"
+#include "knear/core/peers.hpp"
 
 namespace knear::detail {
 
@@ -32,6 +33,8 @@ struct AssignmentJob {
   std::function<void(std::int64_t first, std::span<const std::uint32_t> nearest,
                      std::span<const double> keys)>
       done;
+  // How devices of all processes add up their sums; nullptr where they do not.
+  DeviceSums* between_devices = nullptr;
 };
 
 class DeviceAssignment {
@@ -54,10 +57,12 @@ class DeviceAssignment {
   virtual void assign_held(std::int64_t first, std::span<const std::uint32_t> nearest) = 0;
   // Calls job.done for all blocks for which that is to be done.
   virtual void collect() = 0;
-  // The end of an iteration: collects, and returns how many rows were moved.
-  virtual std::int64_t finish() = 0;
-  // Adds the device's part of the sums of rows [count x dim] and weights [count], in units, of the
-  // centroids from `first` on. Any number of threads.
+  // The end of an iteration: collects, and returns how many rows were moved. fetch: sums too.
+  virtual std::int64_t finish(bool fetch) = 0;
+  // Fetches the sums of this device, or those of the devices of all processes, which all call then.
+  virtual void fetch_sums(bool of_all) = 0;
+  // Adds what was fetched last, by finish() or fetch_sums(), of the sums of rows [count x dim] and
+  // weights [count], in units, of the centroids from `first` on. Any number of threads.
   virtual void add_sums(std::int64_t first, std::int64_t count, std::int64_t* coordinates,
                         std::int64_t* weights) const = 0;
 
@@ -77,6 +82,7 @@ KMeans k_means_on(const OpenAssignment& open, AnyMatrixView rows, std::int64_t k
 KMeans k_means_on(const OpenAssignment& open, const RowBlocks& rows, std::int64_t k,
                   const KMeansOptions& options);
 KMeans k_means_on(const OpenAssignment& open, const RowBlocks& own_rows, Peers& peers,
-                  std::int64_t k, const KMeansOptions& options);
+                  std::int64_t k, const KMeansOptions& options,
+                  DeviceSums* between_devices = nullptr);
 
 }  // namespace knear::detail

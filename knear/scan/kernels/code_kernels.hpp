@@ -18,29 +18,37 @@ inline constexpr std::int64_t code_group_rows = 64;
 // Entries of byte tables are at most this, so that two of them fit into a byte.
 inline constexpr int most_table_entry = 127;
 
-struct CodeScanArgs {
+// Rows of a list in one place.
+struct CodeRun {
   // Groups of 64 rows, the last one of those that are left; 64 bytes more may be read.
   const std::uint8_t* codes;
-  std::int64_t rows;   // at least 1
-  std::int64_t width;  // bytes of a code
+  std::int64_t rows;  // at least 1
+  // [rows], and 64 floats more may be read. nullptr in all runs: rows have none.
+  const float* scalars;
+  // Either is written. near [groups]: bit r of word g is set for row 64 g + r that may be near
+  // enough. values [groups x 64]: sum - slope * scalar of each row, rounded down; those beyond the
+  // last row may be written too.
+  std::uint64_t* near;
+  std::int32_t* values;
+};
+
+struct CodeScanArgs {
+  const CodeRun* runs;
+  std::int64_t run_count;  // at least 1
+  std::int64_t width;      // bytes of a code
   // 8 bits: [width][256]. 4 bits: [width][2][16], the lower half of a byte first. The sum of the
   // largest entries of all tables is below 2^16.
   const std::uint8_t* tables;
-  // A row may be near enough if sum <= offset + slope * scalar, in float32; [rows], and 64 floats
-  // more may be read. nullptr: if sum <= offset.
-  const float* scalars;
+  // A row may be near enough if sum <= offset + slope * scalar, in float32; without scalars if sum
+  // <= offset.
   float offset, slope;
-  // [groups]: bit r of word g is set for row 64 g + r that may be.
-  std::uint64_t* near;
-  // Not nullptr: instead of that, sum - slope * scalar of each row [rows, and 64 more that may be
-  // written], rounded down.
-  std::int32_t* values = nullptr;
+  bool values;  // instead of which rows may be
 };
 
 // What is left of the rows of a list: their sums by the tables as they were, in float32, from the
 // first part to the last.
 struct CodeSumArgs {
-  const std::uint8_t* codes;  // as in CodeScanArgs
+  const std::uint8_t* codes;  // as in CodeRun
   std::int64_t rows;          // at least 1, below 2^16
   std::int64_t width;         // bytes of a code
   std::int64_t parts;

@@ -18,13 +18,13 @@ namespace {
 }
 
 // The values of a group's rows, from their sums.
-[[maybe_unused]] static inline void put_values(const CodeScanArgs& a, const uint16_t* sums,
-                                               int64_t first, int64_t rows) {
+[[maybe_unused]] static inline void put_values(const CodeScanArgs& a, const CodeRun& run,
+                                               const uint16_t* sums, int64_t first, int64_t rows) {
   constexpr float most = 1 << 30;
-  int32_t* const out = a.values + first;
+  int32_t* const out = run.values + first;
   for (int64_t i = 0; i < rows; ++i) {
     float value = sums[i];
-    if (a.scalars) value -= a.slope * a.scalars[first + i];
+    if (run.scalars) value -= a.slope * run.scalars[first + i];
     value = value < most ? value : most;
     value = value > -most ? value : -most;
     const auto whole = static_cast<int32_t>(value);
@@ -32,13 +32,13 @@ namespace {
   }
 }
 // What is to be said of a group's rows, from their sums.
-[[maybe_unused]] static inline void put_group(const CodeScanArgs& a, const uint16_t* sums,
-                                              int64_t first, int64_t rows) {
+[[maybe_unused]] static inline void put_group(const CodeScanArgs& a, const CodeRun& run,
+                                              const uint16_t* sums, int64_t first, int64_t rows) {
   if (a.values)
-    put_values(a, sums, first, rows);
+    put_values(a, run, sums, first, rows);
   else
-    a.near[first / code_group_rows] =
-        small_sums(a, sums, a.scalars ? a.scalars + first : nullptr, rows);
+    run.near[first / code_group_rows] =
+        small_sums(a, sums, run.scalars ? run.scalars + first : nullptr, rows);
 }
 
 // Moves a number between the smallest and the largest value and counts the values up to it: no
@@ -73,34 +73,40 @@ namespace {
   }
 }
 
+// Calls add(codes, rows, sums) for each group of all runs, whose sums it adds up from 0.
+template <class Add>
+static inline void each_group(const CodeScanArgs& a, Add add) {
+  for (int64_t r = 0; r < a.run_count; ++r) {
+    const CodeRun& run = a.runs[r];
+    for (int64_t first = 0; first < run.rows; first += code_group_rows) {
+      const int64_t left = run.rows - first, rows = left < code_group_rows ? left : code_group_rows;
+      uint16_t sums[code_group_rows] = {};
+      add(run.codes + first * a.width, rows, sums);
+      put_group(a, run, sums, first, rows);
+    }
+  }
+}
+
 [[maybe_unused]] static void plain_bits8(const CodeScanArgs* args) {
   const CodeScanArgs& a = *args;
-  const uint8_t* codes = a.codes;
-  for (int64_t first = 0; first < a.rows; first += code_group_rows) {
-    const int64_t rows = a.rows - first < code_group_rows ? a.rows - first : code_group_rows;
-    uint16_t sums[code_group_rows] = {};
+  each_group(a, [&](const uint8_t* codes, int64_t rows, uint16_t* sums) {
     for (int64_t b = 0; b < a.width; ++b, codes += rows) {
       const uint8_t* table = a.tables + 256 * b;
       for (int64_t i = 0; i < rows; ++i) sums[i] = static_cast<uint16_t>(sums[i] + table[codes[i]]);
     }
-    put_group(a, sums, first, rows);
-  }
+  });
 }
 
 [[maybe_unused]] static void plain_bits4(const CodeScanArgs* args) {
   const CodeScanArgs& a = *args;
-  const uint8_t* codes = a.codes;
-  for (int64_t first = 0; first < a.rows; first += code_group_rows) {
-    const int64_t rows = a.rows - first < code_group_rows ? a.rows - first : code_group_rows;
-    uint16_t sums[code_group_rows] = {};
+  each_group(a, [&](const uint8_t* codes, int64_t rows, uint16_t* sums) {
     for (int64_t b = 0; b < a.width; ++b, codes += rows) {
       const uint8_t* table = a.tables + 32 * b;
       for (int64_t i = 0; i < rows; ++i)
         sums[i] =
             static_cast<uint16_t>(sums[i] + table[codes[i] & 15] + table[16 + (codes[i] >> 4)]);
     }
-    put_group(a, sums, first, rows);
-  }
+  });
 }
 
 // The numbers of the rows that are wanted of a group that begins with row `first`.

@@ -70,17 +70,17 @@ static inline HalfSums sums4(const CodeScanArgs& a, const uint8_t* codes, int64_
   return s;
 }
 
-// Bit i is set for row first + i of a group if it may be near enough.
-static inline uint64_t near_rows(const CodeScanArgs& a, const uint16_t* sums, int64_t first,
-                                 int64_t rows) {
+// Bit i is set for row first + i of a run if it may be near enough.
+static inline uint64_t near_rows(const CodeScanArgs& a, const CodeRun& run, const uint16_t* sums,
+                                 int64_t first, int64_t rows) {
   const __m256 offset = _mm256_set1_ps(a.offset), slope = _mm256_set1_ps(a.slope);
   uint64_t near = 0;
   for (int64_t i = 0; i < rows; i += 8) {
     const __m256i words =
         _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(sums + i)));
     __m256 limit = offset;
-    if (a.scalars)
-      limit = _mm256_add_ps(offset, _mm256_mul_ps(slope, _mm256_loadu_ps(a.scalars + first + i)));
+    if (run.scalars)
+      limit = _mm256_add_ps(offset, _mm256_mul_ps(slope, _mm256_loadu_ps(run.scalars + first + i)));
     const __m256 is_near = _mm256_cmp_ps(_mm256_cvtepi32_ps(words), limit, _CMP_LE_OQ);
     near |= static_cast<uint64_t>(_mm256_movemask_ps(is_near)) << i;
   }
@@ -103,10 +103,10 @@ static void values_up_to_avx2(const int32_t* values, int64_t rows, int32_t limit
 }
 
 template <HalfSums (*sums_of)(const CodeScanArgs&, const uint8_t*, int64_t)>
-static inline void scan_all(const CodeScanArgs& a) {
-  const uint8_t* codes = a.codes;
-  for (int64_t first = 0; first < a.rows; first += code_group_rows, codes += 64 * a.width) {
-    const int64_t rows = a.rows - first < code_group_rows ? a.rows - first : code_group_rows;
+static inline void scan_run(const CodeScanArgs& a, const CodeRun& run) {
+  const uint8_t* codes = run.codes;
+  for (int64_t first = 0; first < run.rows; first += code_group_rows, codes += 64 * a.width) {
+    const int64_t rows = run.rows - first < code_group_rows ? run.rows - first : code_group_rows;
     alignas(32) uint16_t sums[code_group_rows];
     for (int64_t half = 0; half < rows; half += 32) {
       const HalfSums s = sums_of(a, codes + half, rows);
@@ -118,10 +118,14 @@ static inline void scan_all(const CodeScanArgs& a) {
       _mm256_store_si256(out + 1, _mm256_permute2x128_si256(low, high, 0x31));
     }
     if (a.values)
-      put_values(a, sums, first, rows);
+      put_values(a, run, sums, first, rows);
     else
-      a.near[first / code_group_rows] = near_rows(a, sums, first, rows);
+      run.near[first / code_group_rows] = near_rows(a, run, sums, first, rows);
   }
+}
+template <HalfSums (*sums_of)(const CodeScanArgs&, const uint8_t*, int64_t)>
+static inline void scan_all(const CodeScanArgs& a) {
+  for (int64_t r = 0; r < a.run_count; ++r) scan_run<sums_of>(a, a.runs[r]);
 }
 static void bits4_avx2(const CodeScanArgs* args) { scan_all<sums4>(*args); }
 static void bits8_avx2(const CodeScanArgs* args) { scan_all<sums8>(*args); }

@@ -98,50 +98,60 @@ void CodeProducts::set_queries(Matrix<double> queries) {
     }
 }
 
-void CodeProducts::set_rows(const CodedLists& lists, std::int64_t row, std::int64_t rows) {
+void CodeProducts::set_rows(std::span<const DecodedRun> runs) {
   const CodeTiles& tiles = book_.tiles();
-  rows_ = rows, row_codes_ = lists.groups(row, rows);
-  const std::int64_t panels = panels_of_rows();
-  const auto wanted = static_cast<std::size_t>(panels * tiles.panel_bytes());
-  if (panels_.size() < wanted) panels_ = AlignedArray<std::uint8_t>(wanted);
-  for (std::int64_t first = 0; first < rows; first += code_group_rows) {
-    const std::int64_t here = std::min(code_group_rows, rows - first);
-    tiles.decode(row_codes_ + first * lists.width(), here, isa_,
-                 panels_.data() + first / panel_rows * tiles.panel_bytes());
+  runs_.assign(runs.begin(), runs.end());
+  panels_ = (runs.back().place + runs.back().rows + panel_rows - 1) / panel_rows;
+  // Groups are decoded whole.
+  const auto wanted = static_cast<std::size_t>((panels_ + 1) * tiles.panel_bytes());
+  if (row_codes_.size() < wanted) row_codes_ = AlignedArray<std::uint8_t>(wanted);
+  const auto count = static_cast<std::size_t>(places());
+  own_.assign(count, 0.0), scalars_.assign(count, 0.0f);
+  largest_scalar_ = 0;
+  for (const DecodedRun& run : runs) {
+    const std::uint8_t* const codes = run.lists->groups(run.row, run.rows);
+    for (std::int64_t first = 0; first < run.rows; first += code_group_rows)
+      tiles.decode(codes + first * run.lists->width(), std::min(code_group_rows, run.rows - first),
+                   isa_,
+                   row_codes_.data() + (run.place + first) / panel_rows * tiles.panel_bytes());
+    if (!terms_.empty()) add_terms(run, codes);
+    if (!run.lists->has_scalars()) continue;
+    largest_scalar_ = std::max<double>(largest_scalar_, run.lists->largest_scalar());
+    std::copy_n(run.lists->scalars() + run.row, run.rows, scalars_.begin() + run.place);
   }
-
-  const auto padded = static_cast<std::size_t>(places());
-  own_sums_.resize(padded + code_group_rows);
-  if (terms_.empty()) {
-    std::fill_n(own_sums_.begin(), rows, 0.0f);
-  } else {
-    // By the kernel that sums up tables.
-    own_numbers_.resize(padded + code_group_rows);
-    std::vector<std::uint64_t> all(static_cast<std::size_t>(rows / code_group_rows + 1),
-                                   ~std::uint64_t{0});
-    if (rows % code_group_rows != 0) all.back() = (std::uint64_t{1} << rows % code_group_rows) - 1;
-    const CodeSumArgs args{row_codes_,    rows,       lists.width(),    book_.parts(),
-                           terms_.data(), all.data(), own_sums_.data(), own_numbers_.data()};
-    code_kernels(isa_).sums8(&args);
-  }
-  const float* const scalars = lists.has_scalars() ? lists.scalars() + row : nullptr;
-  largest_scalar_ = scalars ? lists.largest_scalar() : 0;
-  own_.resize(padded);
-  for (std::int64_t i = 0; i < rows; ++i)
-    own_[i] = double{own_sums_[i]} - (metric_ == Metric::l2 && scalars ? double{scalars[i]} : 0.0);
-  bias_.set(own_, rows);
+  if (metric_ == Metric::l2)
+    for (std::size_t i = 0; i < count; ++i) own_[i] -= scalars_[i];
+  bias_.set(own_, runs);
   if (metric_ != Metric::cosine) return;
   // Scalars as they are less: the smallest of them counts least.
-  for (std::int64_t i = 0; i < rows; ++i) own_[i] = scalars ? -double{scalars[i]} : 0.0;
-  scalar_bias_.set(own_, rows);
+  for (std::size_t i = 0; i < count; ++i) own_[i] = -double{scalars_[i]};
+  scalar_bias_.set(own_, runs);
 }
 
-void CodeProducts::Bias::set(const std::vector<double>& numbers, std::int64_t rows) {
-  const auto [least, most] = std::minmax_element(numbers.begin(), numbers.begin() + rows);
-  largest = *most, span = *most - *least;
+// What is the row's own in g, by the kernel that sums up tables.
+void CodeProducts::add_terms(const DecodedRun& run, const std::uint8_t* codes) {
+  const auto room = static_cast<std::size_t>(run.rows + code_group_rows);
+  own_sums_.resize(room), own_numbers_.resize(room);
+  all_.assign(static_cast<std::size_t>(run.rows / code_group_rows + 1), ~std::uint64_t{0});
+  all_.back() = (std::uint64_t{1} << run.rows % code_group_rows) - 1;
+  const CodeSumArgs args{codes,         run.rows,    run.lists->width(), book_.parts(),
+                         terms_.data(), all_.data(), own_sums_.data(),   own_numbers_.data()};
+  code_kernels(isa_).sums8(&args);
+  std::copy_n(own_sums_.begin(), run.rows, own_.begin() + run.place);
+}
+
+void CodeProducts::Bias::set(const std::vector<double>& numbers, std::span<const DecodedRun> runs) {
+  double least = std::numeric_limits<double>::infinity();
+  largest = -least;
+  for (const DecodedRun& run : runs) {
+    const auto [low, high] =
+        std::minmax_element(numbers.begin() + run.place, numbers.begin() + run.place + run.rows);
+    least = std::min(least, *low), largest = std::max(largest, *high);
+  }
+  span = largest - least;
   unit = span > 1e-200 && span < 1e200 ? std::ldexp(1.0, std::ilogb(span)) : 1;
-  values.assign(numbers.size(), 0.0f);
-  for (std::int64_t i = 0; i < rows; ++i)
+  values.resize(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i)
     values[i] = static_cast<float>((numbers[i] - largest) / unit);
 }
 
@@ -165,9 +175,9 @@ void CodeProducts::multiply(std::span<const std::uint32_t> queries) {
   const auto wanted = static_cast<std::size_t>(max_group * places());
   if (scores_.size() < wanted) scores_ = AlignedArray<std::int32_t>(wanted);
   TileArgs args{};
-  args.codes = panels_.data(), args.steps = steps;
+  args.codes = row_codes_.data(), args.steps = steps;
   args.query_codes = group_codes_.data();
-  args.panel = 0, args.panel_end = panels_of_rows();
+  args.panel = 0, args.panel_end = panels_;
   args.scores = scores_.data(), args.score_stride = places();
   scan_kernels(isa_).scores[size](&args);
 }
@@ -203,15 +213,17 @@ float* CodeProducts::bounds_of(int lane, float bound) {
   if (!std::isfinite(units.unit) || !std::isfinite(units.most) || !is_normal(units.bias_unit) ||
       (slope > 0 && !is_normal(scalar_unit)))
     return nullptr;
-  units_.assign(static_cast<std::size_t>(panels_of_rows()), units);
+  units_.assign(static_cast<std::size_t>(panels_), units);
   bounds_.resize(static_cast<std::size_t>(places()));
   scan_kernels(isa_).upper_ends(scores_.data() + lane * places(), query.correction,
-                                bias_.values.data(), units_.data(), panels_of_rows(),
-                                bounds_.data());
+                                bias_.values.data(), units_.data(), panels_, bounds_.data());
   if (slope > 0)
     for (std::size_t i = 0; i < bounds_.size(); ++i)
       bounds_[i] += scalar_unit * scalar_bias_.values[i];
-  std::fill(bounds_.begin() + rows_, bounds_.end(), -infinity);
+  for (std::size_t r = 0; r < runs_.size(); ++r)
+    std::fill(bounds_.begin() + runs_[r].place + runs_[r].rows,
+              r + 1 < runs_.size() ? bounds_.begin() + runs_[r + 1].place : bounds_.end(),
+              -infinity);
   per_unit_ = per_unit;
   return bounds_.data();
 }
@@ -233,18 +245,27 @@ float CodeProducts::least_of(float term, float bound) const {
 }
 
 void CodeProducts::sums(std::uint32_t query, const std::uint32_t* at, std::int64_t count,
-                        float* out) const {
-  const DirectSumArgs args{row_codes_,
-                           rows_,
-                           book_.parts(),
-                           book_.width(),
-                           book_.centroids().data(),
-                           queries_.row(query),
-                           squared_,
-                           at,
-                           count,
-                           out};
-  code_kernels(isa_).direct_sums8(&args);
+                        float* out) {
+  std::int64_t done = 0;
+  for (const DecodedRun& run : runs_) {
+    in_run_.clear();
+    while (done + std::ssize(in_run_) < count &&
+           at[done + std::ssize(in_run_)] < run.place + run.rows)
+      in_run_.push_back(at[done + std::ssize(in_run_)] - static_cast<std::uint32_t>(run.place));
+    if (in_run_.empty()) continue;
+    const DirectSumArgs args{run.lists->groups(run.row, run.rows),
+                             run.rows,
+                             book_.parts(),
+                             book_.width(),
+                             book_.centroids().data(),
+                             queries_.row(query),
+                             squared_,
+                             in_run_.data(),
+                             std::ssize(in_run_),
+                             out + done};
+    code_kernels(isa_).direct_sums8(&args);
+    done += std::ssize(in_run_);
+  }
 }
 
 }  // namespace knear::detail

@@ -27,6 +27,13 @@
 
 namespace knear::detail {
 
+// Rows [row, row + rows) of a list, the first of which is the first of its group, that take the
+// places from `place` on, a multiple of code_group_rows.
+struct DecodedRun {
+  const CodedLists* lists;
+  std::int64_t row, rows, place;
+};
+
 class CodeProducts {
  public:
   // squared: whether tables are of squared differences. For cosine rows have scalars.
@@ -35,24 +42,28 @@ class CodeProducts {
   // Queries that are gone over together, as the book's tables take them [queries x dim].
   void set_queries(Matrix<double> queries);
 
-  // Decodes rows [row, row + rows) of a list, which begin with a group.
-  void set_rows(const CodedLists& lists, std::int64_t row, std::int64_t rows);
+  // Decodes rows, whose places ascend.
+  void set_rows(std::span<const DecodedRun> runs);
   // Multiplies all of these with up to max_group queries.
   void multiply(std::span<const std::uint32_t> queries);
 
   // For query number `lane` of the last call: bounds from above of each row's g, in a unit of
-  // the query, behind the last row infinity below zero; nullptr where floats hold none. For cosine
+  // the query, infinity below zero where no row is; nullptr where floats hold none. For cosine
   // of g - (1 - bound) s, or of g if the bound is infinite.
   float* bounds_of(int lane, float bound);
   // The number that these are not below of rows whose key is at most `bound`, with the term A.
   float least_of(float term, float bound) const;
   // The places that bounds_of() fills: those of whole panels.
-  std::int64_t places() const { return panels_of_rows() * panel_rows; }
+  std::int64_t places() const { return panels_ * panel_rows; }
 
-  // What the tables of a query of the block would give rows: out[i] row at[i] of those at hand.
-  void sums(std::uint32_t query, const std::uint32_t* at, std::int64_t count, float* out) const;
+  // The scalar of the row in a place, 0 where there are none.
+  float scalar(std::uint32_t at) const { return scalars_[at]; }
+  // What the tables of a query of the block would give rows: out[i] that in place at[i]; ascending.
+  void sums(std::uint32_t query, const std::uint32_t* at, std::int64_t count, float* out);
 
  private:
+  void add_terms(const DecodedRun& run, const std::uint8_t* codes);
+
   // A query's codes, and what is known of it.
   struct Query {
     double scale = 1, norm = 0, error = 0;  // of u: of a code unit; |u| and |u - codes|, at most
@@ -61,8 +72,6 @@ class CodeProducts {
     double length = 0;                      // of all that rounding to float64 goes by
     std::int32_t correction = 0;
   };
-  std::int64_t panels_of_rows() const { return (rows_ + panel_rows - 1) / panel_rows; }
-
   const CodeBook& book_;
   const Metric metric_;
   const bool squared_;
@@ -74,21 +83,24 @@ class CodeProducts {
   double middle_norm_ = 0;            // |middle|, at most
   std::vector<float> terms_;          // [parts][256]: what is the row's own in g, without scalars
 
-  // A number of each row less the largest of them, in a unit.
+  // A number of each place less the largest of a row, in a unit.
   struct Bias {
-    void set(const std::vector<double>& numbers, std::int64_t rows);
+    void set(const std::vector<double>& numbers, std::span<const DecodedRun> runs);
     std::vector<float> values;
     double largest = 0, span = 0, unit = 1;
   };
   // Rows at hand: what is each row's own in g and, for cosine, -s.
-  std::int64_t rows_ = 0;
-  const std::uint8_t* row_codes_ = nullptr;
-  AlignedArray<std::uint8_t> panels_;
+  std::vector<DecodedRun> runs_;
+  std::int64_t panels_ = 0;
+  AlignedArray<std::uint8_t> row_codes_;  // [panels_]
   Bias bias_, scalar_bias_;
+  std::vector<float> scalars_;
   double largest_scalar_ = 0;
   std::vector<double> own_;
-  std::vector<float> own_sums_;
+  std::vector<float> own_sums_;  // of a run
   std::vector<std::uint16_t> own_numbers_;
+  std::vector<std::uint64_t> all_;
+  std::vector<std::uint32_t> in_run_;
 
   // Queries at hand.
   std::vector<std::uint32_t> group_;

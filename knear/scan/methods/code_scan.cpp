@@ -35,12 +35,11 @@ constexpr std::int64_t most_kept_bytes = 4096;
 constexpr std::int64_t most_queries = 1024, most_table_bytes = 16 << 20;
 // By products, where they have no tables.
 constexpr std::int64_t most_queries_of_products = 8192;
-// Rows that a query scores between two looks at its threshold.
-constexpr std::int64_t most_step = 1024;
-// Rows that are decoded together: they stay in the second cache, too.
-std::int64_t rows_of_products(std::int64_t dim) {
-  return std::clamp<std::int64_t>(chunk_bytes / dim / code_group_rows * code_group_rows,
-                                  code_group_rows, most_step);
+// Rows that a query scores between two looks at its threshold, and groups of these.
+constexpr std::int64_t most_step = 1024, step_groups = most_step / code_group_rows;
+// Groups of rows that are decoded together: they stay in the second cache, too.
+std::int64_t groups_of_products(std::int64_t dim) {
+  return std::clamp<std::int64_t>(chunk_bytes / dim / code_group_rows, 1, step_groups);
 }
 // Where a filter leaves fewer than one row in so many of these, only its rows are looked at: with
 // tables of floats at hand, and without.
@@ -234,6 +233,27 @@ struct Pair {
   float term;
 };
 
+// Rows of a list in one segment, from the first of a group on: groups [group, ...) of a step.
+struct Run {
+  std::uint32_t segment;
+  std::int32_t rows;
+  std::int64_t row, group;
+
+  std::int64_t groups() const { return (rows + code_group_rows - 1) / code_group_rows; }
+};
+
+// Rows of a list that are scored together, of all segments: as many as of a single one, so that
+// what a query and a list take whatever their number is not taken for each segment.
+struct Step {
+  std::size_t first, last;  // runs
+  std::int64_t groups = 0, rows = 0;
+  std::int64_t left = 0;  // rows that filters let through
+  // Which these are, a bit for each row of a group, from this word on; no_filter: all.
+  std::size_t allowed = no_filter;
+
+  static constexpr std::size_t no_filter = static_cast<std::size_t>(-1);
+};
+
 // Goes over the codes of some lists for a block of queries.
 class BlockScan {
  public:
@@ -259,19 +279,21 @@ class BlockScan {
   template <class Bound, class Take, class Settle>
   void scan(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
             Settle settle) {
-    // Whole steps, so that parts and chunks divide nothing else.
-    const std::int64_t chunk = std::max<std::int64_t>(
-        most_step, chunk_bytes / job_.book->code_size() / most_step * most_step);
-    each_chunk(
-        pairs, chunk, parts, part,
-        [&](std::span<const Pair> some, std::uint32_t s, std::int64_t from, std::int64_t to) {
-          for (std::size_t i = 0; i < some.size(); ++i) {
-            // A block of thousands of queries takes seconds where many neighbours are wanted.
-            if (i % 16 == 0) stop_if_asked();
-            if (i + 1 < some.size()) tables_[some[i + 1].query].prefetch();
-            scan_rows(some[i], s, from, to, bound, take, settle);
-          }
-        });
+    // Few queries are shared by threads in smaller steps, so that all have some of a list. Those of
+    // many go over as many rows as a near cache holds.
+    const std::int64_t groups = parts > 1 ? step_groups / 2 : step_groups;
+    const auto fit = static_cast<std::size_t>(chunk_bytes / job_.book->code_size() / most_step);
+    each_steps(pairs, groups, parts > 1 ? 1 : std::max<std::size_t>(1, fit), parts, part,
+               [&](std::span<const Pair> some, std::span<const Step> steps) {
+                 for (std::size_t i = 0; i < some.size(); ++i) {
+                   // A block of thousands of queries takes seconds where many neighbours are
+                   // wanted.
+                   if (i % 16 == 0) stop_if_asked();
+                   if (i + 1 < some.size()) tables_[some[i + 1].query].prefetch();
+                   for (const Step& step : steps)
+                     if (step.left > 0) scan_step(some[i], step, bound, take, settle);
+                 }
+               });
   }
 
   // The same by products (code_products.hpp): codes the queries of a block, in their order.
@@ -284,49 +306,48 @@ class BlockScan {
   template <class Bound, class Take, class Settle>
   void scan_products(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound,
                      Take take, Settle settle) {
-    each_chunk(
-        pairs, most_step, parts, part,
-        [&](std::span<const Pair> some, std::uint32_t s, std::int64_t from, std::int64_t to) {
-          stop_if_asked();
-          products_->set_rows(*segments_[s].lists, from, to - from);
-          set_barred(segments_[s], from, to);
-          for (std::size_t i = 0; i < some.size(); i += max_group) {
-            const auto group = some.subspan(i, std::min<std::size_t>(max_group, some.size() - i));
-            std::uint32_t queries[max_group];
-            for (std::size_t j = 0; j < group.size(); ++j) queries[j] = group[j].query;
-            products_->multiply({queries, group.size()});
-            for (std::size_t j = 0; j < group.size(); ++j)
-              take_products(group[j], static_cast<int>(j), s, from, to - from, bound, take, settle);
-          }
-        });
+    each_steps(pairs, groups_of_products(job_.book->dim()), 1, parts, part,
+               [&](std::span<const Pair> some, std::span<const Step> steps) {
+                 const Step& step = steps.front();
+                 products_->set_rows(decoded_runs(step));
+                 set_barred(step);
+                 for (std::size_t i = 0; i < some.size(); i += max_group) {
+                   stop_if_asked();
+                   const auto group =
+                       some.subspan(i, std::min<std::size_t>(max_group, some.size() - i));
+                   std::uint32_t queries[max_group];
+                   for (std::size_t j = 0; j < group.size(); ++j) queries[j] = group[j].query;
+                   products_->multiply({queries, group.size()});
+                   for (std::size_t j = 0; j < group.size(); ++j)
+                     take_products(group[j], static_cast<int>(j), step, bound, take, settle);
+                 }
+               });
   }
 
   ScanStats stats;
 
  private:
-  // Calls f(pairs of a list, segment, from, to) for all rows of all lists, `chunk` of them at most,
-  // of which a filter lets any through.
+  // Calls f(pairs of a list, steps) for the rows of all lists, in steps of so many groups at most,
+  // `together` of them at a time, of which filters let any through.
   template <class F>
-  void each_chunk(std::vector<Pair>& pairs, std::int64_t chunk, std::int64_t parts,
-                  std::int64_t part, F f) {
+  void each_steps(std::vector<Pair>& pairs, std::int64_t groups, std::size_t together,
+                  std::int64_t parts, std::int64_t part, F f) {
     sort_by_list(pairs);
     std::int64_t counter = 0;
     for (std::size_t p = 0; p < pairs.size();) {
       std::size_t end = p;
       while (end < pairs.size() && pairs[end].list == pairs[p].list) ++end;
-      for (std::uint32_t s = 0; s < segments_.size(); ++s) {
-        const auto [first, last] = segments_[s].lists->rows_of(pairs[p].list);
-        for (std::int64_t from = first; from < last; from += chunk) {
-          if (counter++ % parts != part) continue;
-          const std::int64_t to = std::min(last, from + chunk);
-          if (segments_[s].filtered() && !set_allowed(segments_[s], from, to)) continue;
-          f(std::span<const Pair>(pairs).subspan(p, end - p), s, from, to);
-        }
+      cut(pairs[p].list, groups);
+      for (std::size_t first = 0; first < steps_.size(); first += together) {
+        if (counter++ % parts != part) continue;
+        const std::span<Step> steps =
+            std::span(steps_).subspan(first, std::min(together, steps_.size() - first));
+        if (take_up(steps))
+          f(std::span<const Pair>(pairs).subspan(p, end - p), std::span<const Step>(steps));
       }
       p = end;
     }
   }
-
   // Those of a list in the order of queries, in which they come.
   void sort_by_list(std::vector<Pair>& pairs) {
     std::uint32_t lists = 0;
@@ -344,35 +365,69 @@ class BlockScan {
     pairs.swap(sorted_);
   }
 
-  // Notes which rows at hand may not be found.
-  void set_barred(const CodeSegment& segment, std::int64_t from, std::int64_t to) {
+  // The rows of a list in all segments, in steps of so many groups at most.
+  void cut(std::int64_t list, std::int64_t most_groups) {
+    runs_.clear(), steps_.clear();
+    for (std::uint32_t s = 0; s < segments_.size(); ++s) {
+      const auto [first, last] = segments_[s].lists->rows_of(list);
+      for (std::int64_t row = first; row < last; row += runs_.back().rows) {
+        if (steps_.empty() || steps_.back().groups == most_groups)
+          steps_.push_back({runs_.size(), runs_.size()});
+        Step& step = steps_.back();
+        const std::int64_t room = (most_groups - step.groups) * code_group_rows;
+        const auto rows = static_cast<std::int32_t>(std::min(room, last - row));
+        runs_.push_back({s, rows, row, step.groups});
+        step.last = runs_.size();
+        step.groups += runs_.back().groups(), step.rows += rows;
+      }
+    }
+  }
+  std::span<const Run> runs_of(const Step& step) const {
+    return std::span(runs_).subspan(step.first, step.last - step.first);
+  }
+
+  // The runs of a step for CodeProducts.
+  std::span<const DecodedRun> decoded_runs(const Step& step) {
+    decoded_.clear();
+    for (const Run& run : runs_of(step))
+      decoded_.push_back(
+          {segments_[run.segment].lists, run.row, run.rows, run.group * code_group_rows});
+    return decoded_;
+  }
+  // Notes which rows of a step may not be found, by their places.
+  void set_barred(const Step& step) {
     barred_.clear();
-    if (!segment.filtered() && !segment.allowed.live) return;
-    for (std::int64_t row = from; row < to; ++row) {
-      const auto i = static_cast<std::size_t>(row - from);
-      const bool filtered = segment.filtered() && (allowed_[i / 64] >> i % 64 & 1) == 0;
-      if (filtered || (segment.allowed.live && !segment.allowed(row)))
-        barred_.push_back(static_cast<std::uint32_t>(i));
+    for (const Run& run : runs_of(step)) {
+      const AllowedRows& there = segments_[run.segment].allowed;
+      if (step.allowed == Step::no_filter && !there.live) continue;
+      for (std::int64_t i = 0; i < run.rows; ++i) {
+        const bool filtered =
+            step.allowed != Step::no_filter &&
+            (allowed_[step.allowed + static_cast<std::size_t>(run.group + i / 64)] >> i % 64 & 1) ==
+                0;
+        if (filtered || (there.live && !there.live->contains(run.row + i + there.live_offset)))
+          barred_.push_back(static_cast<std::uint32_t>(run.group * code_group_rows + i));
+      }
     }
   }
 
-  // Rows [from, from + rows), of which products with a query are at hand.
+  // The rows of a step, of which products with a query are at hand.
   template <class Bound, class Take, class Settle>
-  void take_products(const Pair& pair, int lane, std::uint32_t s, std::int64_t from,
-                     std::int64_t rows, Bound bound, Take take, Settle settle) {
-    const float* const scalars =
-        segments_[s].lists->has_scalars() ? segments_[s].lists->scalars() + from : nullptr;
+  void take_products(const Pair& pair, int lane, const Step& step, Bound bound, Take take,
+                     Settle settle) {
     places_.resize(static_cast<std::size_t>(products_->places()) + 1);
     std::int64_t count = 0;
     // Takes the rows whose places were found; returns the largest key of these.
     const auto take_found = [&] {
       products_->sums(pair.query, places_.data(), count, sums_);
       float most = -infinity;
+      const Run* run = &runs_[step.first];
       for (std::int64_t i = 0; i < count; ++i) {
         const std::uint32_t at = places_[static_cast<std::size_t>(i)];
-        const float key = code_key(job_.metric, pair.term, sums_[i], scalars ? scalars[at] : 0);
+        while (at >= run->group * code_group_rows + run->rows) ++run;
+        const float key = code_key(job_.metric, pair.term, sums_[i], products_->scalar(at));
         most = std::max(most, key);
-        take(pair.query, key, s, from + at);
+        take(pair.query, key, run->segment, run->row + at - run->group * code_group_rows);
       }
       stats.survivors += count;
       return most;
@@ -383,13 +438,13 @@ class BlockScan {
       // Nothing is known yet of how near the k nearest are: some k rows say it. For cosine they say
       // what scalars count for, too, and then others say it better.
       const int rounds = job_.metric == Metric::cosine ? 2 : 1;
-      for (int round = 0; round < rounds && wants_likely(rows); ++round) {
+      for (int round = 0; round < rounds && wants_likely(step.rows); ++round) {
         const float* const bounds = bounds_of_others(lane, limit);
         if (!bounds) break;
         const std::int64_t places = products_->places();
         count = scan_kernels_.places_at_least(
             bounds, places, scan_kernels_.largest_value(bounds, places, k_), places_.data());
-        if (count < k_ || count == rows) break;
+        if (count < k_ || count >= step.rows) break;
         limit = std::min(limit, take_found());
         settle(pair.query, limit);
         taken_.insert(taken_.end(), places_.begin(), places_.begin() + count);
@@ -401,10 +456,13 @@ class BlockScan {
                                             products_->least_of(pair.term, limit), places_.data());
     } else {  // numbers of which floats are none
       count = 0;
-      for (std::uint32_t at = 0; at < static_cast<std::uint32_t>(rows); ++at)
-        if (!std::binary_search(barred_.begin(), barred_.end(), at) &&
-            !std::binary_search(taken_.begin(), taken_.end(), at))
-          places_[static_cast<std::size_t>(count++)] = at;
+      for (const Run& run : runs_of(step)) {
+        const auto first = static_cast<std::uint32_t>(run.group * code_group_rows);
+        for (std::uint32_t at = first; at < first + static_cast<std::uint32_t>(run.rows); ++at)
+          if (!std::binary_search(barred_.begin(), barred_.end(), at) &&
+              !std::binary_search(taken_.begin(), taken_.end(), at))
+            places_[static_cast<std::size_t>(count++)] = at;
+      }
     }
     take_found();
     settle(pair.query, infinity);
@@ -422,80 +480,98 @@ class BlockScan {
     return bounds;
   }
 
-  // Rows [from, to) of a list; whole groups, but for the last one of the list.
   template <class Bound, class Take, class Settle>
-  void scan_rows(const Pair& pair, std::uint32_t s, std::int64_t from, std::int64_t to, Bound bound,
-                 Take take, Settle settle) {
-    const CodeSegment& segment = segments_[s];
-    const CodedLists& lists = *segment.lists;
+  void scan_step(const Pair& pair, const Step& step, Bound bound, Take take, Settle settle) {
     const ByteTables& tables = tables_[pair.query];
-    const float* scalars = lists.has_scalars() ? lists.scalars() : nullptr;
-    std::uint64_t near[most_step / code_group_rows];
-    for (std::int64_t row = from; row < to; row += most_step) {
-      const std::int64_t rows = std::min(most_step, to - row), groups = (rows + 63) / 64;
-      // Of a filter, the rows of this step that it lets through, and how many these are.
-      const std::uint64_t* const allowed =
-          segment.filtered() ? allowed_.data() + (row - from) / code_group_rows : nullptr;
-      std::int64_t left = rows;
-      if (allowed)
-        left = std::accumulate(
-            allowed, allowed + groups, std::int64_t{0},
-            [](std::int64_t sum, std::uint64_t bits) { return sum + std::popcount(bits); });
-      if (left == 0) continue;
-      // Takes the rows whose bits are set; returns the largest key of these.
-      const auto take_near = [&] {
-        const std::int64_t count = sums_of(lists, tables, pair.query == at_hand_, row, rows, near);
-        float most = -infinity;
+    const std::span<const Run> runs = runs_of(step);
+    const std::uint64_t* const allowed =
+        step.allowed == Step::no_filter ? nullptr : allowed_.data() + step.allowed;
+    // Takes the rows whose bits are set; returns the largest key of these.
+    const auto take_near = [&] {
+      float most = -infinity;
+      for (const Run& run : runs) {
+        const CodedLists& lists = *segments_[run.segment].lists;
+        const float* const scalars = lists.has_scalars() ? lists.scalars() + run.row : nullptr;
+        const std::int64_t count =
+            sums_of(lists, tables, pair.query == at_hand_, run.row, run.rows, near_ + run.group);
         for (std::int64_t i = 0; i < count; ++i) {
-          sums_[i] =
-              code_key(job_.metric, pair.term, sums_[i], scalars ? scalars[row + at_[i]] : 0);
+          sums_[i] = code_key(job_.metric, pair.term, sums_[i], scalars ? scalars[at_[i]] : 0);
           most = std::max(most, sums_[i]);
         }
-        for (std::int64_t i = 0; i < count; ++i) take(pair.query, sums_[i], s, row + at_[i]);
+        for (std::int64_t i = 0; i < count; ++i)
+          take(pair.query, sums_[i], run.segment, run.row + at_[i]);
         stats.survivors += count;
-        return most;
-      };
-      float limit = bound(pair.query);
-      const bool summed = pair.query == at_hand_ || !tables.kept.empty();
-      if ((summed ? few_allowed : few_allowed_without) * left < rows) {
-        std::copy_n(allowed, groups, near);
-      } else if (limit == infinity &&
-                 likely_nearest(segment, tables, row, rows, allowed, left, near)) {
-        // These k rows say how far the others may be.
-        limit = take_near();
-        settle(pair.query, limit);
-        std::uint64_t others[most_step / code_group_rows];
-        if (!up_to_values(lists, tables, pair.term, limit, rows, others)) continue;
-        for (std::int64_t g = 0; g < groups; ++g) near[g] = others[g] & ~near[g];
-      } else if (!nearest_groups(lists, tables, pair.term, limit, row, rows, near)) {
-        continue;
       }
-      for (std::int64_t g = 0; allowed && g < groups; ++g) near[g] &= allowed[g];
-      if (segment.allowed.live) leave_live(segment.allowed, row, groups, near);
-      take_near();
-      settle(pair.query, infinity);
+      return most;
+    };
+    float limit = bound(pair.query);
+    const bool summed = pair.query == at_hand_ || !tables.kept.empty();
+    if ((summed ? few_allowed : few_allowed_without) * step.left < step.rows) {
+      std::copy_n(allowed, step.groups, near_);
+    } else if (limit == infinity && likely_nearest(step, tables, allowed)) {
+      // These k rows say how far the others may be.
+      limit = take_near();
+      settle(pair.query, limit);
+      std::uint64_t others[step_groups];
+      if (!up_to_values(step, tables, pair.term, limit, others)) return;
+      for (std::int64_t g = 0; g < step.groups; ++g) near_[g] = others[g] & ~near_[g];
+    } else if (!nearest_groups(step, tables, pair.term, limit)) {
+      return;
     }
+    for (std::int64_t g = 0; allowed && g < step.groups; ++g) near_[g] &= allowed[g];
+    for (const Run& run : runs) {
+      const AllowedRows& there = segments_[run.segment].allowed;
+      if (there.live) leave_live(there, run.row, run.groups(), near_ + run.group);
+    }
+    take_near();
+    settle(pair.query, infinity);
   }
 
-  // Sets the bits of rows [from, to) that a filter lets through; false if there are none.
-  bool set_allowed(const CodeSegment& segment, std::int64_t from, std::int64_t to) {
+  // Finds out which rows of some steps filters let through, and where these are; false if there are
+  // none.
+  bool take_up(std::span<Step> steps) {
+    allowed_.clear();
+    scans_.resize(runs_.size());
+    bool any = false;
+    for (Step& step : steps) {
+      step.left = step.rows;
+      const std::span<const Run> runs = runs_of(step);
+      if (std::any_of(runs.begin(), runs.end(),
+                      [&](const Run& run) { return segments_[run.segment].filtered(); })) {
+        step.allowed = allowed_.size(), step.left = 0;
+        for (const Run& run : runs) step.left += add_allowed(run);
+      }
+      any = any || step.left > 0;
+      for (std::size_t r = step.first; r < step.last && step.left > 0; ++r) {
+        const Run& run = runs_[r];
+        const CodedLists& lists = *segments_[run.segment].lists;
+        scans_[r] = {lists.groups(run.row, run.rows), run.rows,
+                     lists.has_scalars() ? lists.scalars() + run.row : nullptr, near_ + run.group,
+                     values_ + run.group * code_group_rows};
+      }
+    }
+    return any;
+  }
+  // Adds the bits of a run, and returns how many are set.
+  std::int64_t add_allowed(const Run& run) {
+    const CodeSegment& segment = segments_[run.segment];
     const AllowedRows& allowed = segment.allowed;
-    allowed_.resize(static_cast<std::size_t>((to - from + 63) / 64));
-    std::uint64_t any = 0;
-    for (std::int64_t row = from; row < to; row += 64) {
+    std::int64_t left = 0;
+    for (std::int64_t at = 0; at < run.rows; at += 64) {
+      const std::int64_t row = run.row + at, rows = std::min<std::int64_t>(64, run.rows - at);
       std::uint64_t bits = ~std::uint64_t{0};
-      if (to - row < 64) bits = (std::uint64_t{1} << (to - row)) - 1;
+      if (rows < 64) bits = (std::uint64_t{1} << rows) - 1;
       if (allowed.filter) bits &= allowed.filter->bits_from(row + allowed.offset);
       if (segment.allowed_ids) {
         std::uint64_t welcome = 0;
-        for (std::int64_t i = 0; i < std::min<std::int64_t>(64, to - row); ++i)
+        for (std::int64_t i = 0; i < rows; ++i)
           welcome |= std::uint64_t{segment.allowed_ids->holds(segment.ids(row + i))} << i;
         bits &= welcome;
       }
-      allowed_[static_cast<std::size_t>((row - from) / 64)] = bits;
-      any |= bits;
+      allowed_.push_back(bits);
+      left += std::popcount(bits);
     }
-    return any != 0;
+    return left;
   }
   // Clears the bits of rows that are no longer there.
   static void leave_live(const AllowedRows& allowed, std::int64_t row, std::int64_t groups,
@@ -542,61 +618,95 @@ class BlockScan {
     return static_cast<double>(job_.book->parts() + 8) * epsilon * size;
   }
 
+  bool has_scalars(const Step& step) const {
+    return segments_[runs_[step.first].segment].lists->has_scalars();
+  }
+  float largest_scalar(const Step& step) const {
+    float largest = 0;
+    for (const Run& run : runs_of(step))
+      largest = std::max(largest, segments_[run.segment].lists->largest_scalar());
+    return largest;
+  }
+
   // Where nothing is known of how near the k nearest are: sets the bits of the rows of a step with
   // the k smallest sums of bytes, or of a few more, and keeps these sums. Returns false where that
-  // helps nothing. allowed: the `count` rows that a filter lets through, or nullptr.
-  bool likely_nearest(const CodeSegment& segment, const ByteTables& tables, std::int64_t row,
-                      std::int64_t rows, const std::uint64_t* allowed, std::int64_t count,
-                      std::uint64_t* near) {
-    const CodedLists& lists = *segment.lists;
-    const auto may_be_found = [&](std::int64_t i) {
-      return (!allowed || (allowed[i / 64] >> i % 64 & 1) != 0) &&
-             (!segment.allowed.live || segment.allowed(row + i));
-    };
-    if (segment.allowed.live) {
-      count = 0;
-      for (std::int64_t i = 0; i < rows; ++i) count += may_be_found(i);
-    }
-    const double slope = lists.has_scalars() ? -1 / tables.unit : 0;
+  // helps nothing. allowed: the rows that a filter lets through, or nullptr.
+  bool likely_nearest(const Step& step, const ByteTables& tables, const std::uint64_t* allowed) {
+    const double slope = has_scalars(step) ? -1 / tables.unit : 0;
     // For cosine scalars divide, by which sums of bytes go too only if they are scaled.
-    if (k_ == 0 || count < 2 * k_ || !tables.rounded || !(std::abs(slope) < 1e30) ||
-        (job_.metric == Metric::cosine && lists.has_scalars()))
+    if (k_ == 0 || step.left < 2 * k_ || !tables.rounded || !(std::abs(slope) < 1e30) ||
+        (job_.metric == Metric::cosine && has_scalars(step)))
       return false;
-    CodeScanArgs args = scan_args(lists, tables, row, rows);
-    args.slope = static_cast<float>(slope), args.values = values_;
+    const auto may_be_found = [&](const Run& run, std::int64_t i) {
+      const AllowedRows& there = segments_[run.segment].allowed;
+      return (!allowed || (allowed[run.group + i / 64] >> i % 64 & 1) != 0) &&
+             (!there.live || there(run.row + i));
+    };
+    const bool some_gone =
+        allowed || std::any_of(runs_of(step).begin(), runs_of(step).end(),
+                               [&](const Run& run) { return segments_[run.segment].allowed.live; });
+    if (some_gone) {
+      std::int64_t count = 0;
+      for (const Run& run : runs_of(step))
+        for (std::int64_t i = 0; i < run.rows; ++i) count += may_be_found(run, i);
+      if (count < 2 * k_) return false;
+    }
+    constexpr std::int32_t none = std::numeric_limits<std::int32_t>::max();
+    const std::span<const Run> runs = runs_of(step);
+    CodeScanArgs args = scan_args(step, tables);
+    args.slope = static_cast<float>(slope), args.values = true;
     scan_bytes(args);
-    if (count < rows)
-      for (std::int64_t i = 0; i < rows; ++i)
-        if (!may_be_found(i)) values_[i] = std::numeric_limits<std::int32_t>::max();
-    kernels_.values_up_to(values_, rows, kernels_.kth_value(values_, rows, k_), near);
+    for (const Run& run : runs)
+      for (std::int64_t i = 0; some_gone && i < run.rows; ++i)
+        if (!may_be_found(run, i)) values_[run.group * code_group_rows + i] = none;
+    // Places between runs are no rows. A number beyond k of them, which the k-th does not reach, is
+    // found among others in fewer rounds than the largest of all.
+    std::int32_t beyond = none;
+    if (!some_gone && runs.size() > 1 && runs[0].rows >= k_)
+      beyond = *std::max_element(values_, values_ + k_) + 1;
+    fill_between(runs, beyond);
+    const std::int32_t kth = kernels_.kth_value(values_, places_of(runs), k_);
+    kernels_.values_up_to(values_, places_of(runs), kth, near_);
+    fill_between(runs, none);
     return true;
   }
+  // Places of a step up to its last row.
+  static std::int64_t places_of(std::span<const Run> runs) {
+    return runs.back().group * code_group_rows + runs.back().rows;
+  }
+  void fill_between(std::span<const Run> runs, std::int32_t value) {
+    for (const Run& run : runs.first(runs.size() - 1))
+      std::fill(values_ + run.group * code_group_rows + run.rows,
+                values_ + (run.group + run.groups()) * code_group_rows, value);
+  }
   // Sets the bits of rows whose key may be up to `bound`, by the sums of likely_nearest().
-  bool up_to_values(const CodedLists& lists, const ByteTables& tables, float term, float bound,
-                    std::int64_t rows, std::uint64_t* near) const {
-    const double room = rounding_of(tables, term, lists.largest_scalar(), double{bound}),
+  bool up_to_values(const Step& step, const ByteTables& tables, float term, float bound,
+                    std::uint64_t* near) const {
+    const double room = rounding_of(tables, term, largest_scalar(step), double{bound}),
                  limit = (double{bound} - (tables.base + double{term}) + room) / tables.unit + 1;
     if (!(std::abs(limit) < 1 << 29)) {
-      set_all(rows, near);
+      set_all(step, near);
       return true;
     }
-    kernels_.values_up_to(values_, rows, static_cast<std::int32_t>(std::floor(limit)), near);
-    return any(rows, near);
+    kernels_.values_up_to(values_, places_of(runs_of(step)),
+                          static_cast<std::int32_t>(std::floor(limit)), near);
+    return any(step, near);
   }
-  static bool any(std::int64_t rows, const std::uint64_t* near) {
-    return std::any_of(near, near + (rows + 63) / 64, [](std::uint64_t bits) { return bits != 0; });
+  static bool any(const Step& step, const std::uint64_t* near) {
+    return std::any_of(near, near + step.groups, [](std::uint64_t bits) { return bits != 0; });
   }
-  static void set_all(std::int64_t rows, std::uint64_t* near) {
-    const std::int64_t groups = (rows + 63) / 64;
-    std::fill_n(near, groups, ~std::uint64_t{0});
-    if (rows % 64 != 0) near[groups - 1] = (std::uint64_t{1} << rows % 64) - 1;
+  void set_all(const Step& step, std::uint64_t* near) const {
+    for (const Run& run : runs_of(step)) {
+      std::fill_n(near + run.group, run.groups(), ~std::uint64_t{0});
+      if (run.rows % 64 != 0)
+        near[run.group + run.groups() - 1] = (std::uint64_t{1} << run.rows % 64) - 1;
+    }
   }
-  CodeScanArgs scan_args(const CodedLists& lists, const ByteTables& tables, std::int64_t row,
-                         std::int64_t rows) const {
+  CodeScanArgs scan_args(const Step& step, const ByteTables& tables) const {
     CodeScanArgs args{};
-    args.codes = lists.groups(row, rows), args.rows = rows, args.width = lists.width();
-    args.tables = tables.tables.data();
-    args.scalars = lists.has_scalars() ? lists.scalars() + row : nullptr;
+    args.runs = scans_.data() + step.first;
+    args.run_count = static_cast<std::int64_t>(step.last - step.first);
+    args.width = job_.book->code_size(), args.tables = tables.tables.data();
     return args;
   }
   void scan_bytes(const CodeScanArgs& args) const {
@@ -604,27 +714,25 @@ class BlockScan {
   }
 
   // Sets the bits of rows whose key may be up to `bound`; false if there are none.
-  bool nearest_groups(const CodedLists& lists, const ByteTables& tables, float term, float bound,
-                      std::int64_t row, std::int64_t rows, std::uint64_t* near) {
+  bool nearest_groups(const Step& step, const ByteTables& tables, float term, float bound) {
     const bool cosine = job_.metric == Metric::cosine;
     // The float32 roundings of a key, and those of the test itself.
-    const double scalar = lists.largest_scalar() * (cosine ? std::abs(double{bound} - 1) + 1 : 1.0),
+    const double scalar = largest_scalar(step) * (cosine ? std::abs(double{bound} - 1) + 1 : 1.0),
                  room = rounding_of(tables, term, scalar, cosine ? 0 : double{bound});
     const double known = tables.base + double{term};
     double offset = ((cosine ? 0 : double{bound}) - known + room) / tables.unit;
     double slope = 0;
-    if (lists.has_scalars()) slope = (cosine ? double{bound} - 1 : -1) / tables.unit;
+    if (has_scalars(step)) slope = (cosine ? double{bound} - 1 : -1) / tables.unit;
     if (bound == infinity || !std::isfinite(offset) || std::abs(offset) > 1e30 ||
         !(std::abs(slope) < 1e30)) {
-      set_all(rows, near);
+      set_all(step, near_);
       return true;
     }
-    CodeScanArgs args = scan_args(lists, tables, row, rows);
+    CodeScanArgs args = scan_args(step, tables);
     args.offset = std::nextafter(static_cast<float>(offset), infinity);
     args.slope = static_cast<float>(slope);
-    args.near = near;
     scan_bytes(args);
-    return any(rows, near);
+    return any(step, near_);
   }
 
   const std::span<const CodeSegment> segments_;
@@ -635,13 +743,20 @@ class BlockScan {
   std::vector<std::size_t> next_;  // while pairs are sorted, into:
   std::vector<Pair> sorted_;
   std::unique_ptr<CodeProducts> products_;
-  // Rows at hand: those found, and those that may not be, ascending.
+  std::vector<DecodedRun> decoded_;
+  // Places of a step: those found, and those that may not be, ascending.
   std::vector<std::uint32_t> places_, barred_, taken_;
   std::vector<ByteTables> tables_;
   std::vector<float> entries_;  // the tables of the query at hand, and their ranges
   std::uint32_t at_hand_ = 0;
-  std::int32_t values_[most_step + code_group_rows];  // of the rows of a step
-  std::vector<std::uint64_t> allowed_;                // of the rows at hand, by a filter
+  // Of the rows of a step: which may be near enough, or values.
+  std::uint64_t near_[step_groups];
+  std::int32_t values_[most_step + code_group_rows];
+  // The list at hand, and which rows of some of its steps filters let through.
+  std::vector<Run> runs_;
+  std::vector<CodeRun> scans_;  // of the same, where their steps are at hand
+  std::vector<Step> steps_;
+  std::vector<std::uint64_t> allowed_;
   // Of rows that are left of a step: sums, and then keys, and their numbers.
   float sums_[most_step + code_group_rows];
   std::uint16_t at_[most_step + code_group_rows] = {};
@@ -752,10 +867,11 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
   const std::int64_t size = block_size(job, queries, by_products),
                      blocks = (queries + size - 1) / size;
   // By products rows take memory besides, and their scores.
-  const std::int64_t bytes_of_block =
-      by_products ? bytes_by_products(*job.book, job.k) * size +
-                        rows_of_products(job.book->dim()) * (job.book->dim() + 4 * max_group + 40)
-                  : bytes_of_coded_query(*job.book, job.k) * size;
+  const std::int64_t bytes_of_block = by_products ? bytes_by_products(*job.book, job.k) * size +
+                                                        groups_of_products(job.book->dim()) *
+                                                            code_group_rows *
+                                                            (job.book->dim() + 4 * max_group + 40)
+                                                  : bytes_of_coded_query(*job.book, job.k) * size;
   // Few queries are shared by threads, which look at parts of their rows.
   const std::int64_t parts =
       std::max<std::int64_t>(1, job.threads / std::max<std::int64_t>(1, queries));

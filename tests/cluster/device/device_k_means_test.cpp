@@ -182,7 +182,7 @@ TEST(DeviceKMeans, ListsThatWereFullOnTheWay) {
     // A block of few rows too, whose lists are updated in another way.
     for (const std::int64_t first : {0, 3})
       ASSERT_TRUE(device->assign(first, rows.view().rows(first, first == 0 ? 3 : 60), none));
-    EXPECT_EQ(device->finish(), 60);
+    EXPECT_EQ(device->finish(/*fetch=*/true), 60);
     ASSERT_EQ(got.size(), 60u);
     for (std::size_t i = 0; i < 60; ++i) ASSERT_EQ(got[i], wanted.ids[i]) << i;
   }
@@ -296,6 +296,138 @@ TEST(DeviceKMeans, OfManyProcesses) {
       expect_same(got, wanted, std::string(name_of(metric)));
     });
     if (HasFailure()) return;
+  }
+}
+
+// Devices of processes that are threads: their memory is the processor's.
+class SumsOfThreads : public DeviceSums {
+ public:
+  SumsOfThreads(Peers& peers, int fails_at = -1) : peers_(peers), fails_at_(fails_at) {}
+  void sum(const unsigned long long* from, unsigned long long* to, std::size_t count,
+           void* stream) override {
+    EXPECT_NE(stream, nullptr);
+    if (calls_++ == fails_at_) throw Error("a device is gone");
+    std::vector<std::int64_t> values(from, from + count);
+    peers_.sum(values);
+    std::copy(values.begin(), values.end(), to);
+    ++waiting_;
+  }
+  void wait(const std::function<bool()>& done) override {
+    EXPECT_EQ(waiting_--, 1);
+    while (!done()) {
+    }
+  }
+  int calls() const { return calls_; }
+
+ private:
+  Peers& peers_;
+  const int fails_at_;
+  int calls_ = 0, waiting_ = 0;
+};
+
+std::int64_t steps_by_devices(const KMeans& found) {
+  return std::count_if(found.steps.begin(), found.steps.end(),
+                       [](const KMeansStep& step) { return step.summed_by_devices; });
+}
+
+// Rows of process r begin at begin[r]; the second has none.
+constexpr std::int64_t begin_of_four[] = {0, 250, 250, 300, 600};
+void as_four(const std::function<void(Peers&, Stream& own, std::int64_t first)>& process,
+             AnyMatrixView rows) {
+  as_peers(4, [&](Peers& peers) {
+    const std::int64_t* const begin = begin_of_four + peers.rank();
+    Stream own{rows.rows(begin[0], begin[1]), {120}};
+    process(peers, own, begin[0]);
+  });
+}
+
+TEST(DeviceKMeans, DevicesOfManyProcessesAddUp) {
+  const AnyMatrix rows = blobs(600, 9, 30);
+  std::vector<float> weights(600);
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 5) / 3;
+  std::vector<KMeansOptions> cases;
+  for (const Metric metric : metrics) cases.push_back({.metric = metric, .iterations = 4});
+  cases.push_back({.iterations = 3, .seeding = Seeding::k_means_plus_plus, .restarts = 2});
+  cases.push_back({.iterations = 3, .rows_per_centroid = 20});
+  cases.push_back({.iterations = 3, .weights = weights});
+  for (const KMeansOptions& options : cases) {
+    const KMeans wanted = k_means(rows, 12, options);
+    EXPECT_EQ(steps_by_devices(wanted), 0);
+    as_four(
+        [&](Peers& peers, Stream& own, std::int64_t first) {
+          KMeansOptions mine = options;
+          mine.threads = 1;
+          const auto count = static_cast<std::size_t>(own.rows.rows());
+          if (!weights.empty() && !options.weights.empty())
+            mine.weights = options.weights.subspan(static_cast<std::size_t>(first), count);
+          SumsOfThreads sums(peers);
+          const KMeans got = k_means_on(emulated(), own.blocks(), peers, 12, mine, &sums);
+          expect_same(got, wanted, std::string(name_of(options.metric)));
+          EXPECT_EQ(steps_by_devices(got), std::ssize(got.steps));
+          // Each run sums up once before its first step.
+          EXPECT_GT(sums.calls(), std::ssize(got.steps));
+        },
+        rows);
+    if (HasFailure()) return;
+  }
+}
+
+// A device that has no memory, for sums or for some of the rows, leaves them to its processor; then
+// the processors of all add up.
+TEST(DeviceKMeans, ProcessorsAddUpWhatTheyHaveThemselves) {
+  const AnyMatrix rows = blobs(600, 9, 31);
+  const KMeansOptions options{.metric = Metric::cosine, .iterations = 4, .threads = 1};
+  const KMeans wanted = k_means(rows, 12, options);
+  std::int64_t by_devices = 0, all = 0;
+  const auto expect_wanted = [&](const std::function<OpenAssignment(int rank)>& open,
+                                 const std::string& what) {
+    as_four(
+        [&](Peers& peers, Stream& own, std::int64_t) {
+          SumsOfThreads sums(peers);
+          const KMeans got =
+              k_means_on(open(peers.rank()), own.blocks(), peers, 12, options, &sums);
+          expect_same(got, wanted, what);
+          if (peers.rank() != 0) return;
+          by_devices += steps_by_devices(got), all += std::ssize(got.steps);
+        },
+        rows);
+  };
+  expect_wanted([](int rank) { return emulated(rank == 2 ? 1000 : plenty); }, "no sums");
+  EXPECT_EQ(by_devices, 0);
+  expect_wanted([](int rank) { return rank == 3 ? OpenAssignment{} : emulated(); }, "no device");
+  EXPECT_EQ(by_devices, 0);
+  for (std::uint64_t seed = 0; seed < 12 && !HasFailure(); ++seed)
+    expect_wanted(
+        [seed](int rank) {
+          const auto random = std::make_shared<Random>(100 * seed + static_cast<unsigned>(rank));
+          return assignment_on<FailingQueue>(
+              [=] { return FailingQueue(seed, random, seed % 2 == 0 ? 40 : 200); });
+        },
+        "seed " + std::to_string(seed));
+  EXPECT_GT(by_devices, 0);
+  EXPECT_LT(by_devices, all);
+}
+
+TEST(DeviceKMeans, ErrorsBetweenDevicesEndIt) {
+  const AnyMatrix rows = blobs(600, 9, 32);
+  for (const int fails_at : {0, 2}) {
+    int failed = 0;
+    EXPECT_THROW(as_four(
+                     [&](Peers& peers, Stream& own, std::int64_t) {
+                       SumsOfThreads sums(peers, peers.rank() == 3 ? fails_at : -1);
+                       try {
+                         k_means_on(emulated(), own.blocks(), peers, 12,
+                                    {.iterations = 4, .threads = 1}, &sums);
+                       } catch (const Error& error) {
+                         EXPECT_STREQ(error.what(), "a device is gone");
+                         EXPECT_EQ(peers.rank(), 3);
+                         ++failed;
+                         throw;
+                       }
+                     },
+                     rows),
+                 std::exception);
+    EXPECT_EQ(failed, 1);
   }
 }
 

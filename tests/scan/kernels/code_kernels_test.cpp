@@ -100,11 +100,11 @@ TEST_P(CodeKernelsOf, GiveTheValuesOfRows) {
           std::vector<float> scalars(static_cast<std::size_t>(rows + 64));
           for (float& x : scalars) x = static_cast<float>(100 * random.uniform() - 50);
           std::vector<std::int32_t> values(static_cast<std::size_t>(rows + 64));
+          const CodeRun run{codes.groups.data(), rows, slope != 0 ? scalars.data() : nullptr,
+                            nullptr, values.data()};
           CodeScanArgs args{};
-          args.codes = codes.groups.data(), args.rows = rows, args.width = codes.width;
-          args.tables = tables.data(), args.slope = slope, args.offset = -1;
-          if (slope != 0) args.scalars = scalars.data();
-          args.values = values.data();
+          args.runs = &run, args.run_count = 1, args.width = codes.width;
+          args.tables = tables.data(), args.slope = slope, args.offset = -1, args.values = true;
           (bits == 8 ? kernels.bits8 : kernels.bits4)(&args);
           for (std::int64_t r = 0; r < rows; ++r) {
             const auto at = static_cast<std::size_t>(r);
@@ -117,6 +117,64 @@ TEST_P(CodeKernelsOf, GiveTheValuesOfRows) {
             ASSERT_EQ(values[at], std::floor(std::clamp<double>(value, -most, most))) << r;
           }
         }
+}
+
+// Rows in several places, of which few are whole groups: each by itself, and no other one.
+TEST_P(CodeKernelsOf, FindRowsThatMayBeNearInSeveralRuns) {
+  Random random(6);
+  for (const int bits : {4, 8})
+    for (const std::int64_t parts : {1, 8, 31})
+      for (const bool scaled : {false, true})
+        for (const std::vector<std::int64_t>& sizes :
+             std::vector<std::vector<std::int64_t>>{{1},
+                                                    {64},
+                                                    {255},
+                                                    {256, 1, 63, 64},
+                                                    {1, 1, 1, 1, 1, 1},
+                                                    {488, 487},
+                                                    {300, 65, 640, 2},
+                                                    {130, 192, 61}})
+          for (const float offset : {-1.0f, 40.0f * static_cast<float>(parts), 1e6f}) {
+            SCOPED_TRACE(testing::Message() << bits << " bits, " << parts << " parts, " << scaled
+                                            << ", " << sizes.size() << " runs, " << offset);
+            std::vector<Codes> codes;
+            for (const std::int64_t rows : sizes) codes.emplace_back(rows, parts, bits, random);
+            const std::int64_t width = codes[0].width, even = bits == 8 ? parts : width * 2;
+            std::vector<std::uint8_t> tables(static_cast<std::size_t>(even << bits));
+            for (auto& x : tables)
+              x = static_cast<std::uint8_t>(random.below(most_table_entry + 1));
+            if (even > parts) std::fill(tables.end() - 16, tables.end(), std::uint8_t{0});
+            std::vector<std::vector<float>> scalars;
+            std::vector<std::vector<std::uint64_t>> near;
+            for (const std::int64_t rows : sizes) {
+              scalars.emplace_back(static_cast<std::size_t>(rows + 64));
+              for (float& x : scalars.back()) x = static_cast<float>(100 * random.uniform() - 50);
+              near.emplace_back(static_cast<std::size_t>((rows + 63) / 64), ~std::uint64_t{0});
+            }
+            std::vector<CodeRun> runs;
+            for (std::size_t r = 0; r < sizes.size(); ++r)
+              runs.push_back({codes[r].groups.data(), sizes[r],
+                              scaled ? scalars[r].data() : nullptr, near[r].data(), nullptr});
+            CodeScanArgs args{};
+            args.runs = runs.data(), args.run_count = std::ssize(runs), args.width = width;
+            args.tables = tables.data(), args.slope = 0.75f, args.offset = offset;
+            (bits == 8 ? kernels.bits8 : kernels.bits4)(&args);
+            for (std::size_t r = 0; r < sizes.size(); ++r)
+              for (std::int64_t i = 0; i < 64 * std::ssize(near[r]); ++i) {
+                bool wanted = false;
+                if (i < sizes[r]) {
+                  const auto at = static_cast<std::size_t>(i);
+                  int sum = 0;
+                  for (std::int64_t p = 0; p < parts; ++p)
+                    sum += tables[static_cast<std::size_t>(
+                        (p << bits) + codes[r].plain[at][static_cast<std::size_t>(p)])];
+                  const float limit = scaled ? offset + 0.75f * scalars[r][at] : offset;
+                  wanted = static_cast<float>(sum) <= limit;
+                }
+                ASSERT_EQ(near[r][static_cast<std::size_t>(i / 64)] >> i % 64 & 1, wanted)
+                    << "run " << r << ", row " << i;
+              }
+          }
 }
 
 TEST_P(CodeKernelsOf, FindTheKthValueAndTheRowsUpToIt) {
