@@ -39,11 +39,13 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -121,6 +123,7 @@ class HostThread {
   void multiply_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const;
 
   // As WarpgroupThread.
+  static constexpr bool here = true;
   struct Operand {
     const unsigned char* first;
     std::size_t columns, halves;
@@ -263,6 +266,7 @@ class HostQueue {
 
  public:
   using Thread = HostThread;
+  using WarpgroupThread = HostThread;
 
   // Throws MemoryBudgetError where arrays would take more than the budget.
   explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40)
@@ -350,9 +354,14 @@ class HostQueue {
   HostQueue beside() const {
     HostQueue out(seed_ + 1000);
     out.state_->memory = state_->memory;
+    out.warpgroups_ = warpgroups_;
     return out;
   }
   int multiprocessors() const { return 3; }
+  // Whether scans go by products of warpgroups: if KNEAR_GPU_WARPGROUPS is 1, as of a GPU that has
+  // them. All tests of searches on a device can be run so.
+  bool warpgroups() const { return warpgroups_; }
+  void use_warpgroups(bool yes) { warpgroups_ = yes; }
   std::size_t free_bytes() const {
     std::lock_guard lock(state_->memory->mutex);
     return state_->memory->budget - state_->memory->in_use;
@@ -368,7 +377,13 @@ class HostQueue {
   }
 
  private:
+  static bool asked_for_warpgroups() {
+    const char* const asked = std::getenv("KNEAR_GPU_WARPGROUPS");
+    return asked && std::string_view(asked) == "1";
+  }
+
   std::uint64_t seed_;
+  bool warpgroups_ = asked_for_warpgroups();
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

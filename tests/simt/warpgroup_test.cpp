@@ -198,8 +198,8 @@ TEST(Warpgroup, NoticesWrongProducts) {
   expect_error(unseen, warpgroup_size,
                with(
                    [&](HostThread t) {
-                     if (t.index() < 64) factors.store(t, 64), t.show_operands();
                      factors.store(t, warpgroup_size);
+                     if (t.index() < 64) t.show_operands();
                    },
                    usual));
   expect_error(unseen, warpgroup_size,
