@@ -76,6 +76,12 @@ class ResidentBase {
         queue_(device, 0, stream.get()),
         scan_(queue_, packed_, detail::upload_rows(queue_, base, {}, threads_), threads_) {}
 
+  // Whether scans of more than a block of queries go by products of warpgroups from now on: not on
+  // every device.
+  bool use_warpgroups(bool yes) {
+    queue_.use_warpgroups(yes);
+    return queue_.warpgroups() == yes;
+  }
   AnyMatrixView base() const { return base_; }
   bool integer() const { return packed_.is_integer; }
   // The bytes that a search reads at least once: codes and the numbers beside them in the test.
@@ -137,9 +143,10 @@ std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNe
   return "";
 }
 
+// kernels: which ones scan, if these are not the usual ones.
 void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bool by_memory,
-                   const cuda::Stream& stream, double read_bytes_per_second, double budget,
-                   Report& report) {
+                   const std::string& kernels, const cuda::Stream& stream,
+                   double read_bytes_per_second, double budget, Report& report) {
   const ValueRange found = find_value_range(queries, Metric::l2, "queries", 0);
   ExactNeighbors out(queries.rows(), k);
   std::vector<double> seconds;
@@ -156,7 +163,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
   const double median = seconds[seconds.size() / 2];
 
   const char* type = base.integer() ? "u8" : "f32";
-  const std::string name = fmt::format("exact {} k={}", type, k);
+  const std::string name = fmt::format("exact {} k={}{}", type, k, kernels);
   const std::string shape =
       fmt::format("{} x {} x {}", queries.rows(), base.base().rows(), base.base().cols());
   if (back != 0) {
@@ -361,14 +368,21 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
     ResidentBase base(device, stream, vectors);
     for (const std::int64_t count : one.queries) {
       const AnyMatrix queries = make_clusters(one.type, count, one.dim, 42);
-      for (const std::int64_t k : one.ks) {
-        if (deadline.left() > 0)
-          bench_queries(base, queries, k, one.by_memory, stream, read_bytes_per_second,
-                        std::min(3.0, deadline.left() / 4), report);
-        else
-          report.skipped.push_back(
-              fmt::format("{}, {} queries, k {}: out of time", name, count, k));
-      }
+      for (const std::int64_t k : one.ks)
+        // The two kernels one after the other, on the same codes.
+        for (const bool by_warpgroups : {false, true}) {
+          const std::string kernels = by_warpgroups ? ", warpgroups" : "";
+          const std::string what = fmt::format("{}, {} queries, k {}{}", name, count, k, kernels);
+          if (by_warpgroups && count <= detail::block_queries) continue;
+          if (!base.use_warpgroups(by_warpgroups))
+            report.skipped.push_back(what + ": not on this device, or not built");
+          else if (deadline.left() <= 0)
+            report.skipped.push_back(what + ": out of time");
+          else
+            bench_queries(base, queries, k, one.by_memory, kernels, stream, read_bytes_per_second,
+                          std::min(3.0, deadline.left() / 4), report);
+          base.use_warpgroups(false);
+        }
     }
   }
 }

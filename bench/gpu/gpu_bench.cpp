@@ -1,7 +1,7 @@
 // knear_gpu -- checks and measures the CUDA code on the GPU of this machine.
 //
 //   knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] [--tests-only] [--few]
-//             [--device N] [--only NAME[,NAME...]]
+//             [--warpgroups] [--device N] [--only NAME[,NAME...]]
 //
 // First the tests (those of the emulated warp too; searches of real vectors if DIR has some), then
 // the device's peaks, then the kernels and whole searches beside them, for `seconds` (default 120);
@@ -11,7 +11,9 @@
 // Tests come in 17 passes, each of one case in 17 of every kind. --few is the first pass alone, for
 // checkers that slow a program down. With --tests-only no case begins after `seconds`. --only names
 // the benches wanted beside the bandwidths: loops, products, select, exact, streamed,
-// partial-reduce, lists, k-means, codes, tiled.
+// partial-reduce, lists, k-means, codes, tiled. With --warpgroups searches of more than a block of
+// queries go by the products of warpgroups, on a GPU that has them; without, the exact searches of
+// the benches are measured in both forms.
 //
 // Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
 // tests that need none have passed); 5 nothing failed, but time was over before the first pass was.
@@ -63,6 +65,7 @@ struct Options {
   std::string json, targets, data;
   std::vector<std::string> only;  // the benches wanted; empty: all
   bool tests = true, benches = true, few = false;
+  bool warpgroups = false;  // in place of the usual kernels
   int device = 0;
 };
 
@@ -98,6 +101,10 @@ bool parse(int argc, char** argv, Options& options) {
     }
     if (word == "--few") {
       options.few = true;
+      continue;
+    }
+    if (word == "--warpgroups") {
+      options.warpgroups = true;
       continue;
     }
     if (i + 1 == argc) return false;
@@ -435,6 +442,12 @@ int run(const Options& options) {
       cuda::use_device(options.device);
       stream.emplace();
       fmt::print(stderr, "on {}\n", report.device->name);
+      if (options.warpgroups) {
+        // All queues of this process, of whichever search.
+        setenv("KNEAR_GPU_WARPGROUPS", "1", 1);
+        if (!cuda::Queue(options.device).warpgroups())
+          throw InvalidArgument("--warpgroups: this GPU, or this build, has no such products");
+      }
     }
     if (options.tests)
       enough = run_passes(
@@ -477,7 +490,8 @@ int main(int argc, char** argv) {
     fmt::print(
         stderr,
         "knear_gpu: usage: knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] "
-        "[--tests-only | --benches-only] [--few] [--device N] [--only NAME[,NAME...]]\n");
+        "[--tests-only | --benches-only] [--few] [--warpgroups] [--device N] [--only "
+        "NAME[,NAME...]]\n");
     return knear::bench::bad_words;
   }
   try {

@@ -74,7 +74,16 @@ std::shared_ptr<DevicePool> DevicePool::if_there(int device) {
 }
 
 DevicePool::DevicePool(int device) : device_(device) {
-  KNEAR_CHECK(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    KNEAR_CHECK(cudaDeviceGetAttribute(&value, which, device));
+    return value;
+  };
+  multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
+#ifdef KNEAR_CUDA_SM_90A
+  has_warpgroups_ = attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+                    attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+#endif
   int pools = 0;
   KNEAR_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
   if (pools == 0) return;

@@ -32,6 +32,8 @@ class DevicePool {
 
   int device() const { return device_; }
   int multiprocessors() const { return multiprocessors_; }
+  // Whether the device is of compute capability 9.0 and this library has code of sm_90a.
+  bool has_warpgroups() const { return has_warpgroups_; }
 
   // Gives what is kept back to the system, when the work of all queues is done.
   void give_back();
@@ -54,6 +56,7 @@ class DevicePool {
   void wait_for_all() noexcept;
 
   int device_ = 0, multiprocessors_ = 0;
+  bool has_warpgroups_ = false;
   cudaMemPool_t pool_ = nullptr;              // or none, where the device has no such pools
   std::size_t spare_ = 0;                     // the most that is kept beyond what is in use
   std::mutex mutex_;                          // for all members below, and those of users

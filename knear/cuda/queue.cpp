@@ -1,6 +1,8 @@
 #include "knear/cuda/queue.hpp"
 
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@ struct QueueState {
   std::shared_ptr<PoolUser> user;
   cudaStream_t stream = nullptr;
   bool own_stream = false;
+  bool warpgroups = false;
 
   // Once no array is left.
   ~QueueState() {
@@ -107,10 +110,20 @@ void free_host(void* data, std::size_t bytes) noexcept {
 
 namespace {
 
+bool asked_for_warpgroups() {
+  const char* const asked = std::getenv("KNEAR_GPU_WARPGROUPS");
+  if (!asked || !*asked) return false;
+  const std::string_view word = asked;
+  if (word != "0" && word != "1")
+    throw InvalidArgument("KNEAR_GPU_WARPGROUPS must be 0 or 1, but is '{}'", word);
+  return word == "1";
+}
+
 std::shared_ptr<detail::QueueState> state_of(std::shared_ptr<detail::PoolUser> user,
                                              cudaStream_t stream, bool own_stream) {
   auto state = std::make_shared<detail::QueueState>();
   state->user = std::move(user), state->stream = stream, state->own_stream = own_stream;
+  state->warpgroups = state->user->pool().has_warpgroups() && asked_for_warpgroups();
   state->user->pool().add_stream(stream);
   return state;
 }
@@ -134,11 +147,19 @@ Queue::Queue(int device, std::size_t budget, cudaStream_t stream)
 Queue Queue::for_call(int device, cudaStream_t stream) {
   return Queue(state_of(detail::PoolUser::of_calls(device), stream, false));
 }
-Queue Queue::beside() const { return Queue(with_own_stream(state_->user)); }
+Queue Queue::beside() const {
+  Queue out(with_own_stream(state_->user));
+  out.state_->warpgroups = state_->warpgroups;
+  return out;
+}
 
 int Queue::device() const { return state_->user->pool().device(); }
 cudaStream_t Queue::stream() const { return state_->stream; }
 int Queue::multiprocessors() const { return state_->user->pool().multiprocessors(); }
+bool Queue::warpgroups() const { return state_->warpgroups; }
+void Queue::use_warpgroups(bool yes) {
+  state_->warpgroups = yes && state_->user->pool().has_warpgroups();
+}
 std::size_t Queue::free_bytes() const { return state_->user->free_bytes(); }
 std::size_t Queue::bytes_in_use() const { return state_->user->bytes_in_use(); }
 std::size_t Queue::most_bytes_in_use() const { return state_->user->most_bytes_in_use(); }

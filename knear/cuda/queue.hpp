@@ -38,7 +38,8 @@
 
 namespace knear {
 struct CudaThread;
-}
+struct CudaWarpgroupThread;
+}  // namespace knear
 
 namespace knear::cuda {
 
@@ -73,6 +74,7 @@ class CurrentDevice {
 class Queue {
  public:
   using Thread = CudaThread;
+  using WarpgroupThread = CudaWarpgroupThread;
 
   // On a stream of its own, or on `stream`, which the caller keeps until the queue and its arrays
   // are gone. `budget` bytes of the device at most; 0: as many as are free. Throws
@@ -226,6 +228,12 @@ class Queue {
   int device() const;
   cudaStream_t stream() const;
   int multiprocessors() const;
+  // Whether kernels that want the products of warpgroups (sm_90a) run in place of others. Not
+  // unless asked for, by use_warpgroups() or the environment (KNEAR_GPU_WARPGROUPS=1), until a GPU
+  // has shown which are faster; and never where the device or this library has none. Answers are
+  // the same. A queue beside this one does as this one did.
+  bool warpgroups() const;
+  void use_warpgroups(bool yes);
   // Bytes that may still be taken: of the budget, but no more than the device has, with what the
   // pool keeps. Other queues and programs may be quicker.
   std::size_t free_bytes() const;

@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "knear/core/error.hpp"
@@ -385,6 +387,42 @@ TEST(Device, RatesThatTheDriverDoesNotTellAreNone) {
   const cuda::DeviceInfo info = cuda::device_info(0);
   EXPECT_EQ(info.cycles_per_second, 0);
   EXPECT_EQ(info.memory_bytes_per_second, 0);
+}
+
+// Products of warpgroups: never but where they are asked for, and only of a device that has them.
+TEST(Queue, WarpgroupsWhereTheyAreAskedFor) {
+  const auto start = [](int major, int minor) {
+    FakeRuntime::start({.rates = {{cudaDevAttrComputeCapabilityMajor, major},
+                                  {cudaDevAttrComputeCapabilityMinor, minor}}});
+  };
+  unsetenv("KNEAR_GPU_WARPGROUPS");
+  start(9, 0);
+  {
+    Queue queue;
+    EXPECT_FALSE(queue.warpgroups());
+    queue.use_warpgroups(true);
+    EXPECT_TRUE(queue.warpgroups());
+    EXPECT_TRUE(queue.beside().warpgroups());
+    EXPECT_FALSE(Queue().warpgroups());
+    queue.use_warpgroups(false);
+    EXPECT_FALSE(queue.warpgroups());
+    EXPECT_FALSE(queue.beside().warpgroups());
+    setenv("KNEAR_GPU_WARPGROUPS", "1", 1);
+    EXPECT_TRUE(Queue().warpgroups());
+    setenv("KNEAR_GPU_WARPGROUPS", "0", 1);
+    EXPECT_FALSE(Queue().warpgroups());
+    setenv("KNEAR_GPU_WARPGROUPS", "yes", 1);
+    EXPECT_EQ(message_of<InvalidArgument>([] { Queue(); }),
+              "KNEAR_GPU_WARPGROUPS must be 0 or 1, but is 'yes'");
+  }
+  setenv("KNEAR_GPU_WARPGROUPS", "1", 1);
+  for (const auto& [major, minor] : {std::pair{8, 0}, std::pair{8, 9}, std::pair{10, 0}}) {
+    start(major, minor);
+    Queue queue;
+    queue.use_warpgroups(true);
+    EXPECT_FALSE(queue.warpgroups()) << major << "." << minor;
+  }
+  unsetenv("KNEAR_GPU_WARPGROUPS");
 }
 
 }  // namespace

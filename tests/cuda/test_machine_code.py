@@ -145,6 +145,48 @@ def test_slices_in_a_row_are_told_apart(tool):
     assert (loop["products"], loop["wide_loads"]) == (1, 1)
 
 
+# A loop over tiles with two products; one way around it appends, another waits for a barrier that
+# is not there yet.
+WARPGROUPS = """
+        /*0000*/                   UBLKCP [UR4], [UR6], UR8 ;
+        /*0010*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R11+URZ], R8 ;
+        /*0020*/              @!P0 BRA 0x00d0 ;
+        /*0030*/                   LDS.128 R156, [R0] ;
+        /*0040*/                   IGMMA.64x128x32.U8.S8 R88, R156, gdesc[UR4], RZ, !UPT ;
+        /*0050*/                   IGMMA.64x128x32.U8.S8 R24, R156, gdesc[UR4], RZ, !UPT, gsb0 ;
+        /*0060*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
+        /*0070*/                   VIADDMNMX R191, R91, R196, R89, !PT ;
+        /*0080*/              @!P1 BRA 0x00b0 ;
+        /*0090*/                   ATOMS.ADD R13, [R4], R171 ;
+        /*00a0*/                   STS [R4], R5 ;
+        /*00b0*/               @P4 BRA 0x0010 ;
+        /*00c0*/                   EXIT ;
+        /*00d0*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R11+URZ], R8 ;
+        /*00e0*/              @!P0 BRA 0x00d0 ;
+        /*00f0*/                   BRA 0x0030 ;
+"""
+
+
+def test_the_scan_by_warpgroups(tool):
+    found = kernel_of(tool, WARPGROUPS).json()
+    assert found["warpgroups"] == {
+        "products": 2,
+        "bulk_copies": 1,
+        "tile_instructions": 9,
+        "wide_loads": 1,
+        "waits": 1,
+        "local_accesses": 0,
+    }
+    assert "loop" not in found
+    for what in found["warpgroups"]:
+        now = copy.deepcopy(found)
+        now["warpgroups"][what] += 1
+        [line] = tool.worse("a", now, found)
+        assert f"warpgroups.{what} is" in line
+    del now["warpgroups"]
+    assert tool.worse("a", now, found) == ["a: it has no product of a warpgroup"]
+
+
 @pytest.mark.parametrize(
     "path, value, says",
     [
@@ -199,6 +241,22 @@ def test_what_is_kept_has_no_spills_in_the_scan():
             loop = each[f"ScanPanels<false, true, {whole}, false>"]["loop"]
             assert loop["slices_in_a_row"] == 4
             assert loop["tile_instructions"] + 3 * loop["instructions"] <= 6 * 64
+
+
+def test_what_is_kept_of_the_scan_by_warpgroups():
+    kept = json.loads((ROOT / "tests" / "cuda" / "machine_code.json").read_text())["kernels"]
+    for whole in ("false", "true"):
+        for slices in range(5):  # of a row; 0: more
+            name = f"ScanByWarpgroups<{whole}, {slices}>"
+            kernel = kept["sm_90a"][name]
+            assert kernel["local_accesses"] == kernel["stack"] == 0
+            scan = kernel["warpgroups"]
+            assert scan["products"] == 2 * slices if slices else 16
+            assert scan["waits"] == 2 or slices == 0
+            assert scan["bulk_copies"] == 3
+            # 128 scores: one operation each, loads of limits and codes, and what is around them.
+            assert 128 < scan["tile_instructions"] <= 2.2 * 128 or slices == 0
+            assert "warpgroups" not in kept["sm_80"][name]  # which has no such products
 
 
 def test_without_tools_or_device_code(tool, monkeypatch, tmp_path, capsys):

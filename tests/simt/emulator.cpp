@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <deque>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <unordered_map>
 
 #include "knear/core/random.hpp"
 #include "tests/simt/thread_sanitizer.hpp"
@@ -72,6 +74,17 @@ struct Fiber {
 };
 using Fibers = std::deque<Fiber>;
 
+// A product of a warpgroup, and the operand as it was when the first of its warps asked for it.
+struct Product {
+  HostThread::Operand operand;
+  bool adds;
+  std::vector<std::int8_t> columns;  // [128 x 32]
+  int made = 0;                      // by how many threads
+};
+constexpr int product_columns = 128, product_depth = 32, product_sums = 64;
+// What sums are until they are waited for.
+constexpr int poison = 0x3ead5a5a;
+
 // What all blocks of a launch have in common.
 struct Launch {
   std::int64_t blocks;
@@ -94,9 +107,12 @@ class HostBlock {
         fibers_(fibers),
         threads_(static_cast<std::size_t>(threads)),
         warps_(static_cast<std::size_t>(threads / warp_size)),
+        shared_bytes_(shared_bytes),
         starved_(random_.below(2) ? static_cast<int>(random_.below(warps_.size())) : -1) {
     shared_.reset(static_cast<unsigned char*>(::operator new(shared_bytes, alignment)));
     std::memset(shared_.get(), 0xc3, shared_bytes);
+    const int registers = std::min(248, 65536 / threads / 8 * 8);
+    for (Warp& warp : warps_) warp.registers = registers;
     while (fibers_.size() < threads_.size())
       fibers_.emplace_back(fibers_.size(), &HostBlock::enter);
     ready_.resize(threads_.size());
@@ -119,7 +135,15 @@ class HostBlock {
     if (left_ != std::ssize(threads_))
       throw std::logic_error(
           "a block stands still: " + std::to_string(std::ssize(threads_) - left_) +
-          " threads wait, the others have left");
+          " threads wait, the others have left" + bytes_that_are_missing());
+    for (std::size_t i = 0; i + warpgroup_size <= threads_.size(); i += warpgroup_size)
+      for (std::size_t warp = 1; warp < 4; ++warp) {
+        const std::size_t other = i + warp * warp_size;
+        if (threads_[i].issued != threads_[other].issued)
+          throw std::logic_error("the warps of a warpgroup have asked for unequal products");
+        if (warps_[i / warp_size].registers != warps_[other / warp_size].registers)
+          throw std::logic_error("the warps of a warpgroup have unequal registers");
+      }
   }
 
  private:
@@ -132,8 +156,52 @@ class HostBlock {
     std::vector<Copy> copies;
     char copied = 0;  // an address: of the copies, before what follows the wait for them
   };
+  // Copies to shared memory of which a barrier counts the bytes.
+  struct BulkCopy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
+  struct Bytes {
+    bool shown = false;            // to copies
+    std::size_t expected = 0;      // of this round
+    std::vector<BulkCopy> copies;  // asked for in this round, none made
+
+    std::size_t coming() const {
+      std::size_t sum = 0;
+      for (const BulkCopy& copy : copies) sum += copy.bytes;
+      return sum;
+    }
+  };
+  // Of a thread: sums that are under way, and what they will be; and a product of them.
+  struct Sums {
+    int* at;
+    std::array<int, product_sums> value;
+    int products = 0;  // that are not made
+  };
+  struct MyProduct {
+    std::size_t number;  // of the warpgroup's
+    Sums* sums;
+    std::uint8_t rows[2][product_depth];
+  };
+  struct Warpgroup {
+    std::deque<Product> products;
+    std::size_t first = 0;  // the number of the first of them
+  };
+  struct Named {
+    std::vector<int> waiting;
+    int count = 0;
+    std::uint64_t rounds = 0;
+    char synced[2] = {};
+  };
   struct State {
     bool started = false;
+    std::vector<std::size_t> stored;  // places of operands, not yet shown
+    std::list<Sums> sums;
+    std::vector<MyProduct> products;                   // of the group that is open
+    std::list<std::vector<MyProduct>> product_groups;  // those that are closed
+    std::size_t issued = 0;
+    bool begun = false;        // begin_products() since they were last waited for
     std::vector<Copy> copies;  // of the group that is open
     std::list<Group> groups;   // those that are closed
     char asked = 0;            // an address: of what the thread did, before its copies
@@ -141,6 +209,7 @@ class HostBlock {
   struct Warp {
     int arrived = 0, kind = 0;
     std::uint64_t generation = 0;
+    int registers = 0;  // of each thread
     HostThread::Slot slots[2][warp_size];
     char synced[2] = {};  // addresses: what is before sync_warp(), before what follows
     std::vector<int> waiting;
@@ -166,6 +235,118 @@ class HostBlock {
     tsan::release(&launch_.ended);
     const tsan::Unseen unseen;
     ++left_;
+    const State& mine = state(i);
+    if (!error_ && !(mine.products.empty() && mine.product_groups.empty()))
+      error_ = std::make_exception_ptr(
+          std::logic_error("a thread leaves before it has waited for its products"));
+  }
+
+  // ---- barriers that count bytes, and operands --------------------------------------------------
+
+  std::string bytes_that_are_missing() const {
+    for (const auto& [word, bytes] : bytes_)
+      if (bytes.expected != bytes.coming())
+        return "; a barrier expects " + std::to_string(bytes.expected) + " bytes, of which " +
+               std::to_string(bytes.coming()) + " are on their way";
+    return "";
+  }
+  void wake() {
+    ready_.insert(ready_.end(), at_arrivals_.begin(), at_arrivals_.end());
+    at_arrivals_.clear();
+  }
+  // The place of so many bytes of shared memory.
+  std::size_t place_of(const void* at, std::size_t bytes, const char* what) const {
+    const auto place =
+        static_cast<std::size_t>(static_cast<const unsigned char*>(at) - shared_.get());
+    if (place > shared_bytes_ || bytes > shared_bytes_ - place)
+      throw std::logic_error(std::string(what) + " is outside of shared memory");
+    return place;
+  }
+  void mark(std::size_t place, std::size_t bytes, bool readable) {
+    if (readable_.empty()) readable_.resize(shared_bytes_);
+    std::memset(readable_.data() + place, readable, bytes);
+  }
+  Bytes& bytes_of(unsigned long long* word) {
+    const auto at = bytes_.find(word);
+    if (at == bytes_.end() || !at->second.shown)
+      throw std::logic_error("a barrier was not shown to the copies that it is to count");
+    return at->second;
+  }
+  void make(Bytes& bytes) {
+    for (const BulkCopy& copy : bytes.copies) {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+      mark(place_of(copy.to, copy.bytes, "a copy"), copy.bytes, true);
+    }
+    bytes.copies.clear(), bytes.expected = 0;
+  }
+  std::vector<std::int8_t> columns_of(HostThread::Operand operand) const {
+    std::vector<std::int8_t> out(product_columns * product_depth);
+    for (std::size_t column = 0; column < product_columns; ++column)
+      for (std::size_t half = 0; half < 2; ++half) {
+        const unsigned char* const from =
+            operand.first + column / 8 * operand.columns + column % 8 * 16 + half * operand.halves;
+        const std::size_t place = place_of(from, 16, "an operand");
+        for (std::size_t i = 0; i < 16; ++i)
+          if (readable_.empty() || !readable_[place + i])
+            throw std::logic_error("an operand has bytes that were not copied or stored and shown");
+        std::memcpy(out.data() + column * product_depth + half * 16, from, 16);
+      }
+    return out;
+  }
+  // To the sanitiser a warp reads the operand when it asks for a product and when it waits for it.
+  static void show_operand(HostThread::Operand operand, void* caller) {
+    for (std::size_t group = 0; group < product_columns / 8; ++group)
+      for (std::size_t half = 0; half < 2; ++half)
+        tsan::show_read(caller, operand.first + group * operand.columns + half * operand.halves,
+                        128);
+  }
+  Warpgroup& warpgroup_of(int thread) {
+    const auto number = static_cast<std::size_t>(thread / warpgroup_size);
+    if ((number + 1) * warpgroup_size > threads_.size())
+      throw std::logic_error("a product of less than four warps");
+    if (warpgroups_.size() <= number) warpgroups_.resize(number + 1);
+    return warpgroups_[number];
+  }
+  // Of the products of a thread that waiting for all but the last `left` groups waits for.
+  std::vector<HostThread::Operand> operands_to_make(int thread, int left) {
+    const tsan::Unseen unseen;
+    std::vector<HostThread::Operand> out;
+    const Warpgroup& group = warpgroup_of(thread);
+    std::ptrdiff_t to_make = std::ssize(state(thread).product_groups) - left;
+    for (const auto& products : state(thread).product_groups) {
+      if (to_make-- <= 0) break;
+      for (const MyProduct& one : products)
+        out.push_back(group.products[one.number - group.first].operand);
+    }
+    return out;
+  }
+  // Takes a product's part of the thread's sums.
+  void make(int thread, const MyProduct& mine) {
+    Warpgroup& group = warpgroup_of(thread);
+    Product& product = group.products[mine.number - group.first];
+    if (thread % warp_size == 0 && columns_of(product.operand) != product.columns)
+      throw std::logic_error("an operand changed while a product was under way");
+    if (!product.adds) mine.sums->value.fill(0);
+    for (int i = 0; i < product_sums; ++i) {
+      const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+      const std::int8_t* const b = product.columns.data() + column * product_depth;
+      int sum = 0;
+      for (int k = 0; k < product_depth; ++k) sum += mine.rows[i % 4 / 2][k] * b[k];
+      mine.sums->value[static_cast<std::size_t>(i)] += sum;
+    }
+    if (--mine.sums->products == 0) {
+      if (!all_poison(mine.sums->at))
+        throw std::logic_error("sums were written before they were waited for");
+      std::copy(mine.sums->value.begin(), mine.sums->value.end(), mine.sums->at);
+      state(thread).sums.remove_if([&](const Sums& one) { return &one == mine.sums; });
+    }
+    if (++product.made == warpgroup_size) {
+      while (!group.products.empty() && group.products.front().made == warpgroup_size)
+        group.products.pop_front(), ++group.first;
+    }
+  }
+  static bool all_poison(const int* sums) {
+    return std::all_of(sums, sums + product_sums, [](int sum) { return sum == poison; });
   }
 
   [[KNEAR_BETWEEN_THREADS]] void resume(Fiber& fiber, bool& started) {
@@ -213,6 +394,17 @@ class HostBlock {
     tsan::show_accesses(caller, copy.to, copy.valid ? copy.from : nullptr, 16);
     tsan::switch_to(fiber.thread);
   }
+  // A bulk copy is there for who waits for the round of its barrier.
+  [[KNEAR_BETWEEN_THREADS]] static void show_bulk_copy(Fiber& fiber, State& state, BulkCopy copy,
+                                                       [[maybe_unused]] void* caller, void* mark) {
+    if (!fiber.copying) fiber.copying = tsan::create_thread("copies of " + fiber.name);
+    tsan::release(&state.asked);
+    tsan::switch_to(fiber.copying);
+    tsan::acquire(&state.asked);
+    tsan::show_accesses(caller, copy.to, copy.from, static_cast<long>(copy.bytes));
+    tsan::release(mark);
+    tsan::switch_to(fiber.thread);
+  }
   [[KNEAR_BETWEEN_THREADS]] static void show_closing(Fiber& fiber, Group& group) {
     if (!fiber.copying) return;
     tsan::switch_to(fiber.copying);
@@ -231,6 +423,12 @@ class HostBlock {
   Fibers& fibers_;
   std::vector<State> threads_;
   std::vector<Warp> warps_;
+  std::vector<Warpgroup> warpgroups_;
+  const std::size_t shared_bytes_;
+  std::unordered_map<const void*, Bytes> bytes_;  // of each barrier that was begun
+  std::vector<char> readable_;                    // by products, of shared memory
+  std::array<Named, 16> named_;
+  int spare_registers_ = 0;
   const int starved_;  // -1: none
   static constexpr std::align_val_t alignment{128};
   struct Free {
@@ -290,6 +488,42 @@ void HostThread::begin_arrivals(unsigned long long* word, int count) const {
   const auto each = static_cast<std::uint16_t>(count);
   const tsan::Unseen unseen;
   *word = std::bit_cast<unsigned long long>(Arrivals{each, each, 0});
+  block_->bytes_[word] = {};
+}
+
+void HostThread::show_barriers() const {
+  const tsan::Unseen unseen;
+  for (auto& [word, bytes] : block_->bytes_) bytes.shown = true;
+}
+
+void HostThread::arrive_expecting(unsigned long long* word, unsigned bytes) const {
+  {
+    const tsan::Unseen unseen;
+    HostBlock::Bytes& counted = block_->bytes_of(word);
+    counted.expected += bytes;
+    if (counted.expected >= 1 << 20)
+      throw std::logic_error("a barrier counts less than 2^20 bytes");
+  }
+  arrive(word);
+}
+
+void HostThread::copy_bulk(void* to, const void* from, unsigned bytes,
+                           unsigned long long* word) const {
+  pause();
+  const auto aligned = [](auto x) { return x % 16 == 0; };
+  if (!aligned(reinterpret_cast<std::uintptr_t>(to)) ||
+      !aligned(reinterpret_cast<std::uintptr_t>(from)) || !aligned(bytes) || bytes == 0)
+    throw std::logic_error("copy_bulk of addresses and bytes that are no multiples of 16");
+  const tsan::Unseen unseen;
+  HostBlock::Bytes& counted = block_->bytes_of(word);
+  block_->mark(block_->place_of(to, bytes, "what is copied to"), bytes, false);
+  std::memset(to, 0xc3, bytes);  // what is read too early is wrong
+  counted.copies.push_back({to, from, bytes});
+  if (tsan::on)
+    HostBlock::show_bulk_copy(block_->fiber(index_), block_->state(index_), counted.copies.back(),
+                              __builtin_return_address(0),
+                              mark_of(word, std::bit_cast<Arrivals>(*word).round));
+  block_->wake();
 }
 
 void HostThread::arrive(unsigned long long* word) const {
@@ -304,11 +538,10 @@ void HostThread::arrive(unsigned long long* word) const {
   auto arrivals = std::bit_cast<Arrivals>(*word);
   if (arrivals.missing == 0) throw std::logic_error("more threads arrive than a round has");
   if (--arrivals.missing == 0) {
-    arrivals.missing = arrivals.each, ++arrivals.round;
-    // They look again whether it was their round.
-    auto& waiting = block_->at_arrivals_;
-    block_->ready_.insert(block_->ready_.end(), waiting.begin(), waiting.end());
-    waiting.clear();
+    const HostBlock::Bytes& bytes = block_->bytes_[word];
+    if (bytes.expected == 0 && bytes.copies.empty())
+      arrivals.missing = arrivals.each, ++arrivals.round;
+    block_->wake();  // they look again whether it was their round, or whether its bytes are coming
   }
   *word = std::bit_cast<unsigned long long>(arrivals);
 }
@@ -318,14 +551,156 @@ void HostThread::wait_for_arrivals(unsigned long long* word, bool odd) const {
   for (bool waits = true; waits;) {
     {
       const tsan::Unseen unseen;
-      const auto arrivals = std::bit_cast<Arrivals>(*word);
+      auto arrivals = std::bit_cast<Arrivals>(*word);
       waits = (arrivals.round % 2 != 0) == odd;
+      // The last moment for the bytes that are missing, if all of them are on their way.
+      if (waits && arrivals.missing == 0) {
+        HostBlock::Bytes& bytes = block_->bytes_[word];
+        if (bytes.coming() > bytes.expected)
+          throw std::logic_error("a barrier expects " + std::to_string(bytes.expected) +
+                                 " bytes, but copies bring " + std::to_string(bytes.coming()));
+        if (bytes.coming() == bytes.expected) {
+          block_->make(bytes);
+          arrivals.missing = arrivals.each, ++arrivals.round;
+          *word = std::bit_cast<unsigned long long>(arrivals);
+          block_->wake();
+          waits = false;
+        }
+      }
       mark = mark_of(word, odd ? 1 : 0);
       if (waits) block_->at_arrivals_.push_back(index_);
     }
     if (waits) block_->leave(block_->fiber(index_), false);
   }
   tsan::acquire(mark);
+}
+
+void HostThread::sync_some(int number, int count) const {
+  char* synced = nullptr;
+  {
+    const tsan::Unseen unseen;
+    if (number < 1 || number > 15) throw std::logic_error("a barrier has a number from 1 to 15");
+    if (count < warp_size || count % warp_size != 0 || count > std::ssize(block_->threads_))
+      throw std::logic_error("a barrier is for whole warps of the block");
+    HostBlock::Named& barrier = block_->named_[static_cast<std::size_t>(number)];
+    if (barrier.waiting.empty()) barrier.count = count;
+    if (barrier.count != count) throw std::logic_error("a barrier is for unequal numbers");
+    synced = &barrier.synced[barrier.rounds % 2];
+    tsan::release(synced);
+    barrier.waiting.push_back(index_);
+    if (std::ssize(barrier.waiting) == count) {
+      ++barrier.rounds;
+      block_->ready_.insert(block_->ready_.end(), barrier.waiting.begin(), barrier.waiting.end());
+      barrier.waiting.clear();
+    }
+  }
+  block_->leave(block_->fiber(index_), false);
+  tsan::acquire(synced);
+}
+
+void HostThread::store_operand(unsigned* to, unsigned value) const {
+  *to = value;
+  const tsan::Unseen unseen;
+  const std::size_t place = block_->place_of(to, sizeof(value), "what is stored");
+  block_->mark(place, sizeof(value), false);
+  block_->state(index_).stored.push_back(place);
+}
+
+void HostThread::show_operands() const {
+  const tsan::Unseen unseen;
+  auto& stored = block_->state(index_).stored;
+  for (const std::size_t place : stored) block_->mark(place, sizeof(unsigned), true);
+  stored.clear();
+}
+
+void HostThread::begin_products() const {
+  meet(meet_fence, nullptr, 0);
+  const tsan::Unseen unseen;
+  block_->state(index_).begun = true;
+}
+
+void HostThread::issue_product(int (&sums)[64], const unsigned (&a)[4], Operand b, bool add) const {
+  if (index_ % warp_size == 0 && tsan::on) HostBlock::show_operand(b, __builtin_return_address(0));
+  unsigned all[warp_size][4];
+  const Slot* const slots = meet(meet_asynchronous, &a, sizeof(a));
+  const tsan::Unseen unseen;
+  for (int lane = 0; lane < warp_size; ++lane)
+    std::memcpy(all[lane], slots[lane].bytes, sizeof(all[lane]));
+  HostBlock::State& mine = block_->state(index_);
+  if (!mine.begun) throw std::logic_error("a product without begin_products() before it");
+  if (reinterpret_cast<std::uintptr_t>(b.first) % 16 != 0 || b.columns % 16 != 0 ||
+      b.halves % 16 != 0)
+    throw std::logic_error("an operand that is not in multiples of 16 bytes");
+
+  HostBlock::Warpgroup& group = block_->warpgroup_of(index_);
+  const std::size_t number = mine.issued++;
+  if (number == group.first + group.products.size())
+    group.products.push_back({b, add, block_->columns_of(b)});
+  const Product& product = group.products[number - group.first];
+  if (!(product.operand == b) || product.adds != add)
+    throw std::logic_error("the warps of a warpgroup multiply different operands");
+
+  HostBlock::MyProduct out = {number, nullptr, {}};
+  for (int half = 0; half < 2; ++half)
+    for (int row = 0; row < 2; ++row)
+      for (int q = 0; q < 4; ++q)
+        std::memcpy(out.rows[row] + half * 16 + q * 4,
+                    &all[index_ % warp_size / 4 * 4 + q][half * 2 + row], 4);
+  for (HostBlock::Sums& one : mine.sums)
+    if (one.at == sums) out.sums = &one;
+  if (!out.sums) {
+    out.sums = &mine.sums.emplace_back();
+    out.sums->at = sums;
+    std::copy(sums, sums + product_sums, out.sums->value.begin());
+    std::fill(sums, sums + product_sums, poison);
+  } else if (!HostBlock::all_poison(sums)) {
+    throw std::logic_error("sums were written before they were waited for");
+  }
+  ++out.sums->products;
+  mine.products.push_back(out);
+}
+
+void HostThread::close_products() const {
+  const tsan::Unseen unseen;
+  HostBlock::State& mine = block_->state(index_);
+  mine.product_groups.emplace_back().swap(mine.products);
+}
+
+void HostThread::wait_for_products(int left) const {
+  meet(meet_wait, nullptr, 0);
+  HostBlock::State& mine = block_->state(index_);
+  if (index_ % warp_size == 0 && tsan::on) {
+    auto operands = block_->operands_to_make(index_, left);
+    for (const Operand& operand : operands)
+      HostBlock::show_operand(operand, __builtin_return_address(0));
+  }
+  const tsan::Unseen unseen;
+  mine.begun = false;
+  for (; std::ssize(mine.product_groups) > left; mine.product_groups.pop_front())
+    for (const HostBlock::MyProduct& product : mine.product_groups.front())
+      block_->make(index_, product);
+}
+
+void HostThread::change_registers(int registers, bool more) const {
+  meet(meet_registers, nullptr, 0);
+  HostBlock::Warp& warp = block_->warps_[static_cast<std::size_t>(index_ / warp_size)];
+  for (bool waits = index_ % warp_size == 0; waits;) {
+    {
+      const tsan::Unseen unseen;
+      const int change = (registers - warp.registers) * warp_size;
+      if (more ? change < 0 : change > 0)
+        throw std::logic_error("registers are kept that a warp has not, or taken that it has");
+      waits = change > block_->spare_registers_;
+      if (waits) {
+        block_->at_arrivals_.push_back(index_);
+      } else {
+        block_->spare_registers_ -= change, warp.registers = registers;
+        block_->wake();
+      }
+    }
+    if (waits) block_->leave(block_->fiber(index_), false);
+  }
+  meet(meet_registers, nullptr, 0);
 }
 
 void HostThread::pause() const {

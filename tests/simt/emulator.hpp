@@ -12,6 +12,15 @@
 // it. It throws std::logic_error where lanes of a warp meet in different operations, where a thread
 // leaves while others wait for it, and for a misaligned copy.
 //
+// Of what sm_90a has beside that (knear/simt/warpgroup_thread.hpp): bulk copies are made when
+// somebody waits for their barrier and all bytes that it expects are on their way, and the block
+// stands still where they are fewer. Sums of products are poison from the first product on until
+// they are waited for, and only then the operand is read. It throws where a barrier gets more bytes
+// than it expects or was not shown to copies, where an operand has bytes that nobody copied or
+// stored and showed, or changed before the product was made, where sums were written too early,
+// where the warps of a warpgroup do not multiply the same operands, where products are not waited
+// for in the end, and where registers are taken that nobody gives back.
+//
 // The thread sanitiser (preset tsan) reports a missing barrier whatever the order was, and whether
 // or not the result is wrong. To it each thread of a block is a thread, and only what orders memory
 // accesses on a GPU does: sync(), sync_warp(), fences, waiting for one's own copies, and the end of
@@ -30,17 +39,19 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "knear/core/error.hpp"
-#include "knear/simt/thread.hpp"
+#include "knear/simt/warpgroup_thread.hpp"
 
 namespace knear {
 
@@ -111,8 +122,63 @@ class HostThread {
   }
   void multiply_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const;
 
+  // As WarpgroupThread.
+  static constexpr bool here = true;
+  struct Operand {
+    const unsigned char* first;
+    std::size_t columns, halves;
+    bool operator==(const Operand&) const = default;
+  };
+  void show_barriers() const;
+  void arrive_expecting(unsigned long long* word, unsigned bytes) const;
+  void copy_bulk(void* to, const void* from, unsigned bytes, unsigned long long* word) const;
+  void sync_some(int number, int count) const;
+  void store_operand(unsigned* to, unsigned value) const;
+  void show_operands() const;
+  static Operand operand(const void* at, unsigned columns, unsigned halves) {
+    return {static_cast<const unsigned char*>(at), columns, halves};
+  }
+  static Operand further(Operand from, unsigned bytes) {
+    from.first += bytes;
+    return from;
+  }
+  void begin_products() const;
+  void begin_product(int (&sums)[64], const unsigned (&a)[4], Operand b) const {
+    issue_product(sums, a, b, false);
+  }
+  void add_product(int (&sums)[64], const unsigned (&a)[4], Operand b) const {
+    issue_product(sums, a, b, true);
+  }
+  void close_products() const;
+  template <int left>
+  void wait_for_products(int (&)[64]) const {
+    wait_for_products(left);
+  }
+  template <int registers>
+  void keep_registers() const {
+    static_assert(registers >= 24 && registers <= 240 && registers % 8 == 0);
+    change_registers(registers, false);
+  }
+  template <int registers>
+  void take_registers() const {
+    static_assert(registers >= 24 && registers <= 240 && registers % 8 == 0);
+    change_registers(registers, true);
+  }
+  static int larger_sum(int a, int b, int c) { return std::max(a + b, c); }
+
  private:
-  enum Meeting { meet_sync, meet_ballot, meet_any, meet_all, meet_shuffle, meet_product };
+  enum Meeting {
+    meet_sync,
+    meet_ballot,
+    meet_any,
+    meet_all,
+    meet_shuffle,
+    meet_product,
+    meet_fence,
+    meet_asynchronous,
+    meet_wait,
+    meet_registers
+  };
   struct Slot {
     alignas(8) unsigned char bytes[24];
   };
@@ -130,13 +196,16 @@ class HostThread {
   }
   void pause() const;  // lets others go on, sometimes
   void wait_for_copies(int left) const;
+  void issue_product(int (&sums)[64], const unsigned (&a)[4], Operand b, bool add) const;
+  void wait_for_products(int left) const;
+  void change_registers(int registers, bool more) const;
 
   HostBlock* block_;
   int index_;
   friend class HostBlock;
 };
 
-static_assert(Thread<HostThread>);
+static_assert(WarpgroupThread<HostThread>);
 
 // Runs body(thread) for all threads of all blocks.
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
@@ -197,6 +266,7 @@ class HostQueue {
 
  public:
   using Thread = HostThread;
+  using WarpgroupThread = HostThread;
 
   // Throws MemoryBudgetError where arrays would take more than the budget.
   explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40)
@@ -288,6 +358,7 @@ class HostQueue {
   HostQueue beside() const {
     HostQueue out(seed_ + 1000);
     out.state_->memory = state_->memory;
+    out.warpgroups_ = warpgroups_;
     return out;
   }
   // For work that is not a kernel: what was given before it is done.
@@ -296,6 +367,10 @@ class HostQueue {
     return state_.get();
   }
   int multiprocessors() const { return 3; }
+  // Whether scans go by products of warpgroups: if KNEAR_GPU_WARPGROUPS is 1, as of a GPU that has
+  // them. All tests of searches on a device can be run so.
+  bool warpgroups() const { return warpgroups_; }
+  void use_warpgroups(bool yes) { warpgroups_ = yes; }
   std::size_t free_bytes() const {
     std::lock_guard lock(state_->memory->mutex);
     return state_->memory->budget - state_->memory->in_use;
@@ -311,7 +386,13 @@ class HostQueue {
   }
 
  private:
+  static bool asked_for_warpgroups() {
+    const char* const asked = std::getenv("KNEAR_GPU_WARPGROUPS");
+    return asked && std::string_view(asked) == "1";
+  }
+
   std::uint64_t seed_;
+  bool warpgroups_ = asked_for_warpgroups();
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

@@ -251,6 +251,84 @@ TEST_F(Races, ARingOfCopies) {
   expect_race(64, [&](HostThread t) { ring(t, false); });
 }
 
+// Copies whose bytes a barrier counts, through a ring of two places: they are for who waits for the
+// barrier, and a place is copied to again when its readers have arrived.
+TEST_F(Races, BulkCopiesAreForThoseThatWaitForTheirBarrier) {
+  alignas(16) static unsigned char from[1024] = {};
+  const auto ring = [](HostThread t, bool waits, bool handed_back) {
+    const auto word = [&](int i) {
+      return reinterpret_cast<unsigned long long*>(t.shared() + 3072) + i;
+    };
+    if (t.index() == 0) {
+      for (int i = 0; i < 2; ++i) t.begin_arrivals(word(i), 1), t.begin_arrivals(word(2 + i), 1);
+      t.show_barriers();
+    }
+    t.sync();
+    for (int i = 0; i < 6; ++i) {
+      const int place = i % 2;
+      const bool odd = i / 2 % 2 != 0;
+      if (t.index() == 0) {
+        if (handed_back) t.wait_for_arrivals(word(2 + place), !odd);
+        t.arrive_expecting(word(place), 1024);
+        t.copy_bulk(t.shared() + place * 1024, from, 1024, word(place));
+        if (!handed_back) t.wait_for_arrivals(word(2 + place), odd);
+      } else if (t.index() >= 32) {
+        if (waits || t.index() == 32) t.wait_for_arrivals(word(place), odd);
+        [[maybe_unused]] const volatile int read = numbers(t)[place * 256 + t.index() * 2];
+        t.any(true);
+        if (waits && handed_back) t.sync_warp();
+        if (t.index() == 32) t.arrive(word(2 + place));
+      }
+    }
+  };
+  expect_none(64, [&](HostThread t) { ring(t, true, true); });
+  expect_race(64, [&](HostThread t) { ring(t, false, true); });
+  expect_race(64, [&](HostThread t) { ring(t, true, false); });
+}
+
+// The tensor cores read an operand until the products are waited for.
+TEST_F(Races, OperandsAreReadUntilTheirProductsAreThere) {
+  const auto multiply = [](bool before, bool after) {
+    return [before, after](std::uint64_t seed) {
+      run_blocks(1, 160, 4096, seed, [&](HostThread t) {
+        const bool multiplies = t.index() < warpgroup_size;
+        const auto store = [&] {
+          if (!multiplies) return;
+          for (int i = t.index(); i < 1024; i += warpgroup_size)
+            t.store_operand(reinterpret_cast<unsigned*>(t.shared()) + i, 3);
+          t.show_operands();
+        };
+        store();
+        if (before) t.sync();
+        int sums[64];
+        if (multiplies) {
+          if (!before) t.sync_some(1, warpgroup_size);
+          t.begin_products();
+          t.begin_product(sums, {1, 2, 3, 4}, t.operand(t.shared(), 128, 2048));
+          t.close_products();
+        }
+        if (!after) t.sync();
+        if (multiplies) t.wait_for_products<0>(sums);
+        if (after) t.sync();
+        if (t.index() == 150) reinterpret_cast<unsigned*>(t.shared())[500] = 3;  // as it was
+      });
+    };
+  };
+  expect_none(multiply(true, true));
+  expect_none(multiply(false, true));
+  expect_race(multiply(true, false));
+}
+
+TEST_F(Races, BarriersOfSomeWarps) {
+  const auto exchange = [](HostThread t, int distance) {
+    numbers(t)[t.index()] = t.index();
+    t.sync_some(1 + t.index() / 64, 64);
+    [[maybe_unused]] const volatile int read = numbers(t)[t.index() ^ distance];
+  };
+  expect_none(128, [&](HostThread t) { exchange(t, 32); });
+  expect_race(128, [&](HostThread t) { exchange(t, 64); });
+}
+
 TEST_F(Races, BlocksAreNotOrderedAndLaunchesAre) {
   expect_race([](std::uint64_t seed) {
     std::vector<int> x(1);

@@ -63,6 +63,12 @@ inline void show_accesses(void* caller, void* to, const void* from, long bytes) 
   __tsan_func_exit(nullptr);
 }
 
+inline void show_read(void* caller, const void* from, long bytes) {
+  __tsan_func_entry(caller);
+  __tsan_read_range(const_cast<void*>(from), bytes);
+  __tsan_func_exit(nullptr);
+}
+
 // While it lives, accesses of the current thread are not looked at.
 class Unseen {
  public:
@@ -93,6 +99,7 @@ inline void switch_to(void*) {}
 inline void release(void*) {}
 inline void acquire(void*) {}
 inline void show_accesses(void*, void*, const void*, long) {}
+inline void show_read(void*, const void*, long) {}
 struct Unseen {
   Unseen() {}  // so that nobody warns of a variable without use
 };

@@ -186,6 +186,86 @@ struct DeviceTaskTable {
   bool few;  // no block has more than 32 queries
 };
 
+// What the test needs of a panel: PanelTest and the bias of each row; or, of whole numbers, the
+// squares and sums of each.
+struct CertifiedRecord {
+  PanelTest test;
+  float bias[panel_rows];
+};
+struct WholeRecord {
+  std::uint32_t squares[panel_rows];
+  std::int32_t sums[panel_rows];
+};
+template <bool whole>
+using PanelRecord = std::conditional_t<whole, WholeRecord, CertifiedRecord>;
+
+struct alignas(16) Quad {
+  int of[4];
+};
+// Sums that a lane has of a query and a panel, which are those of up to four rows, 8 apart, where
+// one of them passes.
+template <int most>
+struct PassedSums {
+  static constexpr int room = most;
+  Quad sums[room];
+  int place[room];      // of the panel, in base.order
+  int query_row[room];  // the query in its block, + 256 times the first row in the panel
+  int count;            // beyond `room`: these were not kept
+};
+
+KNEAR_DEVICE int larger(int a, int b) { return a > b ? a : b; }
+
+KNEAR_DEVICE int whole_term(const DeviceQueryView& queries, std::uint32_t squares,
+                            std::int32_t sum) {
+  return integer_term(squares, sum, queries.shifted ? 0xffffffffu : 0u);
+}
+// What the test needs of the query at a place, which is coded by the scale of a block.
+template <bool whole>
+KNEAR_DEVICE QueryTest test_of_query(const DeviceBaseView& base, const DeviceQueryView& queries,
+                                     std::int64_t place, int block) {
+  const DeviceQuery query = queries.heads[place];
+  const double bound = queries.thresholds[place];
+  if constexpr (whole) return {0, 0, 0, integer_limit(query, bound, base.l2)};
+  return query_test(query, queries.scales[block], bound - base.query_slack * query.squares);
+}
+
+// Appends to the list of a query the rows of a quad that pass and may be found: `rows` of them, 8
+// apart, from `row` of the panel on.
+template <bool whole, int rows, class Thread>
+KNEAR_DEVICE void append_rows(Thread t, const DeviceBaseView& base, const DeviceQueryView& queries,
+                              const DeviceLists& lists, std::int64_t query, const QueryTest& of,
+                              float inverse, std::uint32_t panel, unsigned row, const Quad& sums) {
+  const std::uint32_t first = panel * panel_rows + row;
+  int limit = of.correction, term[rows];
+  PanelTest test = {};
+  if constexpr (!whole) {
+    test = base.tests[panel];
+    limit = certified_limit(test, of, inverse);
+  }
+  bool passes[rows];
+  int count = 0;
+  KNEAR_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    const std::uint32_t slot = first + static_cast<unsigned>(8 * i);
+    if constexpr (whole)
+      term[i] = whole_term(queries, base.row_squares[slot], base.row_sums[slot]);
+    else
+      term[i] = certified_term(test, base.row_bias[slot], inverse);
+    passes[i] = sums.of[i] >= limit && base.counts(slot);
+    count += passes[i];
+  }
+  if (count == 0) return;
+  int at = t.atomic_add(&lists.counts[query], count);
+  KNEAR_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    if (!passes[i]) continue;
+    if (at < lists.room)
+      lists.entries[query * lists.room + at] = {first + static_cast<unsigned>(8 * i),
+                                                sums.of[i] - term[i]};
+    ++at;
+  }
+}
+
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
 // from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
 // queries, and warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so that no product is
@@ -228,35 +308,14 @@ struct ScanPanels {
   int splits;             // of these panels, each scanned by queries.blocks blocks
   DeviceTaskTable table;  // whose tasks the blocks of the grid do; tabled
 
-  // What the test needs of a panel: PanelTest and the bias of each row; or, of whole numbers, the
-  // squares and sums of each.
-  struct CertifiedRecord {
-    PanelTest test;
-    float bias[panel_rows];
-  };
-  struct WholeRecord {
-    std::uint32_t squares[panel_rows];
-    std::int32_t sums[panel_rows];
-  };
-  using PanelRecord = std::conditional_t<whole, WholeRecord, CertifiedRecord>;
-  struct alignas(16) Quad {
-    int of[4];
-  };
-  // The sums that a lane has of a query and a panel, which are those of rows 8 apart, where one of
-  // them passes.
+  using Record = PanelRecord<whole>;
   static constexpr int rows_of_quad = groups == 1 ? 2 : 4;
-  struct Passed {
-    static constexpr int room = 128;
-    Quad sums[room];
-    int place[room];      // of the panel, in base.order
-    int query_row[room];  // the query in its block, + 256 times the first row in the panel
-    int count;            // beyond `room`: these were not kept
-  };
+  using Passed = PassedSums<128>;
   static_assert(Passed::room <= threads && threads == 2 * block_queries);
   // Shared memory: the ring, this, and the codes of queries that are kept.
   struct Tests {
     QueryTest queries[block_queries];
-    PanelRecord panels[record_stages][tile_panels];  // of tile i at i % record_stages
+    Record panels[record_stages][tile_panels];  // of tile i at i % record_stages
     // Of tile i at i % 3; of whole numbers once.
     int limits[whole ? 1 : 3][whole ? 1 : tile_panels][block_queries];
     // Of tile i at i % 2: of rows g and g + 8 of 16, twice each, as their sums begin.
@@ -337,7 +396,7 @@ struct ScanPanels {
     const unsigned my_term = t.computed_here(quad_of(my_row) * 4 + half_of(my_row) +
                                              thread % 2);  // of the quads' numbers
     const auto prepare = [&](int tile) {
-      const PanelRecord* const panels = tests.panels[static_cast<unsigned>(tile) % record_stages];
+      const Record* const panels = tests.panels[static_cast<unsigned>(tile) % record_stages];
       Share out;
       if constexpr (!whole) {
         const QueryTest query = tests.queries[my_query];
@@ -350,10 +409,10 @@ struct ScanPanels {
                               : nothing_passes;
         }
       }
-      const PanelRecord& panel = panels[my_row / panel_rows];
+      const Record& panel = panels[my_row / panel_rows];
       const unsigned in_panel = my_row % panel_rows;
       if constexpr (whole)
-        out.term = whole_term(panel.squares[in_panel], panel.sums[in_panel]);
+        out.term = whole_term(queries, panel.squares[in_panel], panel.sums[in_panel]);
       else
         out.term = certified_term(panel.test, panel.bias[in_panel], inverse);
       return out;
@@ -442,7 +501,8 @@ struct ScanPanels {
                 block_codes + slice * block_slice_bytes, true);
     for (int i = 1; i < stages; ++i) fetch(all_slices);
     if (thread < block_queries) {
-      const QueryTest query = real ? test_of_query(place, block) : test_of_nobody();
+      const QueryTest query =
+          real ? test_of_query<whole>(base, queries, place, block) : test_of_nobody();
       tests.queries[thread] = query;
       if constexpr (whole) tests.limits[0][0][thread] = real ? query.correction : nothing_passes;
     }
@@ -538,7 +598,6 @@ struct ScanPanels {
   }
 
  private:
-  static KNEAR_DEVICE int larger(int a, int b) { return a > b ? a : b; }
   // The first of the 16 bytes that a thread copies of each panel's record, and the bytes from one
   // panel to the next; 0: it copies nothing.
   struct RecordSource {
@@ -573,15 +632,6 @@ struct ScanPanels {
   static KNEAR_DEVICE QueryTest test_of_nobody() {
     if constexpr (tabled) return {std::numeric_limits<float>::infinity(), 0, 0, 0};
     return {};
-  }
-  KNEAR_DEVICE QueryTest test_of_query(std::int64_t place, int block) const {
-    const DeviceQuery query = queries.heads[place];
-    const double bound = queries.thresholds[place];
-    if constexpr (whole) return {0, 0, 0, integer_limit(query, bound, base.l2)};
-    return query_test(query, queries.scales[block], bound - base.query_slack * query.squares);
-  }
-  KNEAR_DEVICE int whole_term(std::uint32_t squares, std::int32_t sum) const {
-    return integer_term(squares, sum, queries.shifted ? 0xffffffffu : 0u);
   }
 
   // Keeps the sums of which one passes.
@@ -655,7 +705,7 @@ struct ScanPanels {
       for (int n = 0; n < 4; ++n) KNEAR_UNROLL
       for (int i = 0; i < 2; ++i)
         if (which == m * 4 + n * 2 + i) of = quad(m, n, i);
-      append_rows(t, task, inverse, tests, of, panel_place + which / 8,
+      append_quad(t, task, inverse, tests, of, panel_place + which / 8,
                   query_row + which / 2 % 4 * 8 + which % 2);
     }
   }
@@ -667,50 +717,22 @@ struct ScanPanels {
     t.sync();  // nobody keeps more
     const int count = t.atomic_read(&passed.count);
     if (t.index() < (count < Passed::room ? count : Passed::room))
-      append_rows(t, task, inverse, tests, passed.sums[t.index()], passed.place[t.index()],
+      append_quad(t, task, inverse, tests, passed.sums[t.index()], passed.place[t.index()],
                   passed.query_row[t.index()]);
     t.sync();
     if (t.index() == 0) passed.count = 0;
     t.sync();
   }
 
-  // Appends the rows of a quad that pass and may be found.
-  KNEAR_DEVICE void append_rows(Thread t, const DeviceTask& task, float inverse, const Tests& tests,
+  KNEAR_DEVICE void append_quad(Thread t, const DeviceTask& task, float inverse, const Tests& tests,
                                 const Quad& sums, int place, int query_row) const {
     const int my_query = query_row % 256;
     if (place >= task.end) return;
     const std::int64_t query = place_of(task.query_block, my_query);
     if (tabled && query < 0) return;
-    const std::uint32_t panel = base.order[place];
-    const std::uint32_t first = panel * panel_rows + static_cast<unsigned>(query_row / 256);
-    int limit = tests.queries[my_query].correction, term[rows_of_quad];
-    PanelTest test = {};
-    if constexpr (!whole) {
-      test = base.tests[panel];
-      limit = certified_limit(test, tests.queries[my_query], inverse);
-    }
-    bool passes[rows_of_quad];
-    int count = 0;
-    KNEAR_UNROLL
-    for (int i = 0; i < rows_of_quad; ++i) {
-      const std::uint32_t slot = first + static_cast<unsigned>(8 * i);
-      if constexpr (whole)
-        term[i] = whole_term(base.row_squares[slot], base.row_sums[slot]);
-      else
-        term[i] = certified_term(test, base.row_bias[slot], inverse);
-      passes[i] = sums.of[i] >= limit && base.counts(slot);
-      count += passes[i];
-    }
-    if (count == 0) return;
-    int at = t.atomic_add(&lists.counts[query], count);
-    KNEAR_UNROLL
-    for (int i = 0; i < rows_of_quad; ++i) {
-      if (!passes[i]) continue;
-      if (at < lists.room)
-        lists.entries[query * lists.room + at] = {first + static_cast<unsigned>(8 * i),
-                                                  sums.of[i] - term[i]};
-      ++at;
-    }
+    append_rows<whole, rows_of_quad>(t, base, queries, lists, query, tests.queries[my_query],
+                                     inverse, base.order[place],
+                                     static_cast<unsigned>(query_row / 256), sums);
   }
 };
 

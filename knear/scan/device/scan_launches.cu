@@ -2,6 +2,7 @@
 #include "knear/cuda/launch.cuh"
 #include "knear/scan/device/scan_launches.hpp"
 #include "knear/simt/cuda_thread.cuh"
+#include "knear/simt/cuda_warpgroup_thread.cuh"
 
 namespace knear::detail {
 

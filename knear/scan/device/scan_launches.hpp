@@ -9,6 +9,7 @@
 #include "knear/scan/device/gather_queries.hpp"
 #include "knear/scan/device/long_lists.hpp"
 #include "knear/scan/device/scan_kernels.hpp"
+#include "knear/scan/device/warpgroup_scan.hpp"
 
 namespace knear::detail {
 
@@ -76,6 +77,44 @@ void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQu
   });
 }
 
+// The same by the products of warpgroups, where the queue has them and is to use them. False where
+// it is not, where there are no more queries than half an item has, and where rows are too long.
+template <class Queue>
+bool launch_scan_by_warpgroups(Queue& queue, const DeviceBaseView& base,
+                               const DeviceQueryView& queries, const DeviceLists& lists,
+                               std::int64_t begin, std::int64_t end) {
+  if (!queue.warpgroups() || queries.count <= block_queries) return false;
+  const auto launch_form = [&](auto whole, auto row_slices) {
+    using Kernel = ScanByWarpgroups<typename Queue::WarpgroupThread, whole.value, row_slices.value>;
+    const int stages = Kernel::stages_for(base.slices);
+    if (stages == 0) return false;
+    const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
+    const std::int64_t pairs = (queries.blocks + 1) / 2, resident = queue.multiprocessors();
+    const std::int64_t splits =
+        scan_splits(pairs, resident, std::max<std::int64_t>(1, tiles / 2), 1);
+    launch(queue,
+           Grid{std::min(pairs * splits, resident), Kernel::shared_bytes(base.slices, stages)},
+           Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
+                  static_cast<int>(splits), stages});
+    return true;
+  };
+  const auto with_slices = [&](auto whole) {
+    switch (base.slices) {
+      case 1:
+        return launch_form(whole, std::integral_constant<int, 1>{});
+      case 2:
+        return launch_form(whole, std::integral_constant<int, 2>{});
+      case 3:
+        return launch_form(whole, std::integral_constant<int, 3>{});
+      case 4:
+        return launch_form(whole, std::integral_constant<int, 4>{});
+      default:
+        return launch_form(whole, std::integral_constant<int, 0>{});
+    }
+  };
+  return base.integer ? with_slices(std::true_type{}) : with_slices(std::false_type{});
+}
+
 // Does the tasks of a table. queries: the codes and scales of its blocks, and heads and thresholds
 // of the queries that its places name.
 template <class Queue>
@@ -105,7 +144,7 @@ void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView
                  const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
   if (queries.count <= ScanPanels<typename Queue::Thread, true, true, true>::most_few)
     launch_scan_panels<true>(queue, base, queries, lists, begin, end);
-  else
+  else if (!launch_scan_by_warpgroups(queue, base, queries, lists, begin, end))
     launch_scan_panels<false>(queue, base, queries, lists, begin, end);
 }
 

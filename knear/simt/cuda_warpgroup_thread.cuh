@@ -1,0 +1,151 @@
+// knear/simt/cuda_warpgroup_thread.cuh -- the thread of a GPU of compute capability 9.0: each
+// member an instruction or two, of sm_90a alone. Code for others has none of them, and kernels
+// leave at once there (`here`); who launches asks whether the device has them.
+#pragma once
+#include "knear/simt/cuda_thread.cuh"
+#include "knear/simt/warpgroup_thread.hpp"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define KNEAR_SM_90A 1
+#endif
+
+namespace knear {
+
+struct CudaWarpgroupThread : CudaThread {
+#ifdef KNEAR_SM_90A
+  static constexpr bool here = true;
+#else
+  static constexpr bool here = false;
+#endif
+
+  KNEAR_DEVICE void show_barriers() const {
+#ifdef KNEAR_SM_90A
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
+  KNEAR_DEVICE void arrive_expecting(unsigned long long* word, unsigned bytes) const {
+#ifdef KNEAR_SM_90A
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(word)),
+        "r"(bytes)
+        : "memory");
+#endif
+  }
+  // To the shared memory of a cluster, of which a block that was launched without one is all.
+  KNEAR_DEVICE void copy_bulk(void* to, const void* from, unsigned bytes,
+                              unsigned long long* word) const {
+#ifdef KNEAR_SM_90A
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(shared_address(to)),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(word))
+        : "memory");
+#endif
+  }
+  KNEAR_DEVICE void sync_some(int number, int count) const {
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(count) : "memory");
+  }
+
+  KNEAR_DEVICE void store_operand(unsigned* to, unsigned value) const { *to = value; }
+  KNEAR_DEVICE void show_operands() const {
+#ifdef KNEAR_SM_90A
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+  }
+  // The matrix descriptor without swizzling, of an operand whose 32 bytes of a column are of k
+  // ("K-major"): from bit 0 on the address, from bit 16 on the distance of the core matrices, [8
+  // columns x 16 bytes], that are beside one another in k, from bit 32 on of those in n; all of
+  // them in 16 bytes.
+  struct Operand {
+    std::uint64_t descriptor;
+  };
+  static KNEAR_DEVICE Operand operand(const void* at, unsigned columns, unsigned halves) {
+    const std::uint64_t address = shared_address(at) & 0x3ffff;
+    return {address >> 4 | std::uint64_t{halves >> 4} << 16 | std::uint64_t{columns >> 4} << 32};
+  }
+  static KNEAR_DEVICE Operand further(Operand from, unsigned bytes) {
+    return {from.descriptor + (bytes >> 4)};
+  }
+  KNEAR_DEVICE void begin_products() const {
+#ifdef KNEAR_SM_90A
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+  }
+  KNEAR_DEVICE void begin_product(int (&c)[64], const unsigned (&a)[4], Operand b) const {
+#ifdef KNEAR_SM_90A
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, 0;"
+        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3]), "=r"(c[4]), "=r"(c[5]), "=r"(c[6]),
+          "=r"(c[7]), "=r"(c[8]), "=r"(c[9]), "=r"(c[10]), "=r"(c[11]), "=r"(c[12]), "=r"(c[13]),
+          "=r"(c[14]), "=r"(c[15]), "=r"(c[16]), "=r"(c[17]), "=r"(c[18]), "=r"(c[19]), "=r"(c[20]),
+          "=r"(c[21]), "=r"(c[22]), "=r"(c[23]), "=r"(c[24]), "=r"(c[25]), "=r"(c[26]), "=r"(c[27]),
+          "=r"(c[28]), "=r"(c[29]), "=r"(c[30]), "=r"(c[31]), "=r"(c[32]), "=r"(c[33]), "=r"(c[34]),
+          "=r"(c[35]), "=r"(c[36]), "=r"(c[37]), "=r"(c[38]), "=r"(c[39]), "=r"(c[40]), "=r"(c[41]),
+          "=r"(c[42]), "=r"(c[43]), "=r"(c[44]), "=r"(c[45]), "=r"(c[46]), "=r"(c[47]), "=r"(c[48]),
+          "=r"(c[49]), "=r"(c[50]), "=r"(c[51]), "=r"(c[52]), "=r"(c[53]), "=r"(c[54]), "=r"(c[55]),
+          "=r"(c[56]), "=r"(c[57]), "=r"(c[58]), "=r"(c[59]), "=r"(c[60]), "=r"(c[61]), "=r"(c[62]),
+          "=r"(c[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor));
+#endif
+  }
+  KNEAR_DEVICE void add_product(int (&c)[64], const unsigned (&a)[4], Operand b) const {
+#ifdef KNEAR_SM_90A
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, 1;"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]),
+          "+r"(c[7]), "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]),
+          "+r"(c[14]), "+r"(c[15]), "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]),
+          "+r"(c[21]), "+r"(c[22]), "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]),
+          "+r"(c[28]), "+r"(c[29]), "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]),
+          "+r"(c[35]), "+r"(c[36]), "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]),
+          "+r"(c[42]), "+r"(c[43]), "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]),
+          "+r"(c[49]), "+r"(c[50]), "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55]),
+          "+r"(c[56]), "+r"(c[57]), "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]),
+          "+r"(c[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor));
+#endif
+  }
+  KNEAR_DEVICE void close_products() const {
+#ifdef KNEAR_SM_90A
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+  }
+  template <int left>
+  KNEAR_DEVICE void wait_for_products(int (&sums)[64]) const {
+#ifdef KNEAR_SM_90A
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
+    // So that the compiler reads none of them earlier.
+    KNEAR_UNROLL
+    for (int i = 0; i < 64; ++i) asm volatile("" : "+r"(sums[i])::"memory");
+#endif
+  }
+
+  template <int registers>
+  KNEAR_DEVICE void keep_registers() const {
+#ifdef KNEAR_SM_90A
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+  }
+  template <int registers>
+  KNEAR_DEVICE void take_registers() const {
+#ifdef KNEAR_SM_90A
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+  }
+
+  static KNEAR_DEVICE int larger_sum(int a, int b, int c) { return __viaddmax_s32(a, b, c); }
+};
+
+static_assert(WarpgroupThread<CudaWarpgroupThread>);
+
+}  // namespace knear
