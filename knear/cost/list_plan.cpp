@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/cost/machine_rates.hpp"
 #include "knear/cost/plan.hpp"
@@ -43,7 +44,53 @@ ScanCost scan_of_centroids(const ListShape& shape, std::int64_t queries,
                       peaks);
 }
 
+// Nanoseconds of a thread for codes of 8 bits, by both ways, as measured (bench/README.md,
+// bench/codes).
+struct CodeTimes {
+  double look_up, looked_up_row;  // per sub-quantiser of a row and query, and per row and query
+  double column, multiplied_row;  // per column of a row and query, and per row and query
+  double table_column;            // per column and entry of the tables of a query
+  double decoded_part, decoded_column, decoded_row;
+};
+CodeTimes code_times(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return {0.5, 1, 0.17, 1, 0.4, 0.5, 0.1, 5};
+    case Isa::avx2:
+      return {0.115, 0.06, 0.0125, 0.15, 0.1, 0.3, 0, 2};
+    case Isa::avx512:
+      return {0.23, 0.06, 0.0125, 0.15, 0.075, 0.3, 0, 2};
+    case Isa::avx512_vnni:
+    case Isa::avx512_amx:
+      break;
+  }
+  if (!has_byte_permutes()) return {0.23, 0.06, 0.0045, 0.1, 0.075, 0.3, 0, 2};
+  return {0.019, 0.06, 0.0045, 0.1, 0.075, 0, 0.015, 1.5};
+}
+
+// Queries that a thread goes over together by products, and the lists that these come to, of which
+// each is decoded once.
+double decoded_lists(const ListShape& shape, double queries) {
+  if (shape.lists == 0) return 1;
+  const double lists = double(shape.lists);
+  return lists * (1 - std::exp(-queries * std::max(shape.probes, 1.0) / lists));
+}
+
 }  // namespace
+
+bool products_of_codes_pay(const ListShape& shape, Isa isa) {
+  if (shape.code_parts < 1 || shape.code_bits != 8 || shape.queries < 1) return false;
+  const CodeTimes ns = code_times(isa);
+  const double parts = double(shape.code_parts), dim = double(shape.dim), rows = double(shape.rows);
+  const double queries = double(shape.queries) / std::max(1, shape.threads),
+               scanned = shape.lists > 0 ? shape.probed_rows : rows,
+               of_list = rows / double(std::max<std::int64_t>(1, shape.lists));
+  const double looked_up = scanned * (parts * ns.look_up + ns.looked_up_row),
+               multiplied = scanned * (dim * ns.column + ns.multiplied_row);
+  const double tables = queries * (256 * dim * ns.table_column + looked_up - multiplied);
+  const double decoding = parts * ns.decoded_part + dim * ns.decoded_column + ns.decoded_row;
+  return tables > decoded_lists(shape, queries) * of_list * decoding;
+}
 
 ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   check(shape);
@@ -76,7 +123,23 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   const double bytes =
       by_list ? std::min(1.0, of_list) * base_bytes : queries * scanned * row_bytes;
   cost.memory_seconds = bytes / reading_rate(base_bytes, share, peaks);
-  if (codes) {
+  ListShape of_threads = shape;
+  of_threads.threads = threads;
+  const bool multiplied = products_of_codes_pay(of_threads, peaks.isa);
+  if (multiplied) {
+    // Some thousand queries a block; nearest lists come first, and others by themselves.
+    const double blocks = std::ceil(queries / threads / model.queries_of_decoded_lists),
+                 visits = blocks * (probes > 1 && shape.lists > 0 ? 2 : 1),
+                 decoded = threads * visits * double(shape.rows) / lists *
+                           decoded_lists(shape, queries / threads / blocks);
+    cost.compute_seconds = queries * scanned *
+                           (2 * dim / (peaks.int8_ops * share * model.scan_efficiency) +
+                            model.multiplied_code_operations / lanes);
+    cost.query_seconds =
+        (decoded * (model.decoded_code_operations + dim * model.decoded_code_column_operations) +
+         queries * dim * model.query_column_operations) /
+        lanes;
+  } else if (codes) {
     cost.compute_seconds =
         queries * scanned * double(shape.code_parts) *
         (shape.code_bits == 4 ? model.short_look_up_operations : model.look_up_operations) / lanes;
@@ -133,7 +196,7 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   const std::pair<double, const char*> times[] = {
       {cost.coarse_seconds, "lists"},
       {cost.query_seconds, "queries"},
-      {cost.compute_seconds, codes ? "look-ups" : "multiply-adds"},
+      {cost.compute_seconds, codes && !multiplied ? "look-ups" : "multiply-adds"},
       {cost.memory_seconds, "memory"},
       {cost.selection_seconds, "selection"},
       {cost.rescore_seconds, "rescoring"}};

@@ -9,7 +9,8 @@
 // (cost/scan_cost_model.hpp), for the parts of such a search, whose times add up:
 //
 //   lists       each query against all centroids, as an exact scan for the nearest of them
-//   queries     packing them, or making the tables of codes: 2^bits products a column
+//   queries     packing them, or making the tables of codes: 2^bits products a column; or, where
+//               many queries come to each list, decoding its rows once for all of them
 //   scoring     the rows of the lists that are probed: multiply-adds and coefficient-wise
 //               operations of vectors, in groups of 12 queries where many probe the same list, or
 //               look-ups of codes; or reading them, if that takes longer. And for each list of a
@@ -37,6 +38,11 @@ struct ListShape {
   bool decoded = false;      // these are codes too, and decoded first
   int threads = 0;           // 0: as many as were measured
 };
+
+// Whether a search of codes decodes the rows of lists for all queries that come to them, and
+// multiplies (scan/methods/code_products.hpp), rather than make tables for each query: by which of
+// both is expected to take less time with these instructions. Of codes of 8 bits.
+bool products_of_codes_pay(const ListShape& shape, Isa isa);
 
 struct ListCost {
   double seconds = 0;

@@ -46,6 +46,9 @@ struct ScanCostModel {
   double single_list_search_seconds = 5e-6;
   double table_column_operations = 16, table_operations = 50;
   double look_up_operations = 4.75, short_look_up_operations = 2.05;
+  double multiplied_code_operations = 53;
+  double decoded_code_operations = 1100, decoded_code_column_operations = 2.5;
+  double queries_of_decoded_lists = 4600;
   double coded_list_cycles = 480, coded_query_cycles = 8800, coded_hit_cycles = 84;
   double refined_far = 0.2, decoded_column_cycles = 1.9;
   double listing_cycles = 4330, relisting_cycles = 2000;
@@ -112,6 +115,10 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(table_operations, "per sub-quantiser and entry of it"),
     KNEAR_COST(look_up_operations, "per sub-quantiser of 8 bits of a row's code"),
     KNEAR_COST(short_look_up_operations, "per sub-quantiser of 4 bits"),
+    KNEAR_COST(multiplied_code_operations, "per code that is decoded and multiplied, beside that"),
+    KNEAR_COST(decoded_code_operations, "per code that is decoded for many queries"),
+    KNEAR_COST(decoded_code_column_operations, "and per column of it"),
+    KNEAR_COST(queries_of_decoded_lists, "queries for which codes are decoded once"),
     KNEAR_COST(coded_list_cycles, "per inverted list of codes that a query probes"),
     KNEAR_COST(coded_query_cycles, "per query of codes"),
     KNEAR_COST(coded_hit_cycles, "per code that passes"),

@@ -332,6 +332,14 @@ void remove_saved(const std::string& path) {
   if (fs::remove(path, none)) remove_others(path, names, {});
 }
 
+void remove_left_by_kills(const std::string& given) {
+  const std::string path = resolved(given);
+  if (!is_manifest(path)) return;
+  const FolderLock lock(path);
+  const std::set<std::string> names = names_in(path);
+  if (!names.empty()) remove_others(path, {}, names);
+}
+
 Shards load_shards(const std::string& given, bool allow_partial, const Progress& progress,
                    const std::function<bool(std::size_t)>& wanted, std::int64_t* all) {
   const std::string path = resolved(given);

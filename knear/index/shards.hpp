@@ -107,6 +107,10 @@ void save_shards(const Shards& shards, const std::string& path,
 // folder names. Of any other file that alone.
 void remove_saved(const std::string& path);
 
+// Removes what saves of this manifest that were killed left beside it, as the next save would. Of a
+// file that is no manifest nothing.
+void remove_left_by_kills(const std::string& path);
+
 // A save where shards are in different processes: one of them makes a ShardSave and tells the
 // others its number, each saves its own shards, and the first commits.
 //

@@ -266,11 +266,13 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   if (apart && !from_kept) kept_sum_ = 0;
   if (options_.prepare) options_.prepare(*index);
   state_ = std::move(index);
-  // What a kill left: logs before the first that counts, and a file that a reload gave up. The name
-  // of the file that they were folded into may not be on disk yet.
+  // What a kill left: logs before the first that counts, a file that a reload gave up, and shards
+  // of a checkpoint that did not come to its manifest. The name of the file that logs were folded
+  // into may not be on disk yet.
   sync_folder(folder_of(kept_));
   remove_logs_before(start ? numbers_[*start] : numbers_.back());
   if (apart && !from_kept && has_kept) StoredIndex::remove_saved(kept_);
+  StoredIndex::remove_left_by_kills(kept_);
   due_bytes_ = options_.checkpoint_bytes;
   count_log();
 }

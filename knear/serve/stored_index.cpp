@@ -37,6 +37,10 @@ StoredIndex StoredIndex::load(const std::string& path) {
 
 void StoredIndex::remove_saved(const std::string& path) { detail::remove_saved(path); }
 
+void StoredIndex::remove_left_by_kills(const std::string& path) {
+  detail::remove_left_by_kills(path);
+}
+
 StoredIndex StoredIndex::next() const {
   if (const Index* one = std::get_if<Index>(&index_))
     return StoredIndex(std::move(*detail::with_state(*one, *impl_of(*one).state())));

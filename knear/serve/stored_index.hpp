@@ -37,6 +37,8 @@ class StoredIndex {
 
   // Removes what save() wrote to a path.
   static void remove_saved(const std::string& path);
+  // Removes what saves to it that were killed left beside it.
+  static void remove_left_by_kills(const std::string& path);
 
   // One that shares all rows and may be changed, if this one is not changed any more.
   StoredIndex next() const;

@@ -21,7 +21,7 @@ def shards(faiss, strings, rows, *arguments, metric=1):
 
 @pytest.mark.parametrize("threaded", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("string", ["Flat", "IVF20,Flat", "PQ4", "PCA8,Flat"])
+@pytest.mark.parametrize("string", ["Flat", "IVF20,Flat", "SQ8", "PCA8,Flat"])
 def test_shards_answer_as_one_index(rows, faiss, string, metric, threaded):
     index = shards(faiss, [string] * 3, rows, threaded, True, metric=metric)
     index.add(rows)

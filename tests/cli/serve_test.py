@@ -630,7 +630,7 @@ class Ends(Served):
             )
             self.assertEqual(counts["rounds"], rounds)
             self.assertGreater(counts["changes"], 5 * rounds)
-        # And the shards of one manifest are there.
+        # And the shards of one manifest are there: a server removes what killed ones left.
         self.assertEqual(len(list(self.file(".").glob("shards.knear.*.shard"))), 3)
 
     def test_changes_of_an_index_in_shards(self):

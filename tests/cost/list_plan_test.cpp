@@ -67,6 +67,32 @@ TEST(PredictLists, GrowsWithListsRowsNeighboursAndColumns) {
   EXPECT_NEAR(seconds(shape), 2 * usual, 0.1 * usual);
 }
 
+// Of codes rows are decoded for many queries, where look-ups of that many take longer.
+TEST(PredictLists, CodesOfManyQueriesAreMultiplied) {
+  ListShape shape = lists();
+  shape.code_parts = 96, shape.threads = 1;
+  EXPECT_TRUE(products_of_codes_pay(shape, Isa::avx2));
+  const ListCost products = predict_lists(shape, peaks());
+  EXPECT_EQ(products.limit, "multiply-adds");
+  ListShape other = shape;
+  other.code_bits = 4;
+  EXPECT_FALSE(products_of_codes_pay(other, Isa::avx2));
+  other = shape, other.code_parts = 0;
+  EXPECT_FALSE(products_of_codes_pay(other, Isa::avx2));
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni}) {
+    other = shape, other.queries = 1;
+    EXPECT_FALSE(products_of_codes_pay(other, isa));
+    // Once they pay they do for more queries too.
+    bool before = false;
+    for (other.queries = 1; other.queries < 100000; other.queries *= 2) {
+      const bool now = products_of_codes_pay(other, isa);
+      EXPECT_GE(now, before);
+      before = now;
+    }
+    EXPECT_TRUE(before) << name_of(isa);
+  }
+}
+
 // Of a machine with vectors that are twice as wide only the work on vectors is faster.
 TEST(PredictLists, WiderVectorsAreNoHelpBesideThem) {
   MachinePeaks now = peaks(), wider = peaks(), unknown = peaks();
@@ -98,6 +124,7 @@ TEST(PredictLists, OneQueryIsOneThreads) {
 TEST(PredictLists, CodesAreLookedUp) {
   ListShape shape = lists();
   shape.code_parts = 32, shape.probes = 64, shape.probed_rows = 64000;
+  shape.queries = 100;
   const ListCost bytes = predict_lists(shape, peaks());
   EXPECT_EQ(bytes.limit, "look-ups");
   shape.code_bits = 4;

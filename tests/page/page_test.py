@@ -218,9 +218,11 @@ def browser(request):
     out.driver.quit()
 
 
-@pytest.fixture(params=["served", "html"])
-def page(request, folder, browser):
-    address = Address(folder, request.param, [*PICTURES, "--graph", "g.knear"])
+@pytest.fixture
+def page(folder, browser):
+    """As a file in a narrow window, and served in a wide one."""
+    kind = "html" if browser.width == 360 else "served"
+    address = Address(folder, kind, [*PICTURES, "--graph", "g.knear"])
     browser.open(address.url)
     yield browser
     address.end()

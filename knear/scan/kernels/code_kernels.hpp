@@ -9,6 +9,8 @@
 #pragma once
 #include <cstdint>
 
+#include "knear/scan/kernels/tile_kernels.hpp"
+
 namespace knear::detail {
 
 // Rows lie in groups: byte b of the codes of all rows of a group, then byte b + 1.
@@ -79,6 +81,33 @@ struct RoundDownArgs {
   std::uint8_t* out;
 };
 
+// What some codes of 8 bits stand for, in 8 bits, as panels of the tile kernels (tile_kernels.hpp).
+struct CodeDecodeArgs {
+  const std::uint8_t* codes;  // of one group; 64 bytes more may be read
+  std::int64_t rows;          // 1 to 64, so far apart lie the bytes of a code
+  std::int64_t parts, width;  // columns of a part
+  // What codes of a part stand for: [parts][256][width], and [parts * width][256].
+  const std::uint8_t* by_code;
+  const std::uint8_t* by_column;
+  // [2][steps][32 rows][4], the second panel only where there are more than 32 rows. Places behind
+  // the last row may be written.
+  std::uint8_t* panels;
+};
+
+// The sums of some rows by no tables: what those of the query would hold is computed for each, by
+// the operations of CodeTableArgs and CodeSumArgs in their order. Codes are of 8 bits.
+struct DirectSumArgs {
+  const std::uint8_t* codes;  // as in CodeScanArgs
+  std::int64_t rows;
+  std::int64_t parts, width;  // columns of a part
+  const float* centroids;     // [parts][256][width]
+  const double* query;        // [parts * width]
+  bool squared;
+  const std::uint32_t* at;  // [count]: the rows that are wanted
+  std::int64_t count;
+  float* sums;  // [count]
+};
+
 using CodeKernel = void (*)(const CodeScanArgs*);
 using CodeSumKernel = std::int64_t (*)(const CodeSumArgs*);  // returns how many rows were wanted
 struct CodeKernels {
@@ -92,6 +121,8 @@ struct CodeKernels {
   CodeSumKernel sums8, sums4;
   void (*fill_table)(CodeTableArgs*);
   void (*round_down)(const RoundDownArgs*);
+  void (*decode8)(const CodeDecodeArgs*);
+  void (*direct_sums8)(const DirectSumArgs*);
 };
 
 const CodeKernels& code_kernels_scalar();

@@ -249,5 +249,119 @@ static void round_down(const RoundDownArgs* args) {
   }
 }
 
+// Steps of one part each: four bytes at a time.
+template <int64_t fixed_rows>
+static inline void decode_steps(const uint8_t* table, const uint8_t* codes, int64_t rows,
+                                int64_t width, uint8_t* out) {
+  const int64_t count = fixed_rows > 0 ? fixed_rows : rows;
+  for (int64_t step = 0; step < width; step += 4, out += 4 * panel_rows)
+    for (int64_t r = 0; r < count; ++r)
+      __builtin_memcpy(out + 4 * r, table + codes[r] * width + step, 4);
+}
+[[maybe_unused]] static void plain_decode8(const CodeDecodeArgs* args) {
+  const CodeDecodeArgs& a = *args;
+  const int64_t steps = (a.parts * a.width + 3) / 4;
+  for (int64_t first = 0; first < a.rows; first += panel_rows) {
+    const int64_t rows = a.rows - first < panel_rows ? a.rows - first : panel_rows;
+    const uint8_t* codes = a.codes + first;
+    const uint8_t* table = a.by_code;
+    uint8_t* const panel = a.panels + first * 4 * steps;
+    for (int64_t m = 0; m < a.parts; ++m, codes += a.rows, table += 256 * a.width) {
+      if (a.width % 4 == 0) {
+        uint8_t* const out = panel + m * a.width * panel_rows;
+        if (rows == panel_rows)
+          decode_steps<panel_rows>(table, codes, rows, a.width, out);
+        else
+          decode_steps<0>(table, codes, rows, a.width, out);
+        continue;
+      }
+      for (int64_t j = 0; j < a.width; ++j) {
+        const int64_t column = m * a.width + j;
+        uint8_t* const out = panel + column / 4 * 4 * panel_rows + column % 4;
+        for (int64_t r = 0; r < rows; ++r) out[4 * r] = table[codes[r] * a.width + j];
+      }
+    }
+  }
+}
+
+// Four rows side by side. `fixed`: the columns of a part, or 0 for any number.
+template <bool squared, int fixed>
+static inline void direct_sums(const DirectSumArgs& a) {
+  typedef double Four __attribute__((vector_size(32)));
+  typedef float FourFloats __attribute__((vector_size(16)));
+  typedef int64_t Places __attribute__((vector_size(32)));
+  const int64_t width = fixed > 0 ? fixed : a.width;
+  for (int64_t i = 0; i < a.count; i += 4) {
+    const uint8_t* code[4];
+    int64_t stride[4];
+    for (int64_t r = 0; r < 4; ++r) {
+      const int64_t at = a.at[i + r < a.count ? i + r : a.count - 1],
+                    first = at / code_group_rows * code_group_rows, left = a.rows - first;
+      code[r] = a.codes + first * a.parts + (at - first);
+      stride[r] = left < code_group_rows ? left : code_group_rows;
+    }
+    FourFloats sums{};
+    const float* part = a.centroids;
+    const double* query = a.query;
+    for (int64_t m = 0; m < a.parts; ++m, part += 256 * width, query += width) {
+      const float* centroid[4];
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) centroid[r] = part + code[r][m * stride[r]] * width;
+      Four one{};
+      const auto product = [](double x, Four y) __attribute__((always_inline)) {
+        const Four wide = x - Four{};
+        return squared ? (wide - y) * (wide - y) : wide * y;
+      };
+      int64_t j = 0;
+      if constexpr (fixed % 4 == 0 && fixed > 0) {
+        for (; j < width; j += 4) {
+          // Row by row, then turned around: columns are added in their order.
+          Four row[4];
+#pragma GCC unroll 4
+          for (int r = 0; r < 4; ++r) {
+            FourFloats x;
+            __builtin_memcpy(&x, centroid[r] + j, sizeof x);
+            row[r] = __builtin_convertvector(x, Four);
+          }
+          const Four low01 = __builtin_shuffle(row[0], row[1], Places{0, 4, 2, 6}),
+                     high01 = __builtin_shuffle(row[0], row[1], Places{1, 5, 3, 7}),
+                     low23 = __builtin_shuffle(row[2], row[3], Places{0, 4, 2, 6}),
+                     high23 = __builtin_shuffle(row[2], row[3], Places{1, 5, 3, 7});
+          one += product(query[j], __builtin_shuffle(low01, low23, Places{0, 1, 4, 5}));
+          one += product(query[j + 1], __builtin_shuffle(high01, high23, Places{0, 1, 4, 5}));
+          one += product(query[j + 2], __builtin_shuffle(low01, low23, Places{2, 3, 6, 7}));
+          one += product(query[j + 3], __builtin_shuffle(high01, high23, Places{2, 3, 6, 7}));
+        }
+      }
+      for (; j < width; ++j)
+        one +=
+            product(query[j], Four{centroid[0][j], centroid[1][j], centroid[2][j], centroid[3][j]});
+      sums += __builtin_convertvector(one, FourFloats);
+    }
+    for (int64_t r = 0; r < 4 && i + r < a.count; ++r) a.sums[i + r] = sums[r];
+  }
+}
+template <bool squared>
+static void direct_sums_of(const DirectSumArgs& a) {
+  switch (a.width) {
+    case 1:
+      return direct_sums<squared, 1>(a);
+    case 3:
+      return direct_sums<squared, 3>(a);
+    case 4:
+      return direct_sums<squared, 4>(a);
+    case 8:
+      return direct_sums<squared, 8>(a);
+    default:
+      return direct_sums<squared, 0>(a);
+  }
+}
+static void direct_sums8(const DirectSumArgs* a) {
+  if (a->squared)
+    direct_sums_of<true>(*a);
+  else
+    direct_sums_of<false>(*a);
+}
+
 }  // namespace
 }  // namespace knear::detail

@@ -133,8 +133,9 @@ static void bits8_avx2(const CodeScanArgs* args) { scan_all<sums8>(*args); }
 }  // namespace
 
 const CodeKernels& code_kernels_avx2() {
-  static const CodeKernels kernels = {bits8_avx2,  bits4_avx2,  kth_value,  values_up_to_avx2,
-                                      plain_sums8, plain_sums4, fill_table, round_down};
+  static const CodeKernels kernels = {bits8_avx2,    bits4_avx2,  kth_value,  values_up_to_avx2,
+                                      plain_sums8,   plain_sums4, fill_table, round_down,
+                                      plain_decode8, direct_sums8};
   return kernels;
 }
 

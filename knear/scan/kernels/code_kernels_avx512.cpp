@@ -11,8 +11,9 @@
 namespace knear::detail {
 
 const CodeKernels& code_kernels_avx512() {
-  static const CodeKernels kernels = {plain_bits8, bits4_avx512, kth_value,  values_up_to,
-                                      plain_sums8, plain_sums4,  fill_table, round_down};
+  static const CodeKernels kernels = {plain_bits8,   bits4_avx512, kth_value,  values_up_to,
+                                      plain_sums8,   plain_sums4,  fill_table, round_down,
+                                      plain_decode8, direct_sums8};
   return kernels;
 }
 

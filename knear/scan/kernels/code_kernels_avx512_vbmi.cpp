@@ -88,11 +88,59 @@ static int64_t sums4_vbmi(const CodeSumArgs* args) {
   return count;
 }
 
+// Four columns of 64 rows at a time: each is one look-up, and interleaving the four makes a step of
+// two panels.
+static void decode8_vbmi(const CodeDecodeArgs* args) {
+  const CodeDecodeArgs& a = *args;
+  const int64_t columns = a.parts * a.width, steps = (columns + 3) / 4;
+  // Unpacking takes quarters of a register: place 16 l + 4 i + r holds row 16 i + 4 l + r before.
+  alignas(64) uint8_t places[64];
+  for (int p = 0; p < 64; ++p)
+    places[p] = static_cast<uint8_t>(16 * (p / 4 % 4) + 4 * (p / 16) + p % 4);
+  const Bytes order = load_bytes(places);
+  const uint8_t* codes = a.codes;
+  Bytes code{};
+  int64_t left = 0;  // columns of the part at hand
+  const uint8_t* table = a.by_column;
+  for (int64_t step = 0; step < steps; ++step) {
+    Bytes column[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      if (4 * step + j >= columns) {
+        column[j] = _mm512_setzero_si512();
+        continue;
+      }
+      if (left == 0) {
+        code = _mm512_maskz_permutexvar_epi8(~uint64_t{0}, order, load_bytes(codes));
+        codes += a.rows, left = a.width;
+      }
+      --left;
+      const Bytes t[4] = {load_bytes(table), load_bytes(table + 64), load_bytes(table + 128),
+                          load_bytes(table + 192)};
+      column[j] = KNEAR_CODES8(t, code);
+      table += 256;
+    }
+    const Bytes low01 = _mm512_unpacklo_epi8(column[0], column[1]),
+                high01 = _mm512_unpackhi_epi8(column[0], column[1]),
+                low23 = _mm512_unpacklo_epi8(column[2], column[3]),
+                high23 = _mm512_unpackhi_epi8(column[2], column[3]);
+    uint8_t* const out = a.panels + step * 4 * panel_rows;
+    const auto put = [](uint8_t* to, Bytes x) { __builtin_memcpy(to, &x, sizeof x); };
+    put(out, _mm512_unpacklo_epi16(low01, low23));
+    put(out + 64, _mm512_unpackhi_epi16(low01, low23));
+    if (a.rows <= panel_rows) continue;
+    uint8_t* const second = out + steps * 4 * panel_rows;
+    put(second, _mm512_unpacklo_epi16(high01, high23));
+    put(second + 64, _mm512_unpackhi_epi16(high01, high23));
+  }
+}
+
 }  // namespace
 
 const CodeKernels& code_kernels_avx512_vbmi() {
   static const CodeKernels kernels = {bits8_avx512, bits4_avx512, kth_value,  values_up_to,
-                                      plain_sums8,  sums4_vbmi,   fill_table, round_down};
+                                      plain_sums8,  sums4_vbmi,   fill_table, round_down,
+                                      decode8_vbmi, direct_sums8};
   return kernels;
 }
 

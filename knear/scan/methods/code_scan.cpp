@@ -14,8 +14,11 @@
 
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/cost/list_plan.hpp"
 #include "knear/scan/kernels/code_kernels.hpp"
 #include "knear/scan/kernels/code_key.hpp"
+#include "knear/scan/methods/code_products.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
@@ -30,8 +33,14 @@ constexpr std::int64_t chunk_bytes = 1 << 17;
 constexpr std::int64_t most_kept_bytes = 4096;
 // Queries of a task at most, and the bytes of their tables.
 constexpr std::int64_t most_queries = 1024, most_table_bytes = 16 << 20;
+// By products, where they have no tables.
+constexpr std::int64_t most_queries_of_products = 8192;
 // Rows that a query scores between two looks at its threshold, and groups of these.
 constexpr std::int64_t most_step = 1024, step_groups = most_step / code_group_rows;
+// Groups of rows that are decoded together: they stay in the second cache, too.
+std::int64_t groups_of_products(std::int64_t dim) {
+  return std::clamp<std::int64_t>(chunk_bytes / dim / code_group_rows, 1, step_groups);
+}
 // Where a filter leaves fewer than one row in so many of these, only its rows are looked at: with
 // tables of floats at hand, and without.
 constexpr std::int64_t few_allowed = 16, few_allowed_without = 256;
@@ -250,7 +259,11 @@ class BlockScan {
  public:
   // k: how many rows each query wants; 0: all that do not exceed a bound.
   BlockScan(std::span<const CodeSegment> segments, const CodeScanJob& job, std::int64_t k)
-      : segments_(segments), job_(job), k_(k), kernels_(code_kernels(job.isa)) {}
+      : segments_(segments),
+        job_(job),
+        k_(k),
+        kernels_(code_kernels(job.isa)),
+        scan_kernels_(scan_kernels(job.isa)) {}
 
   // Makes the tables of a query, which is number `q` of the block. They are at hand for its scans
   // until those of the next one are made.
@@ -264,16 +277,62 @@ class BlockScan {
   // rows of all lists that do not exceed it; settle(query, limit) after some rows, of which k do
   // not exceed the limit. Of `parts` of the rows takes the one with number `part`.
   template <class Bound, class Take, class Settle>
-  void scan(std::span<Pair> pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
+  void scan(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
             Settle settle) {
-    std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
-      return std::pair(a.list, a.query) < std::pair(b.list, b.query);
-    });
     // Few queries are shared by threads in smaller steps, so that all have some of a list. Those of
     // many go over as many rows as a near cache holds.
     const std::int64_t groups = parts > 1 ? step_groups / 2 : step_groups;
     const auto fit = static_cast<std::size_t>(chunk_bytes / job_.book->code_size() / most_step);
-    const std::size_t together = parts > 1 ? 1 : std::max<std::size_t>(1, fit);
+    each_steps(pairs, groups, parts > 1 ? 1 : std::max<std::size_t>(1, fit), parts, part,
+               [&](std::span<const Pair> some, std::span<const Step> steps) {
+                 for (std::size_t i = 0; i < some.size(); ++i) {
+                   // A block of thousands of queries takes seconds where many neighbours are
+                   // wanted.
+                   if (i % 16 == 0) stop_if_asked();
+                   if (i + 1 < some.size()) tables_[some[i + 1].query].prefetch();
+                   for (const Step& step : steps)
+                     if (step.left > 0) scan_step(some[i], step, bound, take, settle);
+                 }
+               });
+  }
+
+  // The same by products (code_products.hpp): codes the queries of a block, in their order.
+  void begin_products(Matrix<double> queries) {
+    if (!products_)
+      products_ = std::make_unique<CodeProducts>(*job_.book, job_.metric, job_.squared, job_.isa);
+    products_->set_queries(std::move(queries));
+  }
+  // And scans their lists.
+  template <class Bound, class Take, class Settle>
+  void scan_products(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound,
+                     Take take, Settle settle) {
+    each_steps(pairs, groups_of_products(job_.book->dim()), 1, parts, part,
+               [&](std::span<const Pair> some, std::span<const Step> steps) {
+                 const Step& step = steps.front();
+                 products_->set_rows(decoded_runs(step));
+                 set_barred(step);
+                 for (std::size_t i = 0; i < some.size(); i += max_group) {
+                   stop_if_asked();
+                   const auto group =
+                       some.subspan(i, std::min<std::size_t>(max_group, some.size() - i));
+                   std::uint32_t queries[max_group];
+                   for (std::size_t j = 0; j < group.size(); ++j) queries[j] = group[j].query;
+                   products_->multiply({queries, group.size()});
+                   for (std::size_t j = 0; j < group.size(); ++j)
+                     take_products(group[j], static_cast<int>(j), step, bound, take, settle);
+                 }
+               });
+  }
+
+  ScanStats stats;
+
+ private:
+  // Calls f(pairs of a list, steps) for the rows of all lists, in steps of so many groups at most,
+  // `together` of them at a time, of which filters let any through.
+  template <class F>
+  void each_steps(std::vector<Pair>& pairs, std::int64_t groups, std::size_t together,
+                  std::int64_t parts, std::int64_t part, F f) {
+    sort_by_list(pairs);
     std::int64_t counter = 0;
     for (std::size_t p = 0; p < pairs.size();) {
       std::size_t end = p;
@@ -283,22 +342,29 @@ class BlockScan {
         if (counter++ % parts != part) continue;
         const std::span<Step> steps =
             std::span(steps_).subspan(first, std::min(together, steps_.size() - first));
-        if (!take_up(steps)) continue;
-        for (std::size_t i = p; i < end; ++i) {
-          // A block of thousands of queries takes seconds where many neighbours are wanted.
-          if ((i - p) % 16 == 0) stop_if_asked();
-          if (i + 1 < end) tables_[pairs[i + 1].query].prefetch();
-          for (const Step& step : steps)
-            if (step.left > 0) scan_step(pairs[i], step, bound, take, settle);
-        }
+        if (take_up(steps))
+          f(std::span<const Pair>(pairs).subspan(p, end - p), std::span<const Step>(steps));
       }
       p = end;
     }
   }
+  // Those of a list in the order of queries, in which they come.
+  void sort_by_list(std::vector<Pair>& pairs) {
+    std::uint32_t lists = 0;
+    for (const Pair& pair : pairs) lists = std::max(lists, pair.list + 1);
+    if (lists > 8 * pairs.size() + 64) {
+      std::stable_sort(pairs.begin(), pairs.end(),
+                       [](const Pair& a, const Pair& b) { return a.list < b.list; });
+      return;
+    }
+    next_.assign(lists + 1, 0);
+    for (const Pair& pair : pairs) ++next_[pair.list + 1];
+    std::partial_sum(next_.begin(), next_.end(), next_.begin());
+    sorted_.resize(pairs.size());
+    for (const Pair& pair : pairs) sorted_[next_[pair.list]++] = pair;
+    pairs.swap(sorted_);
+  }
 
-  ScanStats stats;
-
- private:
   // The rows of a list in all segments, in steps of so many groups at most.
   void cut(std::int64_t list, std::int64_t most_groups) {
     runs_.clear(), steps_.clear();
@@ -318,6 +384,100 @@ class BlockScan {
   }
   std::span<const Run> runs_of(const Step& step) const {
     return std::span(runs_).subspan(step.first, step.last - step.first);
+  }
+
+  // The runs of a step for CodeProducts.
+  std::span<const DecodedRun> decoded_runs(const Step& step) {
+    decoded_.clear();
+    for (const Run& run : runs_of(step))
+      decoded_.push_back(
+          {segments_[run.segment].lists, run.row, run.rows, run.group * code_group_rows});
+    return decoded_;
+  }
+  // Notes which rows of a step may not be found, by their places.
+  void set_barred(const Step& step) {
+    barred_.clear();
+    for (const Run& run : runs_of(step)) {
+      const AllowedRows& there = segments_[run.segment].allowed;
+      if (step.allowed == Step::no_filter && !there.live) continue;
+      for (std::int64_t i = 0; i < run.rows; ++i) {
+        const bool filtered =
+            step.allowed != Step::no_filter &&
+            (allowed_[step.allowed + static_cast<std::size_t>(run.group + i / 64)] >> i % 64 & 1) ==
+                0;
+        if (filtered || (there.live && !there.live->contains(run.row + i + there.live_offset)))
+          barred_.push_back(static_cast<std::uint32_t>(run.group * code_group_rows + i));
+      }
+    }
+  }
+
+  // The rows of a step, of which products with a query are at hand.
+  template <class Bound, class Take, class Settle>
+  void take_products(const Pair& pair, int lane, const Step& step, Bound bound, Take take,
+                     Settle settle) {
+    places_.resize(static_cast<std::size_t>(products_->places()) + 1);
+    std::int64_t count = 0;
+    // Takes the rows whose places were found; returns the largest key of these.
+    const auto take_found = [&] {
+      products_->sums(pair.query, places_.data(), count, sums_);
+      float most = -infinity;
+      const Run* run = &runs_[step.first];
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t at = places_[static_cast<std::size_t>(i)];
+        while (at >= run->group * code_group_rows + run->rows) ++run;
+        const float key = code_key(job_.metric, pair.term, sums_[i], products_->scalar(at));
+        most = std::max(most, key);
+        take(pair.query, key, run->segment, run->row + at - run->group * code_group_rows);
+      }
+      stats.survivors += count;
+      return most;
+    };
+    taken_.clear();
+    float limit = bound(pair.query);
+    if (limit == infinity) {
+      // Nothing is known yet of how near the k nearest are: some k rows say it. For cosine they say
+      // what scalars count for, too, and then others say it better.
+      const int rounds = job_.metric == Metric::cosine ? 2 : 1;
+      for (int round = 0; round < rounds && wants_likely(step.rows); ++round) {
+        const float* const bounds = bounds_of_others(lane, limit);
+        if (!bounds) break;
+        const std::int64_t places = products_->places();
+        count = scan_kernels_.places_at_least(
+            bounds, places, scan_kernels_.largest_value(bounds, places, k_), places_.data());
+        if (count < k_ || count >= step.rows) break;
+        limit = std::min(limit, take_found());
+        settle(pair.query, limit);
+        taken_.insert(taken_.end(), places_.begin(), places_.begin() + count);
+      }
+      std::sort(taken_.begin(), taken_.end());
+    }
+    if (const float* const bounds = bounds_of_others(lane, limit)) {
+      count = scan_kernels_.places_at_least(bounds, products_->places(),
+                                            products_->least_of(pair.term, limit), places_.data());
+    } else {  // numbers of which floats are none
+      count = 0;
+      for (const Run& run : runs_of(step)) {
+        const auto first = static_cast<std::uint32_t>(run.group * code_group_rows);
+        for (std::uint32_t at = first; at < first + static_cast<std::uint32_t>(run.rows); ++at)
+          if (!std::binary_search(barred_.begin(), barred_.end(), at) &&
+              !std::binary_search(taken_.begin(), taken_.end(), at))
+            places_[static_cast<std::size_t>(count++)] = at;
+      }
+    }
+    take_found();
+    settle(pair.query, infinity);
+  }
+  // Whether k of the rows that are left are few of them.
+  bool wants_likely(std::int64_t rows) const {
+    return k_ > 0 && rows - std::ssize(barred_) - std::ssize(taken_) >= 2 * k_;
+  }
+  // CodeProducts::bounds_of() of rows that may be found and were not taken.
+  const float* bounds_of_others(int lane, float limit) {
+    float* const bounds = products_->bounds_of(lane, limit);
+    if (!bounds) return nullptr;
+    for (const std::uint32_t at : barred_) bounds[at] = -infinity;
+    for (const std::uint32_t at : taken_) bounds[at] = -infinity;
+    return bounds;
   }
 
   template <class Bound, class Take, class Settle>
@@ -579,6 +739,13 @@ class BlockScan {
   const CodeScanJob& job_;
   const std::int64_t k_;
   const CodeKernels& kernels_;
+  const ScanKernels& scan_kernels_;
+  std::vector<std::size_t> next_;  // while pairs are sorted, into:
+  std::vector<Pair> sorted_;
+  std::unique_ptr<CodeProducts> products_;
+  std::vector<DecodedRun> decoded_;
+  // Places of a step: those found, and those that may not be, ascending.
+  std::vector<std::uint32_t> places_, barred_, taken_;
   std::vector<ByteTables> tables_;
   std::vector<float> entries_;  // the tables of the query at hand, and their ranges
   std::uint32_t at_hand_ = 0;
@@ -630,11 +797,35 @@ void add_pairs(const CodeProbes& probes, std::int64_t query, std::uint32_t q, st
         {static_cast<std::uint32_t>(probes.lists.row(query)[p]), q, probes.terms.row(query)[p]});
 }
 
+// Whether lists are decoded for all of their queries.
+bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
+                      std::int64_t queries, std::int64_t probes) {
+  if (!job.book->tiles().usable() || job.way == CodeWay::tables) return false;
+  if (job.way == CodeWay::products) return true;
+  ListShape shape{.dim = job.book->dim(), .queries = queries};
+  shape.code_parts = job.book->parts(), shape.code_bits = job.book->bits();
+  shape.threads = job.threads;
+  for (const CodeSegment& segment : segments) {
+    shape.rows += segment.lists->rows();
+    shape.lists = std::max(shape.lists, std::ssize(segment.lists->lists()));
+  }
+  shape.probes = static_cast<double>(std::min(probes, shape.lists));
+  shape.probed_rows = static_cast<double>(shape.rows) * shape.probes /
+                      static_cast<double>(std::max<std::int64_t>(1, shape.lists));
+  return products_of_codes_pay(shape, job.isa);
+}
+
+std::int64_t bytes_by_products(const CodeBook& book, std::int64_t k) {
+  return book.dim() * 9 + k * 60 + 2500;
+}
+
 // Queries of a task: as many as keep all threads busy and fit.
-std::int64_t block_size(const CodeScanJob& job, std::int64_t queries) {
-  const std::int64_t each = bytes_of_coded_query(*job.book, job.k);
+std::int64_t block_size(const CodeScanJob& job, std::int64_t queries, bool by_products) {
+  const std::int64_t each =
+      by_products ? bytes_by_products(*job.book, job.k) : bytes_of_coded_query(*job.book, job.k);
   const std::int64_t room = std::min(most_table_bytes, job.memory / job.threads);
-  const std::int64_t most = std::clamp<std::int64_t>(room / each, 1, most_queries);
+  const std::int64_t most = std::clamp<std::int64_t>(
+      room / each, 1, by_products ? most_queries_of_products : most_queries);
   return std::clamp<std::int64_t>((queries + job.threads - 1) / job.threads, 1, most);
 }
 
@@ -672,7 +863,15 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
                 const CodeProbes& probes, CodedNeighbors& out, ScanStats& stats,
                 const Progress& progress) {
   const std::int64_t queries = probes.lists.rows(), most = probes.lists.cols();
-  const std::int64_t size = block_size(job, queries), blocks = (queries + size - 1) / size;
+  const bool by_products = goes_by_products(segments, job, queries, most);
+  const std::int64_t size = block_size(job, queries, by_products),
+                     blocks = (queries + size - 1) / size;
+  // By products rows take memory besides, and their scores.
+  const std::int64_t bytes_of_block = by_products ? bytes_by_products(*job.book, job.k) * size +
+                                                        groups_of_products(job.book->dim()) *
+                                                            code_group_rows *
+                                                            (job.book->dim() + 4 * max_group + 40)
+                                                  : bytes_of_coded_query(*job.book, job.k) * size;
   // Few queries are shared by threads, which look at parts of their rows.
   const std::int64_t parts =
       std::max<std::int64_t>(1, job.threads / std::max<std::int64_t>(1, queries));
@@ -700,21 +899,32 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     // The nearest list gives a threshold for the others.
     const auto count = static_cast<std::uint32_t>(last - first);
     const std::int64_t alone = std::min<std::int64_t>(1, most);
-    std::vector<Pair> pairs;
+    std::vector<Pair> pairs, others;
     for (std::uint32_t q = 0; q < count; ++q) {
-      block.begin(query(q), q);
+      add_pairs(probes, query(q), q, alone, most, others);
       candidates[q].begin(
           job.k,
           job.upper_bounds ? job.upper_bounds[query(q)] : std::numeric_limits<double>::infinity(),
           keys);
-      pairs.clear();
-      add_pairs(probes, query(q), q, 0, alone, pairs);
-      if (pairs.empty()) continue;
-      block.scan(pairs, parts, part, bound, take, settle);
     }
-    pairs.clear();
-    for (std::uint32_t q = 0; q < count; ++q) add_pairs(probes, query(q), q, alone, most, pairs);
-    block.scan(pairs, parts, part, bound, take, settle);
+    if (by_products) {
+      Matrix<double> block_queries = Matrix<double>::unset(count, job.book->dim());
+      for (std::uint32_t q = 0; q < count; ++q) {
+        job.prepare(query(q), block_queries.row(q));
+        add_pairs(probes, query(q), q, 0, alone, pairs);
+      }
+      block.begin_products(std::move(block_queries));
+      block.scan_products(pairs, parts, part, bound, take, settle);
+      block.scan_products(others, parts, part, bound, take, settle);
+    } else {
+      for (std::uint32_t q = 0; q < count; ++q) {
+        block.begin(query(q), q);
+        pairs.clear();
+        add_pairs(probes, query(q), q, 0, alone, pairs);
+        if (!pairs.empty()) block.scan(pairs, parts, part, bound, take, settle);
+      }
+      block.scan(others, parts, part, bound, take, settle);
+    }
     CodedNeighbors& to = part == 0 ? out : found[static_cast<std::size_t>(part)];
     for (std::uint32_t q = 0; q < count; ++q)
       candidates[q].finish(segments, job.ordered || parts > 1, to.of(query(q)));
@@ -722,7 +932,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     reporter.add(1);
     {
       const std::lock_guard lock(mutex);
-      stats.add(block.stats, bytes_of_coded_query(*job.book, job.k) * size, job.threads);
+      stats.add(block.stats, bytes_of_block, job.threads);
     }
     scans.give_back(std::move(scan));
   });
@@ -734,7 +944,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
 void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& job,
                       const CodeProbes& probes, double limit, RangeSink& sink, ScanStats& stats,
                       const Progress& progress) {
-  const std::int64_t queries = probes.lists.rows(), size = block_size(job, queries);
+  const std::int64_t queries = probes.lists.rows(), size = block_size(job, queries, false);
   // No key between it and `limit` is a float32.
   float bound = limit < std::numeric_limits<float>::max() ? static_cast<float>(limit) : infinity;
   if (bound > limit) bound = std::nextafter(bound, -infinity);

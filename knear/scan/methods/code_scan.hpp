@@ -14,7 +14,8 @@
 //                                     rows of length 0
 // Tables are rounded down to bytes first, and rows whose sums of bytes prove that they are too far
 // are dropped (kernels/code_kernels.hpp). Work goes list by list for some thousand queries, so that
-// the codes of a list stay in a near cache and tables come and go.
+// the codes of a list stay in a near cache and tables come and go. Where many queries come to each
+// list its rows are decoded to 8 bits once instead, and multiplied with them (code_products.hpp).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -44,6 +45,14 @@ struct CodeSegment {
   bool filtered() const { return allowed.filter || allowed_ids; }
 };
 
+// How rows are compared with queries; no answer depends on it.
+enum class CodeWay {
+  automatic,  // by which is expected to take less time
+  tables,     // of each query
+  products,   // of rows that are decoded for all queries of a list (code_products.hpp), where the
+              // metric and the book allow it
+};
+
 struct CodeScanJob {
   const CodeBook* book;
   Metric metric;
@@ -58,6 +67,7 @@ struct CodeScanJob {
   const double* upper_bounds = nullptr;
   // Whether rows are wanted in order; else they may come in any.
   bool ordered = true;
+  CodeWay way = CodeWay::automatic;
 };
 
 // The nearest rows of each query [queries x k], ascending by (key, id) where they are in order,

@@ -27,6 +27,7 @@ CodeBook::CodeBook(Matrix<float> centroids, std::int64_t parts, int bits)
   for (std::int64_t j = 0; j < dim(); ++j)
     for (std::int64_t c = 0; c < count(); ++c)
       by_column_.row(j)[c] = part(j / width()).row(c)[j % width()];
+  tiles_ = CodeTiles(*this);
 }
 
 void CodeBook::fill_tables(const double* query, bool squared, Isa isa, float* tables,

@@ -12,6 +12,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/matrix.hpp"
+#include "knear/scan/packing/code_tiles.hpp"
 
 namespace knear::detail {
 
@@ -52,7 +53,10 @@ class CodeBook {
   // What a code stands for, out [dim].
   void decode(const std::uint8_t* code, std::int64_t stride, float* out) const;
 
-  std::int64_t bytes() const { return 8 * centroids_.rows() * centroids_.cols(); }
+  // The same in 8 bits, for many queries at once.
+  const CodeTiles& tiles() const { return tiles_; }
+
+  std::int64_t bytes() const { return 8 * centroids_.rows() * centroids_.cols() + tiles_.bytes(); }
 
  private:
   template <bool squared>
@@ -64,6 +68,7 @@ class CodeBook {
   int bits_;
   Matrix<float> centroids_;
   Matrix<float> by_column_;  // [dim x 2^bits]: column j among the centroids of its part
+  CodeTiles tiles_;
 };
 
 }  // namespace knear::detail

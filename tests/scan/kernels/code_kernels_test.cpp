@@ -205,6 +205,74 @@ TEST_P(CodeKernelsOf, FindTheKthValueAndTheRowsUpToIt) {
     }
 }
 
+TEST_P(CodeKernelsOf, DecodeRowsAsPanels) {
+  Random random(6);
+  for (const std::int64_t width : {1, 2, 3, 4, 5, 8})
+    for (const std::int64_t parts : {1, 2, 7, 16})
+      for (const std::int64_t rows : {1, 31, 32, 33, 63, 64}) {
+        SCOPED_TRACE(testing::Message() << parts << " parts of " << width << ", " << rows);
+        const Codes codes(rows, parts, 8, random);
+        const std::int64_t columns = parts * width, steps = (columns + 3) / 4;
+        std::vector<std::uint8_t> by_code(static_cast<std::size_t>(256 * columns)),
+            by_column = by_code, panels(static_cast<std::size_t>(2 * steps * 128));
+        for (std::int64_t c = 0; c < 256; ++c)
+          for (std::int64_t j = 0; j < columns; ++j) {
+            const auto byte = static_cast<std::uint8_t>(random.below(256));
+            const std::int64_t part = j / width;
+            by_code[static_cast<std::size_t>((part * 256 + c) * width + j % width)] = byte;
+            by_column[static_cast<std::size_t>(j * 256 + c)] = byte;
+          }
+        const CodeDecodeArgs args{codes.groups.data(), rows,         parts, width, by_code.data(),
+                                  by_column.data(),    panels.data()};
+        kernels.decode8(&args);
+        for (std::int64_t r = 0; r < rows; ++r)
+          for (std::int64_t j = 0; j < columns; ++j) {
+            const int code =
+                codes.plain[static_cast<std::size_t>(r)][static_cast<std::size_t>(j / width)];
+            ASSERT_EQ(panels[static_cast<std::size_t>(((r / 32 * steps + j / 4) * 32 + r % 32) * 4 +
+                                                      j % 4)],
+                      by_column[static_cast<std::size_t>(j * 256 + code)])
+                << "row " << r << ", column " << j;
+          }
+      }
+}
+
+TEST_P(CodeKernelsOf, SumUpRowsWithoutTables) {
+  Random random(7);
+  for (const std::int64_t width : {1, 2, 3, 4, 5, 8, 12})
+    for (const std::int64_t parts : {1, 7, 16})
+      for (const std::int64_t rows : {1, 64, 150})
+        for (const bool squared : {false, true}) {
+          SCOPED_TRACE(testing::Message() << parts << " parts of " << width << ", " << rows);
+          const Codes codes(rows, parts, 8, random);
+          Matrix<float> centroids(256 * parts, width);
+          std::vector<double> query;
+          for (std::int64_t j = 0; j < parts * width; ++j)
+            query.push_back(j % 5 == 0 ? -0.0 : random.uniform() - 0.5);
+          for (std::int64_t c = 0; c < 256 * parts; ++c)
+            for (std::int64_t j = 0; j < width; ++j)
+              centroids.row(c)[j] = static_cast<float>(random.uniform() - 0.5);
+          const CodeBook book(std::move(centroids), parts, 8);
+          for (const std::int64_t count : {1, 3, 4, 9}) {
+            std::vector<std::uint32_t> at;
+            for (std::int64_t i = 0; i < count; ++i)
+              at.push_back(
+                  static_cast<std::uint32_t>(random.below(static_cast<std::uint64_t>(rows))));
+            std::vector<float> sums(at.size());
+            const DirectSumArgs args{
+                codes.groups.data(), rows,    parts,     width, book.centroids().data(),
+                query.data(),        squared, at.data(), count, sums.data()};
+            kernels.direct_sums8(&args);
+            for (std::size_t i = 0; i < at.size(); ++i) {
+              const std::int64_t row = at[i], first = row / 64 * 64,
+                                 stride = std::min<std::int64_t>(64, rows - first);
+              ASSERT_EQ(sums[i], book.sum(codes.groups.data() + first * parts + (row - first),
+                                          stride, query.data(), squared));
+            }
+          }
+        }
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsOf, testing::ValuesIn(available_isas()),
                          [](const auto& level) { return std::string(name_of(level.param)); });
 

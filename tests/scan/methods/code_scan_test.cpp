@@ -1,12 +1,19 @@
-// The scan of codes on the processor beside a plain loop: lists whose rows lie in several segments,
-// which are scored together, few of them and many.
+// tests/scan/methods/code_scan_test.cpp -- the scan of codes on the processor beside a plain loop
+// over CodeBook::sum(), to the bit: by tables and by products, at every instruction set, of lists
+// whose rows lie in several segments.
 #include "knear/scan/methods/code_scan.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/core/row_filter.hpp"
+#include "knear/core/row_set.hpp"
 #include "tests/scan/device/code_problem.hpp"
 
 namespace knear {
@@ -52,12 +59,15 @@ class CodeScan : public testing::TestWithParam<Case> {
     for (const int threads : {1, 3, 24}) {
       CodeScanJob job = problem.job(k);
       job.threads = threads;
-      CodedNeighbors found(problem.queries.rows(), k);
-      ScanStats stats;
-      scan_codes(problem.segments(), job, {problem.probed.view(), problem.terms.view()}, found,
-                 stats, {});
-      ASSERT_EQ(first_difference(found, wanted, problem.queries.rows()), "")
-          << what << ", k " << k << ", " << threads << " threads";
+      for (const CodeWay way : {CodeWay::tables, CodeWay::products}) {
+        job.way = way;
+        CodedNeighbors found(problem.queries.rows(), k);
+        ScanStats stats;
+        scan_codes(problem.segments(), job, {problem.probed.view(), problem.terms.view()}, found,
+                   stats, {});
+        ASSERT_EQ(first_difference(found, wanted, problem.queries.rows()), "")
+            << what << ", k " << k << ", " << threads << " threads, way " << static_cast<int>(way);
+      }
     }
   }
 };
@@ -118,6 +128,167 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{8, Metric::ip, false, false}, Case{8, Metric::cosine, false, true},
                     Case{4, Metric::l2, true, false}, Case{4, Metric::l2, false, true},
                     Case{4, Metric::cosine, false, true}));
+
+// Both ways beside the plain loop. Returns how many rows were summed up, by products.
+std::int64_t check(const CodeProblem& problem, std::int64_t k, const std::string& what,
+                   int threads = 1, std::int64_t memory = 1 << 24, bool with_bounds = false) {
+  const std::int64_t queries = problem.queries.rows();
+  const CodeProbes probes{problem.probed.view(), problem.terms.view()};
+  CodedNeighbors wanted = test::plain_loop(problem, k);
+  std::int64_t summed = 0;
+  for (const Isa isa : available_isas())
+    for (const CodeWay way : {CodeWay::tables, CodeWay::products, CodeWay::automatic}) {
+      CodeScanJob job = problem.job(k);
+      job.isa = isa, job.way = way, job.threads = threads, job.memory = memory;
+      // As told by somebody who knows the k-th key.
+      std::vector<double> bounds;
+      if (with_bounds) {
+        for (std::int64_t q = 0; q < queries; ++q) bounds.push_back(wanted.of(q).back().key);
+        job.upper_bounds = bounds.data();
+      }
+      CodedNeighbors found(queries, k);
+      ScanStats stats;
+      scan_codes(problem.segments(), job, probes, found, stats, {});
+      EXPECT_EQ(test::first_difference(found, wanted, queries), "")
+          << what << ", way " << static_cast<int>(way) << ", " << name_of(isa) << ", k = " << k;
+      if (way == CodeWay::products) summed = stats.survivors;
+    }
+  return summed;
+}
+
+// The same with all numbers larger, and moved.
+CodeProblem moved(const CodeProblem& problem, float factor, float by) {
+  CodeProblem out = problem_of(problem.shape);
+  Matrix<float> centroids(problem.book.centroids().rows(), problem.book.width());
+  for (std::int64_t c = 0; c < centroids.rows(); ++c)
+    for (std::int64_t j = 0; j < centroids.cols(); ++j)
+      centroids.row(c)[j] = problem.book.centroids().row(c)[j] * factor + by;
+  out.book = CodeBook(std::move(centroids), problem.book.parts(), problem.book.bits());
+  for (std::int64_t q = 0; q < out.queries.rows(); ++q)
+    for (std::int64_t j = 0; j < out.queries.cols(); ++j)
+      out.queries.row(q)[j] = problem.queries.row(q)[j] * factor + by;
+  for (std::int64_t q = 0; q < out.terms.rows(); ++q)
+    for (std::int64_t p = 0; p < out.terms.cols(); ++p)
+      out.terms.row(q)[p] = problem.terms.row(q)[p] * factor * factor;
+  return out;
+}
+
+std::vector<CodeShape> shapes() {
+  std::vector<CodeShape> out;
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (const bool residual : {false, true}) {
+      CodeShape shape{6, 8};
+      shape.metric = metric, shape.seed = 1 + out.size();
+      shape.squared = metric == Metric::l2 && !residual;
+      shape.scalars = metric == Metric::cosine || (metric == Metric::l2 && residual);
+      shape.sizes = {{130, 1, 0, 64, 31}, {0, 65, 63, 7, 1100}};
+      shape.queries = 30, shape.probes = 4;
+      out.push_back(shape);
+    }
+  return out;
+}
+
+TEST(CodeScanWays, EveryMetricAndK) {
+  for (const CodeShape& shape : shapes())
+    for (const std::int64_t k : {1, 7, 40, 700, 3000})
+      check(problem_of(shape), k, std::string(name_of(shape.metric)));
+}
+
+TEST(CodeScanWays, EveryShapeOfCodes) {
+  std::uint64_t seed = 1;
+  for (const int bits : {8, 4})
+    for (const std::int64_t width : {1, 2, 3, 4, 5, 8, 12})
+      for (const std::int64_t parts : {1, 2, 3, 7, 16, 33}) {
+        CodeShape shape{parts, bits};
+        shape.width = width, shape.seed = ++seed;
+        shape.metric = seed % 2 == 0 ? Metric::ip : Metric::l2;
+        shape.squared = shape.metric == Metric::l2 && seed % 3 == 0;
+        shape.scalars = shape.metric == Metric::l2 && !shape.squared;
+        shape.queries = 1 + static_cast<std::int64_t>(seed % 27);
+        check(problem_of(shape), 10,
+              std::to_string(parts) + " parts of " + std::to_string(width) + " columns");
+      }
+}
+
+TEST(CodeScanWays, BlocksThreadsAndBounds) {
+  for (const CodeShape& shape : shapes()) {
+    const CodeProblem problem = problem_of(shape);
+    check(problem, 10, "three threads", 3);
+    check(problem, 10, "blocks of few queries", 2, 1 << 15);
+    check(problem, 10, "known keys", 1, 1 << 24, true);
+    CodeShape one = shape;
+    one.queries = 1;  // shared by the threads
+    check(problem_of(one), 10, "one query", 3);
+  }
+}
+
+// Few rows are summed up though many are multiplied, wherever the numbers lie.
+TEST(CodeScanWays, ProductsLeaveFewRows) {
+  for (const CodeShape& usual : shapes()) {
+    CodeShape shape = usual;
+    shape.parts = 16, shape.width = 4, shape.sizes = {{4000, 3000}}, shape.probes = 2;
+    CodeProblem problem = problem_of(shape);
+    // Of residuals, so that sums are no less than 0, from which they would be equal.
+    for (std::int64_t q = 0; shape.metric == Metric::l2 && q < shape.queries; ++q)
+      for (std::int64_t p = 0; p < shape.probes; ++p) problem.terms.row(q)[p] += 50;
+    const std::int64_t rows = 7000 * (shape.queries - 1) + 3000;
+    EXPECT_LT(check(problem, 10, "as they are"), rows / 20);
+    if (shape.metric == Metric::cosine) continue;  // its keys would be nearly the same
+    EXPECT_LT(check(moved(problem, 1, 100), 10, "far from zero"), rows / 20);
+    for (const float factor : {1e-8f, 1e8f})
+      EXPECT_LT(check(moved(problem, factor, 0), 10, "another unit"), rows / 20) << factor;
+  }
+}
+
+TEST(CodeScanWays, NumbersThatAreVerySmallOrLarge) {
+  for (const CodeShape& shape : shapes())
+    for (const float factor : {1e-38f, 1e-22f, 1e-15f, 1e12f, 1e17f})
+      check(moved(problem_of(shape), factor, 0), 10, "times " + std::to_string(factor));
+}
+
+// Whole keys, of which many rows have the same: ids decide, also at the k-th.
+TEST(CodeScanWays, TiesGoById) {
+  for (const int values : {1, 2})
+    for (CodeShape shape : shapes()) {
+      shape.values = values;
+      for (const std::int64_t k : {1, 10, 100, 400}) check(problem_of(shape), k, "ties");
+    }
+}
+
+TEST(CodeScanWays, QueriesThatAreAllTheSame) {
+  for (const CodeShape& shape : shapes()) {
+    CodeProblem problem = problem_of(shape);
+    for (std::int64_t q = 1; q < problem.queries.rows(); ++q)
+      std::copy_n(problem.queries.row(0), problem.queries.cols(), problem.queries.row(q));
+    check(problem, 10, "one query many times");
+    for (std::int64_t q = 0; q < problem.queries.rows(); ++q)
+      std::fill_n(problem.queries.row(q), problem.queries.cols(), 0.0);
+    check(problem, 10, "zeros");
+  }
+}
+
+TEST(CodeScanWays, FiltersAndRemovedRows) {
+  for (const CodeShape& shape : shapes()) {
+    CodeProblem problem = problem_of(shape);
+    Random random(3);
+    std::vector<Id> rows;
+    for (Id row = 0; row < 220; ++row)
+      if (random.uniform() < 0.3) rows.push_back(row);
+    const RowFilter filter = RowFilter::of_ids(rows, 220);
+    problem.allowed[0].filter = &filter, problem.allowed[0].offset = 11;
+    RowSet live(problem.lists[1].rows());
+    for (std::int64_t row = 0; row < live.rows(); ++row)
+      if (random.uniform() < 0.5) live.remove(row);
+    problem.allowed[1].live = &live;
+    for (const std::int64_t k : {1, 20, 200}) check(problem, k, "a filter and removed rows");
+    const RowFilter ids = RowFilter::of_ids(std::vector<Id>{0, 3, 4, 17, 50, 100, 101}, 102);
+    problem.allowed_ids[0] = &ids;
+    check(problem, 20, "ids");
+    const RowFilter nothing = RowFilter::of_ids({}, 220);
+    problem.allowed[0].filter = &nothing;
+    check(problem, 20, "nothing of one segment");
+  }
+}
 
 }  // namespace
 }  // namespace knear

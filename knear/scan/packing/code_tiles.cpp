@@ -1,0 +1,87 @@
+#include "knear/scan/packing/code_tiles.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "knear/scan/kernels/code_kernels.hpp"
+#include "knear/scan/packing/code_book.hpp"
+#include "knear/scan/packing/coding.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::int64_t count = 256;
+
+}  // namespace
+
+CodeTiles::CodeTiles(const CodeBook& book)
+    : dim_(book.dim()), width_(book.width()), parts_(book.parts()) {
+  // Beyond, a product of codes would not fit an int32.
+  constexpr std::int64_t most_columns = 1 << 15;
+  if (book.bits() != 8 || dim_ > most_columns) return;
+  mean.assign(static_cast<std::size_t>(dim_), 0.0);
+  for (std::int64_t m = 0; m < parts_; ++m)
+    for (std::int64_t j = 0; j < width_; ++j) {
+      double& of_column = mean[static_cast<std::size_t>(m * width_ + j)];
+      for (std::int64_t c = 0; c < count; ++c) of_column += book.part(m).row(c)[j];
+      of_column /= count;
+    }
+  // The largest of each part, added up: no row is longer.
+  double largest = 0, squares = 0, row_squares = 0;
+  const auto each_part = [&](auto f) {
+    for (std::int64_t m = 0; m < parts_; ++m)
+      for (std::int64_t c = 0; c < count; ++c)
+        f(m, c, book.part(m).row(c), mean.data() + m * width_);
+  };
+  std::vector<double> most(static_cast<std::size_t>(parts_)), most_row = most, most_error = most,
+                                                              most_code = most;
+  each_part([&](std::int64_t m, std::int64_t, const float* centroid, const double* middle) {
+    double of_v = 0, of_row = 0;
+    for (std::int64_t j = 0; j < width_; ++j) {
+      const double x = centroid[j], v = x - middle[j];
+      largest = std::max(largest, std::abs(v));
+      of_v += v * v, of_row += x * x;
+    }
+    const auto at = static_cast<std::size_t>(m);
+    most[at] = std::max(most[at], of_v), most_row[at] = std::max(most_row[at], of_row);
+  });
+  for (const double part : most) squares += part;
+  for (const double part : most_row) row_squares += part;
+  constexpr double least_size = 0x1p-60, most_size = 0x1p60;
+  if (!(row_squares < most_size * most_size) || largest < least_size) return;
+  scale = scale_for(format_int8, largest, std::sqrt(squares));
+  by_code_.resize(static_cast<std::size_t>(parts_ * count * width_));
+  by_column_.resize(by_code_.size());
+  each_part([&](std::int64_t m, std::int64_t c, const float* centroid, const double* middle) {
+    double of_error = 0, of_code = 0;
+    for (std::int64_t j = 0; j < width_; ++j) {
+      const double v = centroid[j] - middle[j], code = std::nearbyint(v / scale),
+                   off = v - scale * code;
+      of_error += off * off, of_code += scale * code * scale * code;
+      const auto byte = static_cast<std::uint8_t>(static_cast<int>(code) + 128);
+      by_code_[static_cast<std::size_t>((m * count + c) * width_ + j)] = byte;
+      by_column_[static_cast<std::size_t>((m * width_ + j) * count + c)] = byte;
+    }
+    const auto at = static_cast<std::size_t>(m);
+    most_error[at] = std::max(most_error[at], of_error);
+    most_code[at] = std::max(most_code[at], of_code);
+  });
+  double errors = 0, code_squares = 0;
+  for (const double part : most_error) errors += part;
+  for (const double part : most_code) code_squares += part;
+  // For the roundings of float64 here, and of v itself.
+  const double slack = static_cast<double>(dim_ + 32) * 0x1p-50;
+  row_norm = norm_above(row_squares, slack);
+  norm = norm_above(std::max(squares, code_squares), slack);
+  error = error_above(errors, norm + row_norm, slack);
+  usable_ = true;
+}
+
+void CodeTiles::decode(const std::uint8_t* codes, std::int64_t rows, Isa isa,
+                       std::uint8_t* panels) const {
+  const CodeDecodeArgs args{codes, rows, parts_, width_, by_code_.data(), by_column_.data(),
+                            panels};
+  code_kernels(isa).decode8(&args);
+}
+
+}  // namespace knear::detail
