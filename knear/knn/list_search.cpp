@@ -234,12 +234,16 @@ bool ListSearch::fits(const Group& group, PreparedRows& rows, const PackedLists&
          group.rows.rows() + rows.base.rows() < PackedBase::no_row;
 }
 
+bool ListSearch::joins(const Segment& segment) {
+  return 4 * segment.allowed >= 3 * segment.given.rows->base.rows();
+}
+
 void ListSearch::join_segments() {
   if (!groups_.empty()) return;
   for (const Segment& segment : request_.segments) {
     PreparedRows& prepared = *segment.given.rows;
     ListedRows& rows = *segment.given.lists;
-    if (request_.segments.size() == 1 || rows.numbers() || segment.allowed < prepared.base.rows()) {
+    if (request_.segments.size() == 1 || rows.numbers() || !joins(segment)) {
       groups_.push_back({.segments = {&segment}});
       continue;
     }
@@ -252,6 +256,9 @@ void ListSearch::join_segments() {
     group->range = united(group->range, lists->packed.range);
     group->packed.push_back(std::move(lists));
     group->rows.add(prepared.base, segment.given.ids);
+    at_.enter(segment, 0, prepared.base.rows());
+    group->allowed.push_back(at_.allowed());
+    group->allowed_count += segment.allowed;
   }
 }
 
@@ -311,7 +318,10 @@ void ListSearch::scan_joined(const Group& group, AnyMatrixView queries, MatrixVi
                              Scan scan) {
   ScanJob job = enter(*group.segments.front(), queries);
   job.base = BaseRows(group.rows);
-  job.k = std::min(request_.k, group.rows.rows());
+  job.k = std::min(request_.k, group.allowed_count);
+  job.allowed = {};
+  if (group.allowed_count < group.rows.rows())
+    job.allowed = {.joined = &group.rows, .of_parts = group.allowed.data()};
   ListParts lists;
   for (const auto& part : group.packed) lists.add(*part);
   for (const Segment* segment : group.segments)

@@ -75,9 +75,14 @@ class ListSearch final : public ProbedSearch {
     std::vector<std::shared_ptr<const PackedLists>> packed = {};
     ValueRange range = {};  // of whole numbers
     JoinedRows rows = {};
+    std::vector<AllowedRows> allowed = {};  // of each segment
+    std::int64_t allowed_count = 0;         // in all of them
   };
 
   void check_memory() const;
+  // Whether nearly all rows of a segment may be found. What a filter leaves of others is laid out
+  // by lists before they are scanned, which is for one segment at a time.
+  static bool joins(const Segment& segment);
   // Whether a segment can be joined to a group.
   bool fits(const Group& group, PreparedRows& rows, const PackedLists& lists) const;
   // Makes groups_, where there are none yet.

@@ -20,15 +20,22 @@ class KeptQueries;    // scan/packing/kept_queries.hpp
 struct CodedQueries;  // scan/packing/coded_queries.hpp
 
 // Which rows of a base may be found: all, or those that a filter allows and a set holds; row 0 of
-// the base is row `offset` of the filter and `live_offset` of the set.
+// the base is row `offset` of the filter and `live_offset` of the set. Of joined bases, those of
+// each part that may.
 struct AllowedRows {
   const RowFilter* filter = nullptr;
   std::int64_t offset = 0;
   const RowSet* live = nullptr;
   std::int64_t live_offset = 0;
+  const JoinedRows* joined = nullptr;
+  const AllowedRows* of_parts = nullptr;  // [parts of joined], by the rows of each
 
-  bool all() const { return !filter && !live; }
+  bool all() const { return !filter && !live && !joined; }
   bool operator()(std::int64_t row) const {
+    if (joined) {
+      const JoinedRows::Part& part = joined->part_of(row);
+      return of_parts[&part - joined->parts().data()](row - part.first);
+    }
     return (!filter || filter->allows(row + offset)) &&
            (!live || live->contains(row + live_offset));
   }

@@ -346,14 +346,23 @@ TEST_F(ListsOfShards, AreScannedAsOne) {
     one.add(vectors);
     shards.add(vectors);
     shards.save(path("shards.knear"));
-    const ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
-    const SearchOptions options{.method = {.probes = 8}};
-    KnnReport alone, report;
-    const Neighbors near = one.search(queries, 10, options, &alone);
-    for (const ShardedIndex* each : {&std::as_const(shards), &loaded}) {
-      expect_same(each->search(queries, 10, options, &report), near);
-      EXPECT_LT(report.survivors_per_query, 1.1 * alone.survivors_per_query);
-    }
+    ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
+    const auto check = [&](const IdFilter& filter, const std::string& what) {
+      const SearchOptions options{.filter = filter, .method = {.probes = 8}};
+      KnnReport alone, report;
+      const Neighbors near = one.search(queries, 10, options, &alone);
+      for (const ShardedIndex* each : {&std::as_const(shards), &std::as_const(loaded)}) {
+        expect_same(each->search(queries, 10, options, &report), near);
+        EXPECT_LT(report.survivors_per_query, 1.1 * alone.survivors_per_query) << what;
+      }
+    };
+    check({}, "all rows");
+    // A filter, or rows that are gone, that leave nearly all.
+    std::vector<Id> most, gone;
+    for (Id id = 0; id < 20000; ++id) (id % 8 == 1 ? gone : most).push_back(id);
+    check(IdFilter::of_ids(most), "a filter");
+    one.remove(gone), shards.remove(gone), loaded.remove(gone);
+    check({}, "removed rows");
   }
 }
 

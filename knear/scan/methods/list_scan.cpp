@@ -354,7 +354,7 @@ ScoredLists::ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> pro
   const PackedLists& first_part = lists_.first();
   state_ = std::make_unique<NearestState>(probes.rows(), first_part.packed, job_);
   std::vector<double> bounds;
-  if (lays_out_filter(first_part, job, probes)) {
+  if (!lists_.joined() && lays_out_filter(first_part, job, probes)) {
     filtered_ = std::make_unique<FilteredLists>(first_part, job.allowed, probes, job.threads);
     job_.allowed_slots = filtered_->slots();
     if (filtered_->any_followed()) {

@@ -65,8 +65,9 @@ struct ListParts {
 // packed once for the rows of all, and has one threshold.
 class ScoredLists {
  public:
-  // Scores. Lists, what the job refers to but its bounds, and probes stay until the end. Of joined
-  // parts, which job.base joins in the same order (JoinedRows), all rows are allowed.
+  // Scores. Lists, what the job refers to but its bounds, and probes stay until the end. Joined
+  // parts are those that job.base joins, in the same order (JoinedRows); rows of theirs that pass
+  // are looked up in job.allowed, by which nothing is laid out.
   ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> probes, ScanStats& stats,
               const Progress& progress);
   ~ScoredLists();
