@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace knear::test {
 namespace {
 
 thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
 
 // Addresses that are none of anything else.
 void* next_address() {
@@ -382,7 +384,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   FakeCalls call("cudaEventQuery", false);
-  return call && !call.is_done(event) ? cudaErrorNotReady : call.status;
+  if (!call || call.is_done(event)) return call.status;
+  return knear::test::last_error = cudaErrorNotReady;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
   FakeCalls call("cudaDeviceGetPCIBusId", true);
@@ -400,7 +403,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
   return call ? call.set_shared(kernel, value) : call.status;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(knear::test::last_error, cudaSuccess); }
 const char* cudaGetErrorString(cudaError_t status) {
   return status == cudaErrorMemoryAllocation           ? "out of memory"
          : status == cudaErrorStreamCaptureUnsupported ? "not while a stream is captured"

@@ -209,6 +209,18 @@ TEST(Queue, PinnedMemoryThatIsKeptMakesRoom) {
   EXPECT_EQ(cudaFreeHost(queue.allocate_host<char>(1000).data()), cudaSuccess);
 }
 
+// To ask whether work is done leaves no error behind that the next launch would throw.
+TEST(Queue, AMarkIsDoneWhenItsWorkIs) {
+  FakeRuntime::start({});
+  Queue queue(0);
+  const Queue::Mark mark = queue.mark();
+  EXPECT_FALSE(mark.done());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  queue.wait();
+  EXPECT_TRUE(mark.done());
+  EXPECT_TRUE(Queue::Mark().done());
+}
+
 TEST(Queue, EachDeviceHasItsOwn) {
   FakeRuntime& runtime = FakeRuntime::start({.device_bytes = device_bytes, .devices = 2});
   int device = -1;
