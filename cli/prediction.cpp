@@ -92,10 +92,10 @@ std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
   if (report.lists > 0)
     out.push_back(
         {"  lists put in order", planned(cost.seed_seconds), happened(report.coarse_seconds)});
-  out.push_back({codes ? "  tables of queries" : "  packing queries", planned(cost.query_seconds),
-                 codes ? none : happened(queries)});
+  out.push_back({codes ? "  tables, or rows decoded" : "  packing queries",
+                 planned(cost.query_seconds), codes ? none : happened(queries)});
   out.push_back({"  scoring", planned(cost.scoring_seconds), codes ? none : happened(scoring)});
-  out.push_back({codes ? "    look-ups" : "    computing",
+  out.push_back({codes ? "    look-ups, or products" : "    computing",
                  readable_seconds(cost.multiply_add_seconds), none});
   out.push_back({"    or reading memory", readable_seconds(cost.memory_seconds), none});
   out.push_back(

@@ -52,6 +52,11 @@ struct CodeTimes {
   double table_column;            // per column and entry of the tables of a query
   double decoded_part, decoded_column, decoded_row;
 };
+// For rows that have sums of their own: of a row for each sub-quantiser, and of a block for each
+// column and entry of their tables, by any instructions.
+constexpr double own_part = 0.45, own_column = 1.5;
+// Of fewer queries too little is saved to tell.
+constexpr std::int64_t least_queries_of_products = 8;
 CodeTimes code_times(Isa isa) {
   switch (isa) {
     case Isa::scalar:
@@ -88,8 +93,10 @@ bool products_of_codes_pay(const ListShape& shape, Isa isa) {
   const double looked_up = scanned * (parts * ns.look_up + ns.looked_up_row),
                multiplied = scanned * (dim * ns.column + ns.multiplied_row);
   const double tables = queries * (256 * dim * ns.table_column + looked_up - multiplied);
-  const double decoding = parts * ns.decoded_part + dim * ns.decoded_column + ns.decoded_row;
-  return tables > decoded_lists(shape, queries) * of_list * decoding;
+  const double decoding = parts * ns.decoded_part + dim * ns.decoded_column + ns.decoded_row +
+                          (shape.rows_have_sums ? parts * own_part : 0),
+               once = shape.rows_have_sums ? 256 * dim * own_column : 0;
+  return tables > decoded_lists(shape, queries) * of_list * decoding + once;
 }
 
 ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {

@@ -33,6 +33,7 @@ struct ListShape {
   // codes of all columns.
   std::int64_t code_parts = 0;
   int code_bits = 8;
+  bool rows_have_sums = false;  // of codes: rows have sums of their own, if they are multiplied
   bool whole = false;        // the 8-bit codes of vectors are the vectors: none is measured again
   double measured_rows = 0;  // of a query, by their vectors; 0: as usual, and of codes none
   bool decoded = false;      // these are codes too, and decoded first

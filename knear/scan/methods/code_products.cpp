@@ -18,7 +18,42 @@ constexpr float infinity = std::numeric_limits<float>::infinity(),
 // Of sums of float32: four roundings for each part.
 constexpr double float_slack = 0x1p-22;
 
+// A float32 below the smallest normal one is off by as much as this; four for each part.
+constexpr double least_slack = 0x1p-147;
+// Sums of table entries beyond may overflow on the way.
+constexpr double most_sum = 1e38;
+
+// w of the head of code_products.hpp.
+void load(const CodeBook& book, bool squared, const double* p, double* w) {
+  const std::vector<double>& mean = book.tiles().mean;
+  for (std::int64_t j = 0; j < book.dim(); ++j)
+    w[j] = squared ? 2 * (p[j] - mean[static_cast<std::size_t>(j)]) : -p[j];
+}
+
+// The mean of the queries, where it is worth a sum of its own for each row: where it makes them
+// much shorter, and there are some. Else empty.
+std::vector<double> middle_of(const CodeBook& book, bool squared, MatrixView<double> queries) {
+  constexpr std::int64_t least_queries = 32;
+  if (queries.rows() < least_queries) return {};
+  std::vector<double> sum(static_cast<std::size_t>(book.dim())), w(sum.size());
+  double squares = 0;
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    load(book, squared, queries.row(q), w.data());
+    squares += dot(w.data(), w.data(), book.dim());
+    for (std::size_t j = 0; j < w.size(); ++j) sum[j] += w[j];
+  }
+  for (double& x : sum) x /= static_cast<double>(queries.rows());
+  const double saved =
+      static_cast<double>(queries.rows()) * dot(sum.data(), sum.data(), book.dim());
+  if (!(saved > squares / 4) || !std::isfinite(saved)) return {};
+  return sum;
+}
+
 }  // namespace
+
+bool rows_have_sums(const CodeBook& book, bool squared, MatrixView<double> queries) {
+  return squared || !middle_of(book, squared, queries).empty();
+}
 
 CodeProducts::CodeProducts(const CodeBook& book, Metric metric, bool squared, Isa isa)
     : book_(book), metric_(metric), squared_(squared), isa_(isa) {}
@@ -28,24 +63,9 @@ void CodeProducts::set_queries(Matrix<double> queries) {
   const CodeTiles& tiles = book_.tiles();
   const ScanKernels& kernels = scan_kernels(isa_);
   const std::int64_t n = queries_.rows(), dim = queries_.cols(), steps = tiles.steps();
-  // Of squared differences all vectors are taken from the mean of the centroids.
-  const auto load = [&](std::int64_t q, double* w) {
-    const double* const p = queries_.row(q);
-    for (std::int64_t j = 0; j < dim; ++j)
-      w[j] = squared_ ? 2 * (p[j] - tiles.mean[static_cast<std::size_t>(j)]) : -p[j];
-  };
-  std::vector<double> middle(static_cast<std::size_t>(dim)), w(middle.size());
-  double squares_of_all = 0;
-  for (std::int64_t q = 0; q < n; ++q) {
-    load(q, w.data());
-    squares_of_all += dot(w.data(), w.data(), dim);
-    for (std::size_t j = 0; j < w.size(); ++j) middle[j] += w[j];
-  }
-  for (double& x : middle) x /= static_cast<double>(n);
-  // Taken off only if that makes queries much shorter, since then rows have a sum of their own.
-  const double saved = static_cast<double>(n) * dot(middle.data(), middle.data(), dim);
-  if (!(saved > squares_of_all / 4) || !std::isfinite(saved))
-    std::fill(middle.begin(), middle.end(), 0.0);
+  std::vector<double> middle = middle_of(book_, squared_, queries_.view());
+  if (middle.empty()) middle.resize(static_cast<std::size_t>(dim));
+  std::vector<double> w(middle.size());
   const double slack = static_cast<double>(dim + 32) * 0x1p-50;
   const double mean_squares = dot(tiles.mean.data(), tiles.mean.data(), dim);
   middle_norm_ = norm_above(dot(middle.data(), middle.data(), dim), slack);
@@ -54,7 +74,7 @@ void CodeProducts::set_queries(Matrix<double> queries) {
   codes_ = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(n * steps * step_bytes));
   for (std::int64_t q = 0; q < n; ++q) {
     Query& query = coded_[static_cast<std::size_t>(q)];
-    load(q, w.data());
+    load(book_, squared_, queries_.row(q), w.data());
     const double squares = dot(w.data(), w.data(), dim),
                  of_mean = squared_ ? 0 : dot(w.data(), tiles.mean.data(), dim);
     const double length = norm_above(squares, slack);
@@ -143,12 +163,14 @@ void CodeProducts::add_terms(const DecodedRun& run, const std::uint8_t* codes) {
 void CodeProducts::Bias::set(const std::vector<double>& numbers, std::span<const DecodedRun> runs) {
   double least = std::numeric_limits<double>::infinity();
   largest = -least;
-  for (const DecodedRun& run : runs) {
-    const auto [low, high] =
-        std::minmax_element(numbers.begin() + run.place, numbers.begin() + run.place + run.rows);
-    least = std::min(least, *low), largest = std::max(largest, *high);
-  }
-  span = largest - least;
+  bool finite = true;
+  for (const DecodedRun& run : runs)
+    for (std::int64_t i = run.place; i < run.place + run.rows; ++i) {
+      const double x = numbers[static_cast<std::size_t>(i)];
+      least = std::min(least, x), largest = std::max(largest, x);
+      finite &= std::isfinite(x);
+    }
+  span = finite ? largest - least : std::numeric_limits<double>::infinity();
   unit = span > 1e-200 && span < 1e200 ? std::ldexp(1.0, std::ilogb(span)) : 1;
   values.resize(numbers.size());
   for (std::size_t i = 0; i < numbers.size(); ++i)
@@ -187,7 +209,8 @@ float* CodeProducts::bounds_of(int lane, float bound) {
   const Query& query = coded_[group_[static_cast<std::size_t>(lane)]];
   at_hand_ = &query, per_unit_ = 0;
   const double size = (query.norm + query.error) * tiles.norm;
-  if (!(size > 1e-200 && size < 1e200) || !std::isfinite(bias_.span)) return nullptr;
+  if (!(size > 1e-200 && size < 1e200) || !(query.size < most_sum)) return nullptr;
+  if (!std::isfinite(bias_.span) || !std::isfinite(scalar_bias_.span)) return nullptr;
   const double per_unit = std::ldexp(1.0, -std::ilogb(size));
   // Of cosine g is lowered by the scalar times this: a key of `bound` at most is what is asked for.
   const bool cosine = metric_ == Metric::cosine;
@@ -195,8 +218,9 @@ float* CodeProducts::bounds_of(int lane, float bound) {
   const double of_scalars = slope > 0 ? slope * scalar_bias_.largest : -slope * largest_scalar_;
   // The terms of rows are sums of float32.
   const double term_size = middle_norm_ * tiles.norm + (squared_ ? tiles.norm * tiles.norm : 0);
-  const double off = query.norm * tiles.error + query.error * tiles.norm +
-                     static_cast<double>(book_.parts() + 4) * float_slack * term_size;
+  const double off =
+      query.norm * tiles.error + query.error * tiles.norm +
+      static_cast<double>(book_.parts() + 4) * (float_slack * term_size + least_slack);
   const double most = bias_.largest + of_scalars + off;
   const double magnitude =
       size + bias_.span + std::abs(bias_.largest) + off + std::abs(slope) * largest_scalar_;
@@ -235,13 +259,16 @@ float CodeProducts::least_of(float term, float bound) const {
   // What the float32 roundings of a key may take off it, and those of float64 before.
   const double of_bound = cosine ? (std::abs(double{bound} - 1) + 1) * largest_scalar_
                                  : largest_scalar_ + std::abs(double{bound});
+  const double factor = cosine ? 1 + largest_scalar_ : 1;
   const double room = static_cast<double>(book_.parts() + 8) * float_slack *
                           (at_hand_->size + std::abs(double{term}) + of_bound) +
+                      static_cast<double>(book_.parts() + 8) * least_slack * factor +
                       0x1p-40 * at_hand_->length * (tiles.norm + tiles.row_norm);
   const double least =
       (double{term} + at_hand_->offset - (cosine ? 0 : double{bound}) - room) * per_unit_;
   if (!(least > -1e30)) return -largest_float;
-  return static_cast<float>(std::min(least, 1e30) - std::abs(least) * 0x1p-22 - 1e-30);
+  const double bounded = std::min(least, 1e30);
+  return static_cast<float>(bounded - std::abs(bounded) * 0x1p-22 - 1e-30);
 }
 
 void CodeProducts::sums(std::uint32_t query, const std::uint32_t* at, std::int64_t count,

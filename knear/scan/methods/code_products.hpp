@@ -34,6 +34,10 @@ struct DecodedRun {
   std::int64_t row, rows, place;
 };
 
+// Whether each row has a sum by tables of its own for such queries (below: <middle, v> - t), which
+// is most of what decoding takes: where these are of squared differences, or lie about a mean.
+bool rows_have_sums(const CodeBook& book, bool squared, MatrixView<double> queries);
+
 class CodeProducts {
  public:
   // squared: whether tables are of squared differences. For cosine rows have scalars.

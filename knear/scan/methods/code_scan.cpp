@@ -613,6 +613,8 @@ class BlockScan {
 
   // How far float32 roundings of a key may take it, of rows with such scalars.
   double rounding_of(const ByteTables& tables, float term, double scalar, double bound) const {
+    // Sums may overflow on the way: then everything passes.
+    if (!(tables.magnitude < 1e38)) return std::numeric_limits<double>::infinity();
     const double size =
         tables.magnitude + std::abs(tables.base) + std::abs(term) + scalar + std::abs(bound);
     return static_cast<double>(job_.book->parts() + 8) * epsilon * size;
@@ -812,6 +814,13 @@ bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& 
   shape.probes = static_cast<double>(std::min(probes, shape.lists));
   shape.probed_rows = static_cast<double>(shape.rows) * shape.probes /
                       static_cast<double>(std::max<std::int64_t>(1, shape.lists));
+  if (!products_of_codes_pay(shape, job.isa)) return false;
+  // With a sum for each row, too?
+  constexpr std::int64_t most_sample = 64;
+  Matrix<double> sample = Matrix<double>::unset(std::min(most_sample, queries), job.book->dim());
+  for (std::int64_t i = 0; i < sample.rows(); ++i)
+    job.prepare(i * queries / sample.rows(), sample.row(i));
+  shape.rows_have_sums = rows_have_sums(*job.book, job.squared, sample.view());
   return products_of_codes_pay(shape, job.isa);
 }
 
@@ -820,9 +829,12 @@ std::int64_t bytes_by_products(const CodeBook& book, std::int64_t k) {
 }
 
 // Queries of a task: as many as keep all threads busy and fit.
-std::int64_t block_size(const CodeScanJob& job, std::int64_t queries, bool by_products) {
+std::int64_t block_size(const CodeScanJob& job, std::int64_t queries, std::int64_t probes,
+                        bool by_products) {
+  // With its pairs, which are sorted into another list.
   const std::int64_t each =
-      by_products ? bytes_by_products(*job.book, job.k) : bytes_of_coded_query(*job.book, job.k);
+      (by_products ? bytes_by_products(*job.book, job.k) : bytes_of_coded_query(*job.book, job.k)) +
+      probes * 2 * static_cast<std::int64_t>(sizeof(Pair));
   const std::int64_t room = std::min(most_table_bytes, job.memory / job.threads);
   const std::int64_t most = std::clamp<std::int64_t>(
       room / each, 1, by_products ? most_queries_of_products : most_queries);
@@ -864,14 +876,17 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
                 const Progress& progress) {
   const std::int64_t queries = probes.lists.rows(), most = probes.lists.cols();
   const bool by_products = goes_by_products(segments, job, queries, most);
-  const std::int64_t size = block_size(job, queries, by_products),
+  const std::int64_t size = block_size(job, queries, most, by_products),
                      blocks = (queries + size - 1) / size;
-  // By products rows take memory besides, and their scores.
-  const std::int64_t bytes_of_block = by_products ? bytes_by_products(*job.book, job.k) * size +
-                                                        groups_of_products(job.book->dim()) *
-                                                            code_group_rows *
-                                                            (job.book->dim() + 4 * max_group + 40)
-                                                  : bytes_of_coded_query(*job.book, job.k) * size;
+  // By products rows take memory besides, with their scores and the tables of their sums.
+  const CodeBook& book = *job.book;
+  const std::int64_t bytes_of_block =
+      size * (by_products ? bytes_by_products(book, job.k) : bytes_of_coded_query(book, job.k)) +
+      size * most * 2 * static_cast<std::int64_t>(sizeof(Pair)) +
+      (by_products
+           ? groups_of_products(book.dim()) * code_group_rows * (book.dim() + 4 * max_group + 40) +
+                 4 * book.parts() * book.count()
+           : 0);
   // Few queries are shared by threads, which look at parts of their rows.
   const std::int64_t parts =
       std::max<std::int64_t>(1, job.threads / std::max<std::int64_t>(1, queries));
@@ -944,7 +959,8 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
 void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& job,
                       const CodeProbes& probes, double limit, RangeSink& sink, ScanStats& stats,
                       const Progress& progress) {
-  const std::int64_t queries = probes.lists.rows(), size = block_size(job, queries, false);
+  const std::int64_t queries = probes.lists.rows(),
+                     size = block_size(job, queries, probes.lists.cols(), false);
   // No key between it and `limit` is a float32.
   float bound = limit < std::numeric_limits<float>::max() ? static_cast<float>(limit) : infinity;
   if (bound > limit) bound = std::nextafter(bound, -infinity);

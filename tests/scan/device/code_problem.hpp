@@ -150,7 +150,10 @@ inline CodedNeighbors plain_loop(const CodeProblem& problem, std::int64_t k) {
                       term = problem.terms.row(q)[p],
                       scalar = lists.has_scalars() ? lists.scalars()[row] : 0;
           float key = term + sum;
-          if (problem.shape.metric == Metric::l2) key = std::max(0.0f, term + scalar + sum);
+          if (problem.shape.metric == Metric::l2) {
+            key = term + scalar + sum;
+            if (key < 0) key = 0;
+          }
           if (problem.shape.metric == Metric::cosine)
             key = scalar == 0 ? 1 : 1 + (term + sum) / scalar;
           all.push_back(

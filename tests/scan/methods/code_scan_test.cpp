@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -288,6 +289,113 @@ TEST(CodeScanWays, FiltersAndRemovedRows) {
     problem.allowed[0].filter = &nothing;
     check(problem, 20, "nothing of one segment");
   }
+}
+
+// Other centroids and queries in a problem.
+template <class Centroid, class Query>
+void fill(CodeProblem& problem, Centroid centroid, Query query) {
+  Matrix<float> centroids(problem.book.centroids().rows(), problem.book.width());
+  for (std::int64_t c = 0; c < centroids.rows(); ++c)
+    for (std::int64_t j = 0; j < centroids.cols(); ++j) centroids.row(c)[j] = centroid(c, j);
+  problem.book = CodeBook(std::move(centroids), problem.book.parts(), problem.book.bits());
+  for (std::int64_t q = 0; q < problem.queries.rows(); ++q)
+    for (std::int64_t j = 0; j < problem.queries.cols(); ++j)
+      problem.queries.row(q)[j] = query(q, j);
+  for (std::int64_t q = 0; q < problem.terms.rows(); ++q)
+    std::fill_n(problem.terms.row(q), problem.terms.cols(), 0.0f);
+}
+
+// Centroids and queries that 8 bits hold exactly, so that nothing but the roundings of keys, of
+// which some are denormal, lies between them and the bounds.
+TEST(CodeScanWays, KeysThatFloatsHardlyHold) {
+  Random random(5);
+  const auto whole = [&] { return static_cast<double>(random.below(255)) - 127; };
+  for (const std::int64_t parts : {3, 16, 64})
+    for (int exponent = -134; exponent >= -144; exponent -= 2)
+      for (const std::int64_t k : {1, 10, 100}) {
+        CodeShape shape{parts, 8};
+        shape.metric = Metric::ip, shape.squared = false;
+        shape.sizes = {{900, 700, 64, 33}}, shape.queries = 30, shape.probes = 4;
+        shape.width = parts == 16 ? 4 : parts == 64 ? 1 : 2, shape.seed = 7;
+        CodeProblem problem = problem_of(shape);
+        // Each with its opposite, so that their mean is zero.
+        std::vector<double> half;
+        for (std::int64_t i = 0; i < parts * 128 * shape.width; ++i)
+          half.push_back(i % (128 * shape.width) == 0 ? 127 : whole());
+        fill(
+            problem,
+            [&](std::int64_t c, std::int64_t j) {
+              const std::int64_t of_part = c % 256, i = std::min(of_part, 255 - of_part);
+              const double x =
+                  half[static_cast<std::size_t>((c / 256 * 128 + i) * shape.width + j)] * 0x1p-7;
+              return static_cast<float>(of_part < 128 ? x : -x);
+            },
+            [&](std::int64_t, std::int64_t j) {
+              return std::ldexp(j == 0 ? 127 : whole(), exponent - 7);
+            });
+        check(problem, k, "2^" + std::to_string(exponent));
+      }
+}
+
+// Sums that overflow on the way, though their exact values are small.
+TEST(CodeScanWays, SumsThatOverflowOnTheWay) {
+  CodeShape shape{4, 8};
+  shape.metric = Metric::ip, shape.squared = false, shape.width = 4;
+  shape.sizes = {{200, 64}}, shape.probes = 2, shape.queries = 40;
+  CodeProblem problem = problem_of(shape);
+  Random random(3);
+  fill(
+      problem,
+      [&](std::int64_t c, std::int64_t j) {
+        if (j == 0 && c % 256 >= 253) return c % 256 == 255 ? 1.0f : c % 256 == 254 ? -1.0f : 0.3f;
+        return static_cast<float>(0.001 * (random.uniform() - 0.5));
+      },
+      [&](std::int64_t q, std::int64_t j) {
+        return j % 4 == 0 ? (q % 2 ? -1.4e38 : -1.8e38) : 1e30 * (random.uniform() - 0.5);
+      });
+  Matrix<std::uint8_t> codes(264, 4);
+  std::vector<std::uint32_t> list_of(264);
+  for (std::int64_t row = 0; row < 264; ++row) {
+    list_of[static_cast<std::size_t>(row)] = row >= 200;
+    for (std::int64_t b = 0; b < 4; ++b)
+      codes.row(row)[b] = static_cast<std::uint8_t>(random.below(250));
+  }
+  for (std::int64_t b = 0; b < 4; ++b) codes.row(20)[b] = b < 2 ? 255 : 254;
+  codes.row(30)[0] = 253;  // the best of those that do not
+  problem.lists[0] = CodedLists::of(list_of, codes.view(), {});
+  for (const std::int64_t k : {1, 10}) check(problem, k, "overflow");
+  for (const CodeShape& other : shapes())
+    for (const float factor : {3e37f, 1e38f, 3e38f}) {
+      CodeProblem large = problem_of(other);
+      for (std::int64_t q = 0; q < large.queries.rows(); ++q)
+        for (std::int64_t j = 0; j < large.queries.cols(); ++j) large.queries.row(q)[j] *= factor;
+      for (const std::int64_t k : {5, 100, 400}) check(large, k, "large queries");
+    }
+}
+
+// Products of the queries' mean with centroids that are infinite both ways.
+TEST(CodeScanWays, SumsOfRowsThatAreNone) {
+  CodeShape shape{8, 8};
+  shape.metric = Metric::ip, shape.squared = false, shape.width = 4;
+  shape.sizes = {{64, 64}}, shape.probes = 2, shape.queries = 40;
+  CodeProblem problem = problem_of(shape);
+  fill(
+      problem,
+      [](std::int64_t c, std::int64_t j) {
+        const float sizes[] = {-1e12f, 1e12f, 1e17f, -1e17f};
+        return j == 0 && c % 256 >= 252 ? sizes[c % 256 - 252] : 0.0f;
+      },
+      [](std::int64_t q, std::int64_t) { return 1e25 * (1 + 0.001 * static_cast<double>(q)); });
+  Matrix<std::uint8_t> codes(128, 8);
+  std::vector<std::uint32_t> list_of(128);
+  for (std::int64_t row = 0; row < 128; ++row) {
+    list_of[static_cast<std::size_t>(row)] = row >= 64;
+    for (std::int64_t b = 0; b < 8; ++b) codes.row(row)[b] = 0;
+    if (row % 3 == 0) codes.row(row)[2] = static_cast<std::uint8_t>(253 - row % 2);
+    if (row == 5 || row == 70) codes.row(row)[0] = 254, codes.row(row)[1] = 255;
+  }
+  problem.lists[0] = CodedLists::of(list_of, codes.view(), {});
+  for (const std::int64_t k : {1, 64, 100, 200}) check(problem, k, "infinite");
 }
 
 }  // namespace
