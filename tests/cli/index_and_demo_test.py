@@ -122,7 +122,7 @@ class Index(ProgramTest):
         self.assertGreater(out["predicted_seconds"], 0)
         self.assertGreater(out["explain"]["predicted_coarse_seconds"], 0)
         self.assertGreaterEqual(out["explain"]["coarse_seconds"], 0)
-        for line in ("lists put in order", "tables of queries", "codes of"):
+        for line in ("lists put in order", "tables, or rows decoded", "codes of"):
             self.assertIn(line, self.ok(*index, "--probes", "2", "--explain"))
         for more, says in (
             ([], "neither probes nor recall is given"),
