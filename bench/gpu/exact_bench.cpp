@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/gpu/ceiling.hpp"
+#include "bench/gpu/held_scan.hpp"
 #include "bench/gpu/made_vectors.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cuda/queue.hpp"
@@ -96,6 +97,48 @@ class ResidentBase {
   std::int64_t batch_for(AnyMatrixView queries, std::int64_t k) const {
     const std::int64_t count = queries.rows();
     return scan_.batch_for(count, k, count <= detail::block_queries ? 0 : queue_.free_bytes());
+  }
+
+  // Times scans of which nothing passes: the usual form for many queries, and the one that holds
+  // their codes in registers. Adds to `seconds` of each; returns whether as many pairs pass by both
+  // where they are as near as the last neighbour that was found, and at least all that were.
+  bool scan_both(AnyMatrixView queries, const ValueRange& found, const ExactNeighbors& nearest,
+                 const cuda::Stream& stream, std::vector<double> (&seconds)[2]) {
+    std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
+    std::iota(which.begin(), which.end(), 0);
+    const detail::DeviceQueries coded =
+        detail::device_queries(packed_, queries, which, found, threads_);
+    const std::int64_t k = nearest.keys.cols();
+    std::vector<double> bounds(which.size());
+    for (std::size_t q = 0; q < which.size(); ++q)
+      bounds[q] = nearest.keys.row(static_cast<std::int64_t>(q))[k - 1];
+    auto counts = queue_.allocate<int>(which.size());
+    const detail::DeviceLists lists = {nullptr, nullptr, counts.data(), nullptr, 0};
+    std::vector<int> passed[2];
+    const auto scan = [&](bool held, int rounds) {
+      auto there = scan_.upload_queries(coded, scan_.thresholds_for(coded, bounds));
+      for (int round = 0; round < rounds; ++round) {
+        queue_.fill_bytes(counts.data(), 0, which.size());
+        cuda::Event begin, end;
+        begin.record(stream);
+        if (held)
+          launch_held_scan(queue_, scan_.base(), there.view(0, coded.count), lists);
+        else
+          detail::launch_scan(queue_, scan_.base(), there.view(0, coded.count), lists, 0,
+                              scan_.base().panels);
+        end.record(stream);
+        passed[held].resize(which.size());
+        queue_.download(passed[held].data(), counts.data(), which.size());
+        queue_.wait();
+        if (rounds > 1) seconds[held].push_back(end.seconds_since(begin));
+      }
+    };
+    scan(false, 1), scan(true, 1);
+    const bool same = passed[0] == passed[1] &&
+                      std::ranges::all_of(passed[0], [&](int count) { return count >= k; });
+    std::fill(bounds.begin(), bounds.end(), -1e12);
+    for (int time = 0; time < 2; ++time) scan(false, 4), scan(true, 4);
+    return same;
   }
 
   // Returns the number of queries that it could not answer.
@@ -210,6 +253,20 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
   add(name, shape + ", kernels alone", scan + thresholds + measure + rank, 0);
   add(name, shape + ", scan kernel alone", scan, 0);
   add(name, shape + ", scan of which nothing passes", products, 0);
+  if (!by_memory && base.base().cols() <= 128) {
+    std::vector<double> each[2];
+    ++report.tests;
+    if (!base.scan_both(queries, found, out, stream, each))
+      report.fail(
+          fmt::format("{}, {}: with queries held in registers other pairs pass", name, shape));
+    for (int held = 0; held < 2; ++held) {
+      std::sort(each[held].begin(), each[held].end());
+      add(name,
+          shape + (held ? ", nothing passes, queries held in registers"
+                        : ", nothing passes, usual form"),
+          each[held][each[held].size() / 2], 0);
+    }
+  }
   std::string steps;
   for (const double step : stages.each("scan")) steps += fmt::format(" {:.3f}", step * 1e3);
   report.notes.push_back(fmt::format(

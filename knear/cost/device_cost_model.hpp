@@ -1,7 +1,7 @@
 // knear/cost/device_cost_model.hpp -- the constants of the model of cost/device_plan.hpp.
 //
 //   constexpr DeviceCostModel model;
-//   const ScanLoop& loop = scan_loop(gpu.code, /*few=*/false, /*keep=*/true, whole);
+//   const ScanLoop& loop = scan_loop(gpu.code, /*queries=*/128, /*keep=*/true, whole);
 //
 // Four kinds: counted in the machine code, from data sheets, measured on one H100 (docs/gpu.md) and
 // taken to hold for others, guessed.
@@ -9,14 +9,14 @@
 
 namespace knear {
 
-// What a warp of the scan (scan/device/scan_kernels.hpp) does for a slice of 32 columns, each but
-// the first of a tile, and for all else of the tile, its first slice and the limits of the next
-// tile included, where no row passes: in the machine code of nvcc 13.0, as scripts/machine_code
-// reads it. tests/cost/device_plan_test.cpp fails where a number is more than 5 % away from
-// tests/cuda/machine_code.json.
+// What a warp of the scan (scan/device/scan_kernels.hpp, few_scan.hpp) does for a slice of 32
+// columns, each but the first of a tile, and for all else of the tile, its first slice and the
+// limits of the next tile included, where no row passes: in the machine code of nvcc 13.0, as
+// scripts/machine_code reads it. tests/cost/device_plan_test.cpp fails where a number is more than
+// 5 % away from tests/cuda/machine_code.json.
 struct ScanLoop {
   int code;                  // 80: sm_80; 90: sm_90a
-  bool few;                  // the form for at most 32 queries
+  int queries;               // the form for so many of a block at most: 8, 32, 128
   bool keep;                 // the form whose queries stay in shared memory
   bool whole;                // the form for whole numbers
   const char* name;          // of the kernel
@@ -26,41 +26,60 @@ struct ScanLoop {
   double wide_loads;         // from shared memory, 16 bytes for each lane; of a slice
 };
 inline constexpr ScanLoop scan_loops[] = {
-    {80, false, false, false, "ScanPanels<false, false, false, false>", 55, 392, 16, 6},
-    {80, false, false, true, "ScanPanels<false, false, true, false>", 55, 310, 16, 6},
-    {80, false, true, false, "ScanPanels<false, true, false, false>", 24, 249, 16, 6},
-    {80, false, true, true, "ScanPanels<false, true, true, false>", 22, 206, 16, 6},
-    {80, true, false, false, "ScanPanels<true, false, false, false>", 45, 258, 4, 3},
-    {80, true, false, true, "ScanPanels<true, false, true, false>", 47, 223, 4, 3},
-    {80, true, true, false, "ScanPanels<true, true, false, false>", 39, 238, 4, 3},
-    {80, true, true, true, "ScanPanels<true, true, true, false>", 42, 201, 4, 3},
-    {90, false, false, false, "ScanPanels<false, false, false, false>", 60.5, 291, 16, 6},
-    {90, false, false, true, "ScanPanels<false, false, true, false>", 60, 178, 16, 6},
-    {90, false, true, false, "ScanPanels<false, true, false, false>", 23.67, 244, 16, 6},
-    {90, false, true, true, "ScanPanels<false, true, true, false>", 22, 183, 16, 6},
-    {90, true, false, false, "ScanPanels<true, false, false, false>", 45, 265, 4, 3},
-    {90, true, false, true, "ScanPanels<true, false, true, false>", 44, 229, 4, 3},
-    {90, true, true, false, "ScanPanels<true, true, false, false>", 41, 251, 4, 3},
-    {90, true, true, true, "ScanPanels<true, true, true, false>", 41, 209, 4, 3}};
-constexpr const ScanLoop& scan_loop(int code, bool few, bool keep, bool whole) {
-  return scan_loops[(code == 90 ? 8 : 0) + (few ? 4 : 0) + (keep ? 2 : 0) + (whole ? 1 : 0)];
+    {80, 128, false, false, "ScanPanels<false, false, false, false>", 55, 392, 16, 6},
+    {80, 128, false, true, "ScanPanels<false, true, false, false>", 55, 310, 16, 6},
+    {80, 128, true, false, "ScanPanels<true, false, false, false>", 24, 249, 16, 6},
+    {80, 128, true, true, "ScanPanels<true, true, false, false>", 22, 203, 16, 6},
+    {80, 32, false, false, "ScanFew<32, false, false, false>", 57, 194, 8, 2},
+    {80, 32, false, true, "ScanFew<32, false, true, false>", 58, 191, 8, 2},
+    {80, 32, true, false, "ScanFew<32, true, false, false>", 56, 195, 8, 4},
+    {80, 32, true, true, "ScanFew<32, true, true, false>", 56, 195, 8, 4},
+    {80, 8, false, false, "ScanFew<8, false, false, false>", 50, 144, 2, 2},
+    {80, 8, false, true, "ScanFew<8, false, true, false>", 50, 144, 2, 2},
+    {80, 8, true, false, "ScanFew<8, true, false, false>", 50, 145, 2, 2},
+    {80, 8, true, true, "ScanFew<8, true, true, false>", 49, 146, 2, 2},
+    {90, 128, false, false, "ScanPanels<false, false, false, false>", 60.5, 291, 16, 6},
+    {90, 128, false, true, "ScanPanels<false, true, false, false>", 60, 177, 16, 6},
+    {90, 128, true, false, "ScanPanels<true, false, false, false>", 24, 242, 16, 6},
+    {90, 128, true, true, "ScanPanels<true, true, false, false>", 22, 179, 16, 6},
+    {90, 32, false, false, "ScanFew<32, false, false, false>", 58, 207, 8, 2},
+    {90, 32, false, true, "ScanFew<32, false, true, false>", 59, 198, 8, 2},
+    {90, 32, true, false, "ScanFew<32, true, false, false>", 57, 207, 8, 4},
+    {90, 32, true, true, "ScanFew<32, true, true, false>", 57, 204, 8, 4},
+    {90, 8, false, false, "ScanFew<8, false, false, false>", 51, 149, 2, 2},
+    {90, 8, false, true, "ScanFew<8, false, true, false>", 51, 144, 2, 2},
+    {90, 8, true, false, "ScanFew<8, true, false, false>", 51, 149, 2, 2},
+    {90, 8, true, true, "ScanFew<8, true, true, false>", 50, 145, 2, 2}};
+constexpr const ScanLoop& scan_loop(int code, int queries, bool keep, bool whole) {
+  return scan_loops[(code == 90 ? 12 : 0) +
+                    (queries <= 8    ? 8
+                     : queries <= 32 ? 4
+                                     : 0) +
+                    (keep ? 2 : 0) + (whole ? 1 : 0)];
 }
 
 // The shapes of the kernels; tests/scan/device/device_scan_test.cpp holds them against these.
 struct ScanForm {
-  static constexpr double tile_rows = 128, block_queries = 128, few_queries = 32, warps = 8;
+  static constexpr double tile_rows = 128, block_queries = 128, warps = 8;
   static constexpr double slice_columns = 32;
-  // Queries are kept where they have so many slices at most; of few queries, where they, the stages
-  // of the ring and what the test needs (of vectors that are no whole numbers) take so many bytes.
+  // Few queries: up to 8 and up to 32 are scored together, a panel of 32 rows by a warp. So four
+  // warps make a tile.
+  static constexpr double fewest_queries = 8, few_queries = 32, few_warps = 4;
+  // Queries are kept where they have so many slices at most; few of them, where they and the rings
+  // take so many bytes.
   static constexpr double kept_slices = 4;
-  static constexpr double few_stages = 4, few_test_bytes = 15904, most_kept_bytes = 81 << 10;
-  static constexpr double resident_blocks = 2, resident_few_blocks = 3;
+  static constexpr double few_ring_bytes = 24 << 10, most_kept_bytes = 81 << 10;
+  static constexpr double resident_blocks = 2, resident_few_blocks = 5;
+  // Rows of the first step of few queries, and entries of a list of theirs, and of a block of them.
+  static constexpr double first_rows_of_few = 4096, room_of_few = 65536, room_of_block = 16384;
 };
 
 struct DeviceCostModel {
   // Accesses of a warp to shared memory, of 128 bytes, for each tile: where sums start, limits, and
   // writing the next ones. By the text of the kernel.
   double tile_wavefronts = 23;
+  // Of few queries: what lanes exchange.
+  double few_tile_wavefronts = 12;
 
   // Measured on an H100.
   double kernel_share = 0.75;  // of the scan's narrowest resource that it reaches: it waits between

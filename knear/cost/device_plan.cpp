@@ -89,6 +89,7 @@ struct Rates {
 // How DeviceScan goes about a search (scan/device/device_scan.hpp).
 struct Course {
   double slices, blocks;  // of columns; of queries that are scored together
+  int together;           // the most queries of the form that scores them
   bool few, keeps_queries;
   double batch, batches;  // queries
   double first;           // rows of the first step
@@ -98,10 +99,12 @@ struct Course {
     const double rows = double(shape.rows), queries = double(shape.queries);
     const double k = std::min(double(shape.k), allowed);
     slices = ceiling(double(shape.dim), ScanForm::slice_columns);
-    const double slice = ScanForm::tile_rows * ScanForm::slice_columns;
     double room = std::min(2048 + 8 * k, rows);
     const bool one_block = queries <= ScanForm::block_queries;
-    if (one_block) room = std::max(room, std::min(16384., rows));
+    const bool none_known = queries <= ScanForm::few_queries;
+    if (one_block)
+      room = std::max(room,
+                      std::min(none_known ? ScanForm::room_of_few : ScanForm::room_of_block, rows));
     const double each = (k > 256 ? 2 : 1) * room * 16 + 16 * k + 16 * double(shape.dim) +
                         slices * ScanForm::slice_columns + 320;
     const double held = std::max(1., std::floor(free_bytes / 2 / each / ScanForm::block_queries)) *
@@ -109,12 +112,19 @@ struct Course {
     batches = ceiling(queries, held);
     batch = std::min(queries, held);
     few = batch <= ScanForm::few_queries;
-    keeps_queries = few ? (slices + ScanForm::few_stages) * slice + ScanForm::few_test_bytes <=
+    together = int(batch <= ScanForm::fewest_queries ? ScanForm::fewest_queries
+                   : few                             ? ScanForm::few_queries
+                                                     : ScanForm::block_queries);
+    keeps_queries = few ? ScanForm::few_ring_bytes + slices * together * ScanForm::slice_columns <=
                               ScanForm::most_kept_bytes
                         : slices <= ScanForm::kept_slices;
     blocks = few ? 1 : ceiling(batch, ScanForm::block_queries);
     const double growth = one_block ? std::clamp(room / (32 * k), 4., 64.) : 4;
-    first = std::min(rows, std::floor((2 * k + 511) / 32) * 32 * rows / allowed);
+    first = std::floor((2 * k + 511) / 32) * 32 * rows / allowed;
+    if (none_known && allowed == rows)
+      first =
+          std::max(first, std::floor(std::min(room / 4, ScanForm::first_rows_of_few) / 32) * 32);
+    first = std::min(rows, first);
     const double more = std::log(rows / first) / std::log(growth);
     steps = 1 + std::ceil(std::max(0., more - 1e-9));
     // Of the rows of each further step as many pass as there are better ones by chance.
@@ -128,26 +138,28 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
                      DeviceCost& cost) {
   const Rates rates(device);
   const double rows = double(shape.rows), slices = course.slices;
-  const ScanLoop& loop = scan_loop(device.code, course.few, course.keeps_queries, shape.whole);
+  const ScanLoop& loop = scan_loop(device.code, course.together, course.keeps_queries, shape.whole);
   const double tiles = ceiling(rows, ScanForm::tile_rows);
   const double work = course.batches * course.blocks * tiles;  // tiles of a block of queries
   // Where there are fewer blocks than multiprocessors some of these have nothing to do.
   const double busy =
       std::min(1., course.blocks * std::max(1., std::floor(tiles / 2)) / device.multiprocessors);
-  const double warps = ScanForm::warps;
+  const double warps = course.few ? ScanForm::few_warps : ScanForm::warps;
 
   const double products = warps * loop.products * slices;
   cost.multiply_add_seconds =
       work * products * (2 * 16 * 8 * 32) / (rates.cycles * device.int8_ops_per_cycle * busy);
   const double instructions = warps * (loop.instructions * (slices - 1) + loop.tile_instructions);
   cost.instruction_seconds = work * instructions / (rates.instructions * busy);
-  const double queries = course.few ? ScanForm::few_queries : ScanForm::block_queries;
-  cost.instructions_per_score = 32 * instructions / (ScanForm::tile_rows * queries);
+  cost.instructions_per_score = 32 * instructions / (ScanForm::tile_rows * course.together);
 
-  // A wide load takes 512 bytes of a warp; so do the copies of each slice.
-  const double copies = course.keeps_queries ? 1 : 2;
+  // A wide load takes 512 bytes of a warp; so do the copies of each slice, which of few queries are
+  // of a whole panel. Codes of 16 queries are such a load, from the cache where they are not kept.
+  const double copies = course.few || course.keeps_queries ? 1 : 2;
+  const double loads = course.few ? 2 + course.together / 16. : loop.wide_loads;
   const double shared =
-      warps * (512 * (loop.wide_loads + copies) * slices + 128 * model.tile_wavefronts);
+      warps * (512 * (loads + (course.few ? 2 : copies)) * slices +
+               128 * (course.few ? model.few_tile_wavefronts : model.tile_wavefronts));
   cost.shared_seconds = work * shared / (rates.cycles * device.shared_bytes_per_cycle * busy);
   const double slice_bytes = ScanForm::tile_rows * ScanForm::slice_columns;
   cost.l2_seconds = work * (slice_bytes * copies * slices + 5 * ScanForm::tile_rows) /

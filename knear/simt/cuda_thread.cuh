@@ -78,6 +78,15 @@ struct CudaThread {
   }
   KNEAR_DEVICE void fence() const { __threadfence(); }
 
+  template <class T>
+  KNEAR_DEVICE T read_shared(const T* from) const {
+    return *from;
+  }
+  template <class T>
+  KNEAR_DEVICE void write_shared(T* to, T x) const {
+    *to = x;
+  }
+
   KNEAR_DEVICE void copy_16(void* to, const void* from, bool valid) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
                  "l"(from), "r"(valid ? 16 : 0)

@@ -128,6 +128,11 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   // Makes what this thread wrote visible to all threads that see what it writes later.
   t.fence();
 
+  // *from and *to = x, of shared memory. In an inner loop, so that tests count what a warp's
+  // accesses take of it (tests/simt/emulator.hpp); elsewhere the plain expression does.
+  { t.read_shared(static_cast<const float*>(&x)) } -> std::same_as<float>;
+  t.write_shared(&x, x);
+
   // Copies 16 bytes to shared memory, both addresses multiples of 16; without `valid` writes zeros
   // and reads nothing. The copies between two calls of close_copies() are a group;
   // wait_for_copies<n>() waits for all but the last n groups of this thread. Other threads see the

@@ -83,7 +83,7 @@ TEST(PredictOnDevice, AnH100ByHand) {
   const DeviceCost cost = on_h100(shape);
   const double tiles = 79. * 7813, cycles = 132 * 1.98e9 * model.sustained_clock;
   // Of a tile: 8 warps, 4 schedulers; so many instructions a slice but the first, and once.
-  const ScanLoop& loop = scan_loop(90, false, true, false);
+  const ScanLoop& loop = scan_loop(90, 128, true, false);
   const double of_tile = 3 * loop.instructions + loop.tile_instructions;
   EXPECT_DOUBLE_EQ(cost.instruction_seconds, tiles * (8 * of_tile / 4) / cycles);
   EXPECT_DOUBLE_EQ(cost.instructions_per_score, of_tile / 64.);
@@ -239,6 +239,10 @@ TEST(PredictOnDevice, FewQueriesLoseLittle) {
   const DeviceCost more = on_h100(shape);
   EXPECT_LT(few.multiply_add_seconds, more.multiply_add_seconds / 3.9);
   EXPECT_GT(few.instructions_per_score, more.instructions_per_score);
+  shape.queries = 8;  // takes the form that scores 8
+  const DeviceCost fewest = on_h100(shape);
+  EXPECT_DOUBLE_EQ(fewest.multiply_add_seconds, few.multiply_add_seconds / 4);
+  EXPECT_LT(fewest.instruction_seconds, few.instruction_seconds);
   EXPECT_LT(few.steps, on_h100(batch).steps);
 }
 
@@ -334,7 +338,7 @@ TEST(DeviceCostModel, LoopsAreThoseOfTheMachineCode) {
   const auto kept = nlohmann::json::parse(file);
   int compared = 0;
   for (const ScanLoop& loop : scan_loops) {
-    EXPECT_EQ(&scan_loop(loop.code, loop.few, loop.keep, loop.whole), &loop);
+    EXPECT_EQ(&scan_loop(loop.code, loop.queries, loop.keep, loop.whole), &loop);
     const auto& there =
         kept.at("kernels").at(loop.code == 80 ? "sm_80" : "sm_90a").at(loop.name).at("loop");
     const std::pair<double, const char*> numbers[] = {{loop.instructions, "instructions"},
@@ -347,7 +351,7 @@ TEST(DeviceCostModel, LoopsAreThoseOfTheMachineCode) {
       ++compared;
     }
   }
-  EXPECT_EQ(compared, 64);
+  EXPECT_EQ(compared, 96);
 }
 
 }  // namespace

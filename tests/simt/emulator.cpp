@@ -11,7 +11,9 @@
 #include <list>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 
 #include "knear/core/random.hpp"
@@ -84,6 +86,7 @@ struct Product {
 constexpr int product_columns = 128, product_depth = 32, product_sums = 64;
 // What sums are until they are waited for.
 constexpr int poison = 0x3ead5a5a;
+thread_local CountSharedAccesses* counting = nullptr;
 
 // What all blocks of a launch have in common.
 struct Launch {
@@ -132,6 +135,7 @@ class HostBlock {
       resume(fibers_[static_cast<std::size_t>(i)], threads_[static_cast<std::size_t>(i)].started);
       if (error_) std::rethrow_exception(error_);
     }
+    if (counting) count_accesses();
     if (left_ != std::ssize(threads_))
       throw std::logic_error(
           "a block stands still: " + std::to_string(std::ssize(threads_) - left_) +
@@ -147,6 +151,13 @@ class HostBlock {
   }
 
  private:
+  // An access of shared memory: the n-th of a lane since its warp met for the `met`-th time.
+  struct Access {
+    CountSharedAccesses::Kind kind;
+    int met, number, lane;
+    std::size_t bytes;
+    std::uintptr_t at;
+  };
   struct Copy {
     void* to;
     const void* from;
@@ -201,10 +212,11 @@ class HostBlock {
     std::vector<MyProduct> products;                   // of the group that is open
     std::list<std::vector<MyProduct>> product_groups;  // those that are closed
     std::size_t issued = 0;
-    bool begun = false;        // begin_products() since they were last waited for
-    std::vector<Copy> copies;  // of the group that is open
-    std::list<Group> groups;   // those that are closed
-    char asked = 0;            // an address: of what the thread did, before its copies
+    bool begun = false;         // begin_products() since they were last waited for
+    std::vector<Copy> copies;   // of the group that is open
+    std::list<Group> groups;    // those that are closed
+    char asked = 0;             // an address: of what the thread did, before its copies
+    int met = 0, accesses = 0;  // how often its warp met, and what it accessed since
   };
   struct Warp {
     int arrived = 0, kind = 0;
@@ -213,7 +225,30 @@ class HostBlock {
     HostThread::Slot slots[2][warp_size];
     char synced[2] = {};  // addresses: what is before sync_warp(), before what follows
     std::vector<int> waiting;
+    std::vector<Access> accesses;  // if they are counted
   };
+
+  // Adds what the block's accesses took to those of the launch.
+  void count_accesses() {
+    for (Warp& warp : warps_) {
+      auto& all = warp.accesses;
+      const auto instruction = [](const Access& x) {
+        return std::tuple(x.met, x.number, x.kind, x.bytes);
+      };
+      std::sort(all.begin(), all.end(), [&](const Access& a, const Access& b) {
+        return std::pair(instruction(a), a.lane) < std::pair(instruction(b), b.lane);
+      });
+      for (std::size_t i = 0, end = 0; i < all.size(); i = end) {
+        std::vector<std::uintptr_t> lanes;
+        for (end = i; end < all.size() && instruction(all[end]) == instruction(all[i]); ++end)
+          lanes.push_back(all[end].at);
+        ++counting->instructions[all[i].kind];
+        counting->wavefronts[all[i].kind] +=
+            CountSharedAccesses::wavefronts_of(lanes, all[i].bytes);
+      }
+      all.clear();
+    }
+  }
 
   [[KNEAR_BETWEEN_THREADS]] static void enter() {
     HostBlock& block = *running_;
@@ -447,6 +482,32 @@ class HostBlock {
   std::exception_ptr error_;
   friend class HostThread;
 };
+
+CountSharedAccesses::CountSharedAccesses() : before_(std::exchange(counting, this)) {}
+CountSharedAccesses::~CountSharedAccesses() { counting = before_; }
+
+int CountSharedAccesses::wavefronts_of(const std::vector<std::uintptr_t>& lanes,
+                                       std::size_t bytes) {
+  constexpr std::uintptr_t banks = 32, bank_bytes = 4;
+  if (bytes > 16) throw std::logic_error("an access of shared memory has 16 bytes at most");
+  std::set<std::uintptr_t> words;
+  for (const std::uintptr_t at : lanes)
+    for (std::uintptr_t byte = at; byte < at + bytes; byte += bank_bytes)
+      words.insert(byte / bank_bytes);
+  int of_bank[banks] = {};
+  for (const std::uintptr_t word : words) ++of_bank[word % banks];
+  return *std::max_element(of_bank, of_bank + banks);
+}
+
+void HostThread::note_access(CountSharedAccesses::Kind kind, const void* at,
+                             std::size_t bytes) const {
+  const tsan::Unseen unseen;
+  if (!counting) return;
+  HostBlock::State& state = block_->state(index_);
+  block_->warps_[static_cast<std::size_t>(index_ / warp_size)].accesses.push_back(
+      {kind, state.met, state.accesses++, index_ % warp_size, bytes,
+       reinterpret_cast<std::uintptr_t>(at)});
+}
 
 std::int64_t HostThread::block() const { return block_->number_; }
 std::int64_t HostThread::blocks() const { return block_->launch_.blocks; }
@@ -732,6 +793,7 @@ const HostThread::Slot* HostThread::meet(Meeting kind, const void* data, std::si
     slots = warp.slots[warp.generation % 2];
     synced = &warp.synced[warp.generation % 2];
     if (bytes != 0) std::memcpy(slots[index_ % warp_size].bytes, data, bytes);
+    ++block_->state(index_).met, block_->state(index_).accesses = 0;
     if (kind == meet_sync) tsan::release(synced);
     warp.waiting.push_back(index_);
     if (++warp.arrived == warp_size) {
@@ -758,6 +820,7 @@ void HostThread::copy_16(void* to, const void* from, bool valid) const {
   if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
     throw std::logic_error("copy_16 of an address that is no multiple of 16");
+  note_access(CountSharedAccesses::copy, to, 16);
   const tsan::Unseen unseen;
   HostBlock::State& state = block_->state(index_);
   std::memset(to, 0xc3, 16);  // what is read too early is wrong

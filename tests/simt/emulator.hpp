@@ -27,6 +27,9 @@
 // a launch. Votes, shuffles and products order nothing, blocks of a launch are not ordered, and
 // atomic operations do not race with each other. races_test.cpp shows each of these.
 //
+// CountSharedAccesses counts what accesses of shared memory take, of those that a kernel makes by
+// read_shared(), write_shared() and copy_16().
+//
 // What it can't show: what the compiler for the device makes of the text, and so whether the lanes
 // of a warp are together where an instruction wants them to be. That memory is seen late. Without
 // the thread sanitiser, races that no order of the switches makes visible; with it, those of
@@ -56,6 +59,30 @@
 namespace knear {
 
 class HostBlock;
+
+// What the accesses of shared memory of a launch take, while this exists in the thread that
+// launches. Accesses of a warp's lanes are one instruction if they are the n-th of each since the
+// warp met. Of 32 banks, each gives or takes one word of 4 bytes in a wavefront, to all lanes that
+// ask for it; the fullest bank decides. An H100 counted as much of the scan (docs/gpu.md), and less
+// than if no wavefront served two halves of a warp with accesses of 8 bytes, or two quarters with
+// 16.
+class CountSharedAccesses {
+ public:
+  CountSharedAccesses();
+  ~CountSharedAccesses();
+  CountSharedAccesses(const CountSharedAccesses&) = delete;
+  CountSharedAccesses& operator=(const CountSharedAccesses&) = delete;
+
+  enum Kind { read, write, copy, kinds };
+  std::int64_t instructions[kinds] = {}, wavefronts[kinds] = {};
+  std::int64_t all() const { return wavefronts[read] + wavefronts[write] + wavefronts[copy]; }
+
+  // Of one instruction: an address for each lane that takes part.
+  static int wavefronts_of(const std::vector<std::uintptr_t>& lanes, std::size_t bytes);
+
+ private:
+  CountSharedAccesses* const before_;
+};
 
 class HostThread {
  public:
@@ -106,6 +133,17 @@ class HostThread {
     return std::atomic_ref(*from).load(std::memory_order_relaxed);
   }
   void fence() const;
+
+  template <class T>
+  T read_shared(const T* from) const {
+    note_access(CountSharedAccesses::read, from, sizeof(T));
+    return *from;
+  }
+  template <class T>
+  void write_shared(T* to, T x) const {
+    note_access(CountSharedAccesses::write, to, sizeof(T));
+    *to = x;
+  }
 
   void copy_16(void* to, const void* from, bool valid) const;
   void close_copies() const;
@@ -199,6 +237,7 @@ class HostThread {
   void issue_product(int (&sums)[64], const unsigned (&a)[4], Operand b, bool add) const;
   void wait_for_products(int left) const;
   void change_registers(int registers, bool more) const;
+  void note_access(CountSharedAccesses::Kind kind, const void* at, std::size_t bytes) const;
 
   HostBlock* block_;
   int index_;

@@ -258,6 +258,70 @@ TEST(Emulator, ProductsOfBfloat16) {
     }
 }
 
+// Accesses of which it is known what they take.
+TEST(Emulator, CountsWavefrontsOfSharedMemory) {
+  struct alignas(8) Two {
+    int of[2];
+  };
+  struct alignas(16) Four {
+    int of[4];
+  };
+  const auto taken = [](auto access) {
+    const CountSharedAccesses counted;
+    run_blocks(1, 32, 32 << 10, 1, access);
+    return counted.all();
+  };
+  const auto ints = [](HostThread t) { return reinterpret_cast<int*>(t.shared()); };
+  EXPECT_EQ(taken([&](HostThread t) { t.read_shared(ints(t) + t.index()); }), 1);
+  EXPECT_EQ(taken([&](HostThread t) { t.read_shared(ints(t) + 7); }), 1);
+  EXPECT_EQ(taken([&](HostThread t) { t.write_shared(ints(t) + 2 * t.index(), 1); }), 2);
+  EXPECT_EQ(taken([&](HostThread t) { t.read_shared(ints(t) + 32 * t.index()); }), 32);
+  EXPECT_EQ(taken([&](HostThread t) { t.read_shared(ints(t) + 33 * t.index()); }), 1);
+  // Only some lanes, and those twice.
+  EXPECT_EQ(taken([&](HostThread t) {
+              for (int i = 0; i < 2 && t.index() < 5; ++i) t.read_shared(ints(t) + 32 * t.index());
+            }),
+            10);
+  EXPECT_EQ(taken([&](HostThread t) {
+              t.read_shared(reinterpret_cast<const Two*>(t.shared()) + t.index());
+            }),
+            2);
+  EXPECT_EQ(taken([&](HostThread t) {
+              t.read_shared(reinterpret_cast<const Two*>(t.shared()) + 2 * t.index());
+            }),
+            4);
+  EXPECT_EQ(taken([&](HostThread t) {
+              t.read_shared(reinterpret_cast<const Four*>(t.shared()) + t.index());
+            }),
+            4);
+  EXPECT_EQ(taken([&](HostThread t) {
+              t.read_shared(reinterpret_cast<const Four*>(t.shared()) + t.index() / 4);
+            }),
+            1);
+  EXPECT_EQ(taken([&](HostThread t) {
+              t.read_shared(reinterpret_cast<const Four*>(t.shared()) + 2 * t.index());
+            }),
+            8);
+  // Those between two meetings of the warp are told apart from those after.
+  const CountSharedAccesses counted;
+  std::vector<unsigned char> from(512);
+  const auto* const aligned = reinterpret_cast<const unsigned char*>(
+      (reinterpret_cast<std::uintptr_t>(from.data()) + 15) / 16 * 16);
+  run_blocks(3, 64, 1024, 1, [&](HostThread t) {
+    if (t.index() % 32 < 16) t.write_shared(ints(t) + t.index(), 1);
+    t.any(true);
+    t.write_shared(ints(t) + t.index(), 1);
+    t.copy_16(t.shared() + t.index() * 16, aligned, true);
+    t.close_copies();
+    t.wait_for_copies<0>();
+  });
+  EXPECT_EQ(counted.instructions[CountSharedAccesses::write], 3 * 2 * 2);
+  EXPECT_EQ(counted.wavefronts[CountSharedAccesses::write], 3 * 2 * 2);
+  EXPECT_EQ(counted.instructions[CountSharedAccesses::copy], 3 * 2);
+  EXPECT_EQ(counted.wavefronts[CountSharedAccesses::copy], 3 * 2 * 4);
+  EXPECT_EQ(counted.instructions[CountSharedAccesses::read], 0);
+}
+
 template <class F>
 std::string error_of(F body) {
   try {

@@ -11,8 +11,10 @@
 // its last threshold are counted, and then kept in a list of that length.
 //
 // With few queries each step takes about as long as its launch, so there are fewer steps, which
-// longer lists allow. A block of them is coded by the processor while launches would take as long;
-// more are coded on the device, and nothing comes back from it before the answers.
+// longer lists and a larger first step allow: of up to 32 queries of which nothing is known all
+// pairs of the first step are stored as they come. A block of queries is coded by the processor
+// while launches would take as long; more are coded on the device, and nothing comes back from it
+// before the answers.
 //
 // A search may be limited to some of the rows: one bit per row is copied to the device and tested
 // for the few pairs that pass, so that lists hold allowed rows only and the resident codes serve
@@ -253,6 +255,8 @@ class DeviceScan {
       auto* const scales = reinterpret_cast<double*>(heads + count);
       return {bytes, heads, scales, scales + blocks};
     }
+    // What went along with them.
+    const double* more() { return reinterpret_cast<const double*>(there.data() + bytes()); }
     // A view of some queries, from the place `first` on, which begins a block.
     DeviceQueryView view(std::int64_t first, std::int64_t some) {
       const Arrays all = arrays();
@@ -264,20 +268,22 @@ class DeviceScan {
       return out;
     }
   };
-  // thresholds: [coded.count], as DeviceQueryView has them. The result must live until the queue
-  // has done the copy.
-  Queries upload_queries(const DeviceQueries& coded, const std::vector<double>& thresholds) {
+  // thresholds: [coded.count], as DeviceQueryView has them; `more` goes along. The result must live
+  // until the queue has done the copy.
+  Queries upload_queries(const DeviceQueries& coded, const std::vector<double>& thresholds,
+                         std::span<const double> more = {}) {
     Queries out{{}, {}, coded.count, coded.blocks, coded.slices, coded.shifted};
-    out.host.resize(out.bytes());
+    out.host.resize(out.bytes() + more.size_bytes());
     unsigned char* to = out.host.data();
     const auto put = [&](const auto* from, std::size_t count) {
-      std::memcpy(to, from, count * sizeof *from);
+      if (count != 0) std::memcpy(to, from, count * sizeof *from);
       to += count * sizeof *from;
     };
     put(coded.codes.data(), coded.codes.size());
     put(coded.heads.data(), coded.heads.size());
     put(coded.scales.data(), coded.scales.size());
     put(thresholds.data(), thresholds.size());
+    put(more.data(), more.size());
     out.there = upload(out.host.data(), out.host.size());
     return out;
   }
@@ -388,9 +394,11 @@ class DeviceScan {
   std::int64_t room_for(std::int64_t k) const {
     return std::min(2048 + 8 * k, packed_.panels() * panel_rows);
   }
-  // As room_for, for a search of at most one block of queries.
-  std::int64_t room_of_few(std::int64_t k) const {
-    return std::max(room_for(k), std::min(few_room, packed_.panels() * panel_rows));
+  // As room_for, for a search of so many queries, at most one block: 34 MB of lists and
+  // keys in all.
+  std::int64_t room_of_few(std::int64_t k, std::int64_t queries) const {
+    const std::int64_t room = queries <= few_queries ? 65536 : 16384;
+    return std::max(room_for(k), std::min(room, packed_.panels() * panel_rows));
   }
   // The factor by which the scanned part of the base grows. It leaves room in a list for 32 times
   // the pairs that pass exact thresholds, since loose bounds let more pass.
@@ -419,7 +427,11 @@ class DeviceScan {
   // with the square of their length. The k from which sorting pays was not measured.
   static constexpr std::int64_t most_compared_k = 256;
   static bool sorts(std::int64_t k) { return k > most_compared_k; }
-  static constexpr std::int64_t usual_growth = 4, few_room = 16384;
+  static constexpr std::int64_t usual_growth = 4;
+  // Rows of the first step of few queries, from which their first thresholds are: so many are
+  // scored in the time of a launch, and a block finds the k-th of them in a few microseconds. A
+  // guess.
+  static constexpr std::int64_t first_rows_of_few = 4096;
 
   // Panels of the first step: about 2 k + 500 allowed rows, which is enough for a threshold, and a
   // quarter of what a list holds. Where a search is limited to some rows, proportionally more
@@ -555,8 +567,18 @@ class DeviceScan {
       reached = again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
       for (std::size_t place = 0; again && place < count; ++place)
         reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
-      uploaded = upload_queries(coded, reached);
+      // The vectors by which rows are measured come in the same copy: each takes some microseconds.
+      std::vector<double> measured;
+      if (!packed_.is_integer) measured = widened(run.queries, coded.order);
+      if (packed_.space.metric == Metric::cosine) {
+        const std::vector<double> added = squares_of(measured, packed_.dim);
+        measured.insert(measured.end(), added.begin(), added.end());
+      }
+      uploaded = upload_queries(coded, reached, measured);
     }
+    const double* const elements = there_coded ? vectors.elements.data() : uploaded.more();
+    const double* const squares =
+        there_coded ? vectors.squares.data() : elements + queries * packed_.dim;
     const DeviceQueryView view = uploaded.view(0, queries);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
@@ -576,15 +598,14 @@ class DeviceScan {
     if (again) {
       room = std::max(room, most_passing(base, view, there.counts, rounds));
       if (!fits(room)) throw MemoryBudgetError("lists of {} entries are too long", room);
-    } else if (queries <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
-      room = room_of_few(k), growth = growth_of_few(k, room);
+    } else if (queries <= block_queries && !run.usual_lists && fits(room_of_few(k, queries))) {
+      room = room_of_few(k, queries), growth = growth_of_few(k, room);
     }
     auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
     auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
     const std::int64_t spares = sorted ? spare_lists(queue_, queries) : 0;
     auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
     auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
-    if (!packed_.is_integer && !there_coded) upload_vectors(vectors, run.queries, coded.order);
     // Of a scan of all rows nothing is allocated from here on.
     if (again && run.watched) run.watched->add(queries * work_of_query(run));  // what was counted
     queue_.fill_bytes(there.counts, 0, 2 * count);  // and those of `lost`
@@ -603,7 +624,11 @@ class DeviceScan {
       queue_.wait();
       run.watched->add(queries * work);
     };
-    const std::int64_t first = again ? base.panels : first_panels(k, run.limited);
+    std::int64_t first = again ? base.panels : first_panels(k, run.limited);
+    // Whether all pairs of the first step are stored.
+    const bool stored =
+        queries <= few_queries && !again && run.upper_bounds.empty() && !base.allowed && !rounds;
+    if (stored) first = std::max(first, std::min(room / 4, first_rows_of_few) / panel_rows);
     if (rounds)
       scan_lists(*rounds, run.probes.cols(), lists, again, first, growth, step);
     else
@@ -613,7 +638,12 @@ class DeviceScan {
         end = begin > 0 ? growth * begin
                         : std::max(first, run.upper_bounds.empty() ? 0 : base.panels / 4);
         end = std::min(end, base.panels);
-        step(end - begin, [&] { launch_scan(queue_, base, view, lists, begin, end); });
+        step(end - begin, [&] {
+          if (stored && begin == 0)
+            launch_scan_of_all(queue_, base, view, lists, end);
+          else
+            launch_scan(queue_, base, view, lists, begin, end);
+        });
       }
 
     if (packed_.is_integer) {
@@ -621,8 +651,8 @@ class DeviceScan {
       launch_integer_keys(queue_, base, view, lists);
     } else {
       stage("measure");
-      launch_measure(queue_, base, view, lists, vectors.elements.data(), vectors.squares.data(),
-                     rows_.data(), rows_.type, packed_.dim);
+      launch_measure(queue_, base, view, lists, elements, squares, rows_.data(), rows_.type,
+                     packed_.dim);
     }
     stage("rank");
     launch_rank(queue_, base, view, lists,

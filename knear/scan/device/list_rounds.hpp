@@ -76,13 +76,9 @@ class ListRounds {
   // Enqueues the scan of the panels [from, to) of each of these lists.
   void scan(const DeviceLists& lists, std::int64_t from = 0,
             std::int64_t to = std::numeric_limits<int>::max()) {
-    using Few = ScanPanels<typename Queue::Thread, true, true, true, true>;
-    using Many = ScanPanels<typename Queue::Thread, false, true, true, true>;
-    const bool few = work_.most_queries <= Few::most_few;
-    const std::int64_t resident = std::int64_t{queue_.multiprocessors()} *
-                                  (few ? Few::resident_blocks : Many::resident_blocks);
-    std::vector<DeviceTask> tasks =
-        tasks_of(work_, from, to, panels_of_task(work_, from, to, resident));
+    std::vector<DeviceTask> tasks = tasks_of(
+        work_, from, to,
+        panels_of_task(work_, from, to, resident_scan_tasks(queue_, base_, work_.most_queries)));
     if (tasks.empty()) return;
     // Those of blocks whose codes have room at once, numbered from the first of these blocks on.
     struct Part {
@@ -103,7 +99,7 @@ class ListRounds {
       view.codes = codes_.data(), view.scales = scales_.data();
       launch_scan_tasks(queue_, base_, view, lists,
                         {there.data() + part.begin, part.end - part.begin,
-                         places_.data() + part.first_block * block_queries, few});
+                         places_.data() + part.first_block * block_queries, work_.most_queries});
     }
   }
 

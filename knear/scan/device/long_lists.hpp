@@ -22,6 +22,9 @@ template <class Thread>
 struct UpdateLongLists {
   using Block = RadixBlock<Thread>;
   static constexpr int threads = Block::threads, resident_blocks = 2;
+  // Entries of a thread whose rows are looked up at the same time, since each takes several
+  // accesses of device memory, one after another.
+  static constexpr int ahead = 4;
 
   DeviceBaseView base;
   DeviceQueryView queries;
@@ -45,24 +48,41 @@ struct UpdateLongLists {
     const int count = found < lists.room ? found : lists.room;
     Shared& shared = *reinterpret_cast<Shared*>(t.shared() + radix_bytes);
 
-    for (std::int64_t i = t.index(); i < count; i += threads)
-      ends[i] = base.ids[list[i].slot] == DeviceBaseView::no_row
-                    ? std::numeric_limits<float>::quiet_NaN()
-                    : certain_end(base, query, list[i]);
+    for (int first = t.index(); first < count; first += ahead * threads) {
+      float end[ahead];
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        end[i] = std::numeric_limits<float>::quiet_NaN();
+        if (first + i * threads >= count) continue;
+        const Entry entry = list[first + i * threads];
+        if (base.ids[entry.slot] != DeviceBaseView::no_row)
+          end[i] = certain_end(base, query, entry);
+      }
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i)
+        if (first + i * threads < count) ends[first + i * threads] = end[i];
+    }
     const double bound =
         better_bound(base, queries.thresholds[place], kth_of(t, shared, ends, count));
 
     int kept = 0;
-    for (std::int64_t first = 0; first < count; first += threads) {
-      Entry entry = {};
-      bool keep = false;
-      if (first + t.index() < count) {
-        entry = list[first + t.index()];
-        keep = reaches(base, query, entry, bound);
+    for (int first = 0; first < count; first += ahead * threads) {
+      Entry entry[ahead] = {};
+      bool keep[ahead] = {};
+      int mine = 0;
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        const int at = first + t.index() * ahead + i;  // in their order
+        if (at >= count) continue;
+        entry[i] = list[at];
+        keep[i] = reaches(base, query, entry[i], bound);
+        mine += keep[i];
       }
       int total = 0;
-      const int before = block_prefix<threads>(t, keep, shared.sums, total);  // and all have read
-      if (keep) list[kept + before] = entry;
+      int to = kept + block_prefix<threads>(t, mine, shared.sums, total);  // and all have read
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i)
+        if (keep[i]) list[to++] = entry[i];
       kept += total;
       t.sync();  // before the sums are used again
     }

@@ -34,21 +34,19 @@ DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
   out.heads.resize(static_cast<std::size_t>(out.count));
   parallel_for(threads, out.blocks, [&](std::int64_t block) {
     const std::int64_t first = block * block_queries;
-    const std::int64_t last = std::min(out.count, first + block_queries) - 1;
-    std::int64_t members[block_queries];
-    for (int q = 0; q < block_queries; ++q) members[q] = out.order[std::min(first + q, last)];
-    std::vector<QueryCode> coded(block_queries);
-    constexpr std::int64_t stride = block_queries * step_bytes;
+    const std::int64_t members = std::min<std::int64_t>(out.count - first, block_queries);
+    std::vector<QueryCode> coded(static_cast<std::size_t>(members));
+    const std::int64_t stride = members * step_bytes;
     std::vector<std::uint8_t> steps(static_cast<std::size_t>(base.steps * stride));
-    out.scales[block] = code_queries(base, queries, members, block_queries, found, steps.data(),
-                                     stride, coded.data());
+    out.scales[block] = code_queries(base, queries, out.order.data() + first, members, found,
+                                     steps.data(), stride, coded.data());
     std::uint8_t* to = out.codes.data() + block * out.slices * block_slice_bytes;
     std::memset(to, 0, static_cast<std::size_t>(out.slices * block_slice_bytes));
     for (std::int64_t step = 0; step < base.steps; ++step)
-      for (int q = 0; q < block_queries; ++q)
+      for (int q = 0; q < members; ++q)
         std::memcpy(to + block_place(step, q), steps.data() + step * stride + q * step_bytes,
                     step_bytes);
-    for (std::int64_t q = 0; first + q <= last; ++q) {
+    for (std::int64_t q = 0; q < members; ++q) {
       const QueryCode& code = coded[q];
       out.heads[first + q] = {code.norm, code.error, code.squares, code.constant, code.correction};
     }

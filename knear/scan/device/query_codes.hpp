@@ -10,7 +10,7 @@
 
 namespace knear::detail {
 
-// Queries in blocks of block_queries; the last query is repeated where the last block is not full.
+// Queries in blocks of block_queries; of a place without a query the codes are 0.
 struct DeviceQueries {
   std::int64_t count = 0, blocks = 0, slices = 0;
   bool shifted = false;              // whole numbers lowered by 128

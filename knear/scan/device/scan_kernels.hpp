@@ -1,7 +1,8 @@
 // knear/scan/device/scan_kernels.hpp -- the one scan on a GPU, as kernels of knear/simt/thread.hpp.
 //
 //   ScanPanels         scores queries x rows on the tensor cores, compares while sums are in
-//                      registers, appends the few pairs that pass to a list of their query
+//                      registers, appends the few pairs that pass to a list of their query;
+//                      few_scan.hpp has its form for few queries, which waits for memory alone
 //   UpdateThresholds   brings each query's threshold to the k-th best of its list, and drops from
 //                      the list what cannot be among the k
 //   MeasureRows        the float64 reference of what is left; IntegerKeys, of whole numbers
@@ -15,6 +16,7 @@
 // one another.
 #pragma once
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -103,8 +105,8 @@ KNEAR_DEVICE int certified_limit(const PanelTest& panel, const QueryTest& query,
   return static_cast<int>(limit) - limit_margin + query.correction;
 }
 // What the product of a row of the panel starts from: rounded up, and 0 at most.
-KNEAR_DEVICE int certified_term(const PanelTest& panel, float bias, float inverse) {
-  const float ratio = panel.scale * inverse;
+KNEAR_DEVICE int certified_term(float panel_scale, float bias, float inverse) {
+  const float ratio = panel_scale * inverse;
   if (!(ratio > 0)) return 0;  // NaN too
   const float factor = fminf(ratio, 1e30f) * (1.0f - 0x1p-21f);
   return static_cast<int>(fmaxf(bias * factor, lowest_term));
@@ -183,7 +185,7 @@ struct DeviceTaskTable {
   // [blocks x 128] the query at each place of the blocks, by its place among heads, thresholds and
   // lists; -1: none.
   const std::int32_t* places;
-  bool few;  // no block has more than 32 queries
+  std::int64_t most_queries;  // that a block has
 };
 
 // What the test needs of a panel: PanelTest and the bias of each row; or, of whole numbers, the
@@ -229,29 +231,17 @@ KNEAR_DEVICE QueryTest test_of_query(const DeviceBaseView& base, const DeviceQue
   return query_test(query, queries.scales[block], bound - base.query_slack * query.squares);
 }
 
-// Appends to the list of a query the rows of a quad that pass and may be found: `rows` of them, 8
-// apart, from `row` of the panel on.
-template <bool whole, int rows, class Thread>
-KNEAR_DEVICE void append_rows(Thread t, const DeviceBaseView& base, const DeviceQueryView& queries,
-                              const DeviceLists& lists, std::int64_t query, const QueryTest& of,
-                              float inverse, std::uint32_t panel, unsigned row, const Quad& sums) {
-  const std::uint32_t first = panel * panel_rows + row;
-  int limit = of.correction, term[rows];
-  PanelTest test = {};
-  if constexpr (!whole) {
-    test = base.tests[panel];
-    limit = certified_limit(test, of, inverse);
-  }
+// Appends the rows first, first + 8, ... (`rows` of them) that may be found and whose sums reach
+// the limit to the list of a query. terms: what the sums began with.
+template <int rows, class Thread>
+KNEAR_DEVICE void append_passing(Thread t, const DeviceBaseView& base, const DeviceLists& lists,
+                                 std::int64_t query, std::uint32_t first, const int (&sums)[4],
+                                 const int (&terms)[rows], int limit) {
   bool passes[rows];
   int count = 0;
   KNEAR_UNROLL
   for (int i = 0; i < rows; ++i) {
-    const std::uint32_t slot = first + static_cast<unsigned>(8 * i);
-    if constexpr (whole)
-      term[i] = whole_term(queries, base.row_squares[slot], base.row_sums[slot]);
-    else
-      term[i] = certified_term(test, base.row_bias[slot], inverse);
-    passes[i] = sums.of[i] >= limit && base.counts(slot);
+    passes[i] = sums[i] >= limit && base.counts(first + static_cast<unsigned>(8 * i));
     count += passes[i];
   }
   if (count == 0) return;
@@ -261,46 +251,40 @@ KNEAR_DEVICE void append_rows(Thread t, const DeviceBaseView& base, const Device
     if (!passes[i]) continue;
     if (at < lists.room)
       lists.entries[query * lists.room + at] = {first + static_cast<unsigned>(8 * i),
-                                                sums.of[i] - term[i]};
+                                                sums[i] - terms[i]};
     ++at;
   }
 }
+// The same of a quad, of which `rows` from `row` of the panel on are there.
+template <bool whole, int rows, class Thread>
+KNEAR_DEVICE void append_rows(Thread t, const DeviceBaseView& base, const DeviceQueryView& queries,
+                              const DeviceLists& lists, std::int64_t query, const QueryTest& of,
+                              float inverse, std::uint32_t panel, unsigned row, const Quad& sums) {
+  const std::uint32_t first = panel * panel_rows + row;
+  int limit = of.correction, terms[rows];
+  PanelTest test = {};
+  if constexpr (!whole) {
+    test = base.tests[panel];
+    limit = certified_limit(test, of, inverse);
+  }
+  KNEAR_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    const std::uint32_t slot = first + static_cast<unsigned>(8 * i);
+    if constexpr (whole)
+      terms[i] = whole_term(queries, base.row_squares[slot], base.row_sums[slot]);
+    else
+      terms[i] = certified_term(test.scale, base.row_bias[slot], inverse);
+  }
+  append_passing<rows>(t, base, lists, query, first, sums.of, terms, limit);
+}
 
-// A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
-// from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
-// queries, and warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so that no product is
-// wasted, and with fewer registers more blocks have copies in flight. Codes of the base pass
-// through a ring in shared memory, several slices between two barriers; those of the queries stay
-// there (`keep`), or pass through the ring too where they have too many columns. What the test
-// needs of rows and panels comes a tile ahead, what it needs of queries stays. `tabled`: what the
-// blocks do stands in a table, as WorkTable is on the processor (scan/work_table.hpp), so that one
-// launch serves many inverted lists; otherwise all queries are scored against the same panels,
-// which are cut into splits. `whole`: codes are whole numbers, of which a limit is the same in all
-// panels. Forms are compiled apart, since all in one would cost the usual one registers.
-//
-// With tight thresholds one pair in some thousands passes, so that a warp has one in two tiles of
-// five, and to append it to its list takes three accesses of device memory, each after another: the
-// seven other warps would wait for that at the next barrier. So sums that pass are kept in shared
-// memory until there are many, and then the block appends them at once.
-template <class Thread, bool few, bool keep, bool whole, bool tabled = false>
-struct ScanPanels {
-  static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
-  static constexpr int most_few = 32;         // queries
-  static constexpr int groups = few ? 1 : 4;  // of 16 rows each, per warp
-  static constexpr int tile_panels = 4, tile_rows = tile_panels * panel_rows;
-  static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
-  // The ring holds so many slices; a stage of it those that are copied and scored between two
-  // barriers.
-  static constexpr int stage_slices = few ? 1 : keep ? 4 : 2;
-  static constexpr bool row_in_stage = !few && keep;
-  static constexpr int stages = few ? 4 : 3, ring_slices = stages * stage_slices;
-  static constexpr int ring_slice_bytes = tile_slice_bytes + (keep ? 0 : block_slice_bytes);
-  static constexpr int ring_bytes = ring_slices * ring_slice_bytes;
-  static constexpr int record_stages = 4;  // as many tiles may be on their way
-  static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
-  static_assert(block_queries * 2 == threads && panel_slice_bytes == 64 * 16);
-  static_assert(stages <= record_stages);
-
+// What a scan is given, and what its forms for many and for few queries have in common. `tabled`:
+// what the blocks do stands in a table, as WorkTable is on the processor (scan/work_table.hpp), so
+// that one launch serves many inverted lists; otherwise all queries are scored against the same
+// panels, which are cut into splits. `whole`: codes are whole numbers, of which a limit is the same
+// in all panels.
+template <class Thread, bool whole, bool tabled>
+struct ScanArguments {
   DeviceBaseView base;
   DeviceQueryView queries;
   DeviceLists lists;
@@ -308,8 +292,65 @@ struct ScanPanels {
   int splits;             // of these panels, each scanned by queries.blocks blocks
   DeviceTaskTable table;  // whose tasks the blocks of the grid do; tabled
 
+  // The place of a query of a block among heads, thresholds and lists.
+  KNEAR_DEVICE std::int64_t place_of(int block, int query) const {
+    const std::int64_t at = std::int64_t{block} * block_queries + query;
+    if constexpr (tabled) return table.places[at];
+    return at;
+  }
+  KNEAR_DEVICE QueryTest test_of_query(std::int64_t place, int block) const {
+    return detail::test_of_query<whole>(base, queries, place, block);
+  }
+  KNEAR_DEVICE int whole_term(std::uint32_t squares, std::int32_t sum) const {
+    return detail::whole_term(queries, squares, sum);
+  }
+  // Appends the rows first, first + 8, ... that may be found and whose sums reach the limit to the
+  // list of a query. terms: what the sums began with.
+  KNEAR_DEVICE void append_rows(Thread t, std::int64_t query, std::uint32_t first,
+                                const int (&sums)[4], const int (&terms)[4], int limit) const {
+    append_passing<4>(t, base, lists, query, first, sums, terms, limit);
+  }
+};
+
+// A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
+// from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. Codes of the base pass through a
+// ring in shared memory, several slices between two barriers; those of the queries stay there
+// (`keep`), or pass through the ring too where they have too many columns. What the test needs of
+// rows and panels comes a tile ahead, what it needs of queries stays. Forms are compiled apart,
+// since all in one would cost the usual one registers.
+//
+// `held`: a warp holds its queries' codes in registers, and for that the sums of 32 rows at a time
+// instead of 64. So it takes 102 wavefronts of shared memory for a tile of 128 columns instead of
+// 146, with no more registers. No GPU has run it: it is there for knear_gpu to measure.
+//
+// With tight thresholds one pair in some thousands passes, so that a warp has one in two tiles of
+// five, and to append it to its list takes three accesses of device memory, each after another: the
+// seven other warps would wait for that at the next barrier. So sums that pass are kept in shared
+// memory until there are many, and then the block appends them at once.
+template <class Thread, bool keep, bool whole, bool tabled = false, bool held = false>
+struct ScanPanels : ScanArguments<Thread, whole, tabled> {
+  static constexpr int threads = 256, resident_blocks = 2;
+  static_assert(keep || !held);
+  // Groups of 16 rows that a warp has of a tile, and that it scores at a time.
+  static constexpr int row_groups = 4, groups = held ? 2 : 4;
+  static constexpr int tile_panels = 4, tile_rows = tile_panels * panel_rows;
+  static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
+  // The ring holds so many slices; a stage of it those that are copied and scored between two
+  // barriers.
+  static constexpr int stage_slices = keep ? 4 : 2;
+  static constexpr int stages = 3, ring_slices = stages * stage_slices;
+  static constexpr int ring_slice_bytes = tile_slice_bytes + (keep ? 0 : block_slice_bytes);
+  static constexpr int ring_bytes = ring_slices * ring_slice_bytes;
+  static constexpr int record_stages = 4;  // as many tiles may be on their way
+  static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
+  static_assert(block_queries * 2 == threads && panel_slice_bytes == 64 * 16);
+  static_assert(stages <= record_stages);
+
+  using Arguments = ScanArguments<Thread, whole, tabled>;
+  using Arguments::base, Arguments::queries, Arguments::lists, Arguments::begin, Arguments::end,
+      Arguments::splits, Arguments::table;
+
   using Record = PanelRecord<whole>;
-  static constexpr int rows_of_quad = groups == 1 ? 2 : 4;
   using Passed = PassedSums<128>;
   static_assert(Passed::room <= threads && threads == 2 * block_queries);
   // Shared memory: the ring, this, and the codes of queries that are kept.
@@ -332,6 +373,12 @@ struct ScanPanels {
   // while another stores the limits of the tile after the next.
   static KNEAR_DEVICE unsigned limits_of(int tile) {
     return whole ? 0 : static_cast<unsigned>(tile) % 3;
+  }
+
+  // The place of a query's limit. Those that a lane wants are side by side if it wants all of them
+  // at once.
+  static KNEAR_DEVICE unsigned limit_place(unsigned query) {
+    return held ? query / 32 * 32 + query % 8 / 2 * 8 + query % 32 / 8 * 2 + query % 2 : query;
   }
 
   // A grid has queries.blocks * splits blocks, or as many as there are tasks.
@@ -360,7 +407,7 @@ struct ScanPanels {
     // Without a sign, so that parts of it take one instruction.
     const auto thread = static_cast<unsigned>(t.index());
     const unsigned lane = thread % warp_size, warp = thread / warp_size;
-    const unsigned first_group = few ? warp : warp / 4 * groups, query_warp = few ? 0 : warp % 4;
+    const unsigned first_group = warp / 4 * row_groups, query_warp = warp % 4;
     const std::uint8_t* const block_codes =
         queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + thread * 16;
 
@@ -384,7 +431,7 @@ struct ScanPanels {
     // too, in vain.
     const float inverse = whole ? 0 : query_inverse(queries.scales[block]);
     const unsigned my_query = thread % block_queries;
-    const std::int64_t place = place_of(block, static_cast<int>(my_query));
+    const std::int64_t place = this->place_of(block, static_cast<int>(my_query));
     const bool real = tabled ? place >= 0 : place < queries.count;
     constexpr int nothing_passes = std::numeric_limits<int>::max();
     constexpr int limits_each = whole ? 0 : tile_panels * block_queries / threads;
@@ -399,11 +446,11 @@ struct ScanPanels {
       const Record* const panels = tests.panels[static_cast<unsigned>(tile) % record_stages];
       Share out;
       if constexpr (!whole) {
-        const QueryTest query = tests.queries[my_query];
+        const QueryTest query = t.read_shared(&tests.queries[my_query]);
         KNEAR_UNROLL
         for (int i = 0; i < limits_each; ++i) {
           const int p = 2 * i + static_cast<int>(thread / block_queries);
-          const int limit = certified_limit(panels[p].test, query, inverse);
+          const int limit = certified_limit(limit_numbers(t, panels[p].test), query, inverse);
           out.limits[i] = (tabled || real) && task.begin + tile * tile_panels + p < task.end
                               ? limit
                               : nothing_passes;
@@ -412,17 +459,21 @@ struct ScanPanels {
       const Record& panel = panels[my_row / panel_rows];
       const unsigned in_panel = my_row % panel_rows;
       if constexpr (whole)
-        out.term = whole_term(queries, panel.squares[in_panel], panel.sums[in_panel]);
+        out.term = this->whole_term(t.read_shared(&panel.squares[in_panel]),
+                                    t.read_shared(&panel.sums[in_panel]));
       else
-        out.term = certified_term(panel.test, panel.bias[in_panel], inverse);
+        out.term = certified_term(t.read_shared(&panel.test.scale),
+                                  t.read_shared(&panel.bias[in_panel]), inverse);
       return out;
     };
     // Visible to all from the next stage on.
     const auto store = [&](int tile, const Share& share) {
       KNEAR_UNROLL
       for (int i = 0; i < limits_each; ++i)
-        tests.limits[limits_of(tile)][2 * i + thread / block_queries][my_query] = share.limits[i];
-      tests.terms[tile & 1][my_term / 4].of[my_term % 4] = share.term;
+        t.write_shared(
+            &tests.limits[limits_of(tile)][2 * i + thread / block_queries][limit_place(my_query)],
+            share.limits[i]);
+      t.write_shared(&tests.terms[tile & 1][my_term / 4].of[my_term % 4], share.term);
     };
 
     // The next bytes to be copied, 16 of each slice by each thread.
@@ -449,7 +500,7 @@ struct ScanPanels {
     };
     // As many slices of a row as a stage has; of a tile's first stage `slices`, unless it is 0.
     const auto fetch = [&](auto slices) {
-      if constexpr (row_in_stage) {
+      if constexpr (keep) {
         if (next_tile < last_tile) {
           next_panel();
           KNEAR_UNROLL
@@ -476,20 +527,14 @@ struct ScanPanels {
     // A stage is scored between these two. At the end this thread's part of the next stage is there
     // and the ring's place of this one may be filled anew; all warps have come to that at the
     // beginning of the next stage. What a warp does between an end and a beginning the others need
-    // not wait for. For few queries memory is what a stage waits for, and the plain barrier takes
-    // fewer instructions.
+    // not wait for.
     bool odd = false;
     const auto begin_stage = [&] {
-      if constexpr (few) {
-        t.template wait_for_copies<stages - 2>();
-        return t.sync();
-      }
       t.wait_for_arrivals(&tests.arrivals, odd);
       odd = !odd;
       t.sync_warp();  // mma.sync is for a whole warp, and keep_passed() parts the lanes
     };
     const auto end_stage = [&] {
-      if constexpr (few) return;
       t.template wait_for_copies<stages - 2>();
       t.sync_warp();
       if (lane == 0) t.arrive(&tests.arrivals);
@@ -501,10 +546,10 @@ struct ScanPanels {
                 block_codes + slice * block_slice_bytes, true);
     for (int i = 1; i < stages; ++i) fetch(all_slices);
     if (thread < block_queries) {
-      const QueryTest query =
-          real ? test_of_query<whole>(base, queries, place, block) : test_of_nobody();
+      const QueryTest query = real ? this->test_of_query(place, block) : test_of_nobody();
       tests.queries[thread] = query;
-      if constexpr (whole) tests.limits[0][0][thread] = real ? query.correction : nothing_passes;
+      if constexpr (whole)
+        tests.limits[0][0][limit_place(thread)] = real ? query.correction : nothing_passes;
     }
     if (thread == 0) {
       tests.passed.count = tests.nearly_full[0] = tests.nearly_full[1] = 0;
@@ -528,20 +573,86 @@ struct ScanPanels {
       unsigned b[4][2];
       KNEAR_UNROLL
       for (int pair = 0; pair < 2; ++pair) {
-        const FourWords words = *reinterpret_cast<const FourWords*>(columns + pair * 512);
+        const FourWords words =
+            t.read_shared(reinterpret_cast<const FourWords*>(columns + pair * 512));
         b[2 * pair][0] = words.word[0], b[2 * pair][1] = words.word[1];
         b[2 * pair + 1][0] = words.word[2], b[2 * pair + 1][1] = words.word[3];
       }
       KNEAR_UNROLL
       for (int m = 0; m < groups; ++m) {
-        const FourWords a = *reinterpret_cast<const FourWords*>(rows + m * 512);
+        const FourWords a = t.read_shared(reinterpret_cast<const FourWords*>(rows + m * 512));
         multiply(m, a.word, b);
       }
     };
-    for (int tile = first_tile; tile < last_tile; ++tile) {
+    // As what follows, if the warp's queries are held: 32 rows after one another.
+    const auto scan_held = [&](auto slices) {
+      unsigned columns[slices.value][4][2];
+      KNEAR_UNROLL
+      for (int slice = 0; slice < slices.value; ++slice) KNEAR_UNROLL
+      for (int pair = 0; pair < 2; ++pair) {
+        const FourWords words = t.read_shared(reinterpret_cast<const FourWords*>(
+            my_queries + slice * block_slice_bytes + pair * 512));
+        columns[slice][2 * pair][0] = words.word[0], columns[slice][2 * pair][1] = words.word[1];
+        columns[slice][2 * pair + 1][0] = words.word[2];
+        columns[slice][2 * pair + 1][1] = words.word[3];
+      }
+      KNEAR_NO_UNROLL
+      for (int tile = first_tile; tile < last_tile; ++tile) {
+        begin_stage();
+        if (t.read_shared(&tests.nearly_full[(tile + 1) & 1]))
+          append_passed(t, task, inverse, tests);
+        fetch(slices);
+        KNEAR_UNROLL
+        for (int done = 0; done < row_groups; done += groups) {
+          int sums[groups][4][4];
+          const Quad* const terms = tests.terms[tile & 1] + (first_group + done) * 8 + lane / 4;
+          const unsigned char* const rows = my_rows + stage + done * 512;
+          Share share;
+          KNEAR_UNROLL
+          for (int slice = 0; slice < slices.value; ++slice) {
+            KNEAR_UNROLL
+            for (int m = 0; m < groups; ++m) {
+              const FourWords a = t.read_shared(
+                  reinterpret_cast<const FourWords*>(rows + m * 512 + slice * ring_slice_bytes));
+              Quad start = {};
+              if (slice == 0) start = t.read_shared(&terms[m * 8]);
+              KNEAR_UNROLL
+              for (int n = 0; n < 4; ++n) {
+                if (slice == 0)
+                  t.multiply_u8_s8(sums[m][n], a.word, columns[slice][n], start.of);
+                else
+                  t.multiply_u8_s8(sums[m][n], a.word, columns[slice][n]);
+              }
+            }
+            if (slice == 0 && done + groups == row_groups) share = prepare(tile + 1);
+          }
+          if (done + groups == row_groups) {
+            store(tile + 1, share);
+            if (thread == 0)
+              tests.nearly_full[tile & 1] = t.atomic_read(&tests.passed.count) >= Passed::room / 2;
+            end_stage();
+          }
+          keep_passed(t, task, task.begin + tile * tile_panels, sums, inverse,
+                      &tests.limits[limits_of(tile)][0][0], tests,
+                      first_group + static_cast<unsigned>(done), query_warp);
+        }
+        stage = stage_after(stage);
+      }
+    };
+    if constexpr (held) {
+      if (base.slices >= 4)
+        scan_held(std::integral_constant<int, 4>{});
+      else if (base.slices == 3)
+        scan_held(std::integral_constant<int, 3>{});
+      else if (base.slices == 2)
+        scan_held(std::integral_constant<int, 2>{});
+      else
+        scan_held(std::integral_constant<int, 1>{});
+    }
+    for (int tile = first_tile; !held && tile < last_tile; ++tile) {
       int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
       begin_stage();
-      if (tests.nearly_full[(tile + 1) & 1]) append_passed(t, task, inverse, tests);
+      if (t.read_shared(&tests.nearly_full[(tile + 1) & 1])) append_passed(t, task, inverse, tests);
       const Quad* const terms = tests.terms[tile & 1] + first_group * 8 + lane / 4;
       const auto add_slice = [&](int in_stage, int slice) {
         score_slice(in_stage, slice, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
@@ -555,7 +666,7 @@ struct ScanPanels {
       const auto begin_sums = [&](auto slices) {
         fetch(slices);
         score_slice(0, 0, [&](int m, const unsigned(&a)[4], const unsigned(&b)[4][2]) {
-          const Quad start = terms[m * 8];
+          const Quad start = t.read_shared(&terms[m * 8]);
           KNEAR_UNROLL
           for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a, b[n], start.of);
         });
@@ -577,7 +688,7 @@ struct ScanPanels {
       end_stage();
       stage = stage_after(stage);
       KNEAR_NO_UNROLL
-      for (int first = stage_slices; !row_in_stage && first < base.slices; first += stage_slices) {
+      for (int first = stage_slices; !keep && first < base.slices; first += stage_slices) {
         begin_stage();
         fetch(all_slices);
         if (first + stage_slices <= base.slices) {
@@ -598,6 +709,15 @@ struct ScanPanels {
   }
 
  private:
+  // What a limit needs of a panel's test.
+  static KNEAR_DEVICE PanelTest limit_numbers(Thread t, const PanelTest& test) {
+    struct alignas(16) Numbers {
+      float of[4];
+    };
+    static_assert(offsetof(PanelTest, norm) == 12);
+    const Numbers all = t.read_shared(reinterpret_cast<const Numbers*>(&test));
+    return {all.of[0], all.of[1], all.of[2], all.of[3], 0, {}};
+  }
   // The first of the 16 bytes that a thread copies of each panel's record, and the bytes from one
   // panel to the next; 0: it copies nothing.
   struct RecordSource {
@@ -621,12 +741,6 @@ struct ScanPanels {
                                        : RecordSource{};
   }
 
-  // The place of a query of a block among heads, thresholds and lists.
-  KNEAR_DEVICE std::int64_t place_of(int block, int query) const {
-    const std::int64_t at = std::int64_t{block} * block_queries + query;
-    if constexpr (tabled) return table.places[at];
-    return at;
-  }
   // Of a place without a query. Of a table nothing reaches it, but for panels of which every pair
   // is kept: one register less than to remember that there is none.
   static KNEAR_DEVICE QueryTest test_of_nobody() {
@@ -638,19 +752,25 @@ struct ScanPanels {
   KNEAR_DEVICE void keep_passed(Thread t, const DeviceTask& task, int first_place,
                                 const int (&sums)[groups][4][4], float inverse, const int* limits,
                                 Tests& tests, unsigned first_group, unsigned query_warp) const {
-    // With the fewer registers of few queries not kept while products are summed either.
-    const unsigned lane = static_cast<unsigned>(few ? t.computed_here(t.index()) : t.index()) %
-                          warp_size,
+    const unsigned lane = static_cast<unsigned>(t.index()) % warp_size,
                    column = query_warp * 32 + lane % 4 * 2;
     const int* const mine = limits + (whole ? 0 : first_group / 2 * block_queries) + column;
+    Quad at_once[2] = {};
+    if constexpr (held) {
+      const int* const side_by_side =
+          limits + (whole ? 0 : first_group / 2 * block_queries) + query_warp * 32 + lane % 4 * 8;
+      KNEAR_UNROLL
+      for (int i = 0; i < 2; ++i)
+        at_once[i] = t.read_shared(reinterpret_cast<const Quad*>(side_by_side + 4 * i));
+    }
     const auto limit_of = [&](int m, int n, int i) {
-      return mine[(whole ? 0 : m / 2 * block_queries) + n * 8 + i];
+      if constexpr (held) return at_once[n / 2].of[n % 2 * 2 + i];
+      return t.read_shared(&mine[(whole ? 0 : m / 2 * block_queries) + n * 8 + i]);
     };
     // The largest of a query's sums in a panel decides: two operations for four sums.
     const auto largest = [&](int m, int n, int i) {
       const int of_rows = larger(sums[m][n][i], sums[m][n][i + 2]);
-      if (groups == 1) return of_rows;
-      return larger(larger(of_rows, sums[m + groups / 4][n][i]), sums[m + groups / 4][n][i + 2]);
+      return larger(larger(of_rows, sums[m + 1][n][i]), sums[m + 1][n][i + 2]);
     };
     bool some[4] = {};
     KNEAR_UNROLL
@@ -669,11 +789,9 @@ struct ScanPanels {
     if (!t.any(some[0] || some[1] || some[2] || some[3])) return;
 
     const auto quad = [&](int m, int n, int i) -> Quad {
-      const int next = m + groups / 4;
-      return {{sums[m][n][i], sums[m][n][i + 2], sums[next][n][i], sums[next][n][i + 2]}};
+      return {{sums[m][n][i], sums[m][n][i + 2], sums[m + 1][n][i], sums[m + 1][n][i + 2]}};
     };
-    const int query_row = t.computed_here(
-        static_cast<int>(column + 256 * (lane / 4 + (few ? first_group % 2 * 16 : 0))));
+    const int query_row = t.computed_here(static_cast<int>(column + 256 * (lane / 4)));
     const int panel_place = t.computed_here(first_place + static_cast<int>(first_group / 2));
     unsigned beyond = 0;  // those for which there is no room
     KNEAR_UNROLL
@@ -724,15 +842,15 @@ struct ScanPanels {
     t.sync();
   }
 
+  // Appends the rows of a quad that pass and may be found.
   KNEAR_DEVICE void append_quad(Thread t, const DeviceTask& task, float inverse, const Tests& tests,
                                 const Quad& sums, int place, int query_row) const {
     const int my_query = query_row % 256;
     if (place >= task.end) return;
-    const std::int64_t query = place_of(task.query_block, my_query);
+    const std::int64_t query = this->place_of(task.query_block, my_query);
     if (tabled && query < 0) return;
-    append_rows<whole, rows_of_quad>(t, base, queries, lists, query, tests.queries[my_query],
-                                     inverse, base.order[place],
-                                     static_cast<unsigned>(query_row / 256), sums);
+    append_rows<whole, 4>(t, base, queries, lists, query, tests.queries[my_query], inverse,
+                          base.order[place], static_cast<unsigned>(query_row / 256), sums);
   }
 };
 
@@ -853,8 +971,8 @@ KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const Qu
                                  : rounded_sum(1.0, -(sum / sqrt(rounded_product(xx, squares))));
 }
 
-// Keys by the reference, each by half a warp. One block per query. Row: the type of the rows;
-// queries are doubles, which hold all types.
+// Keys by the reference, each by half a warp. `parts` blocks per query, as many as keep the device
+// busy where queries are few. Row: the type of the rows; queries are doubles, which hold all types.
 template <class Thread, class Row>
 struct MeasureRows {
   static constexpr int threads = 128, resident_blocks = 8;
@@ -865,12 +983,14 @@ struct MeasureRows {
   const double* vector_squares;  // [count], in the order of the reference; cosine
   const Row* rows;               // [rows x dim]
   std::int64_t dim;
+  int parts;
 
   KNEAR_KERNEL void operator()(Thread t) const {
-    const std::int64_t place = t.block();
+    const std::int64_t place = t.block() / parts;
+    const int part = static_cast<int>(t.block() % parts);
     const double* const x = vectors + place * dim;
     const int count = lists.counts[place], half = t.index() / 16, lane = t.index() % 16;
-    for (int first = 0; first < count; first += halves) {
+    for (int first = part * halves; first < count; first += parts * halves) {
       const bool real = first + half < count;
       const Entry entry = lists.entries[place * lists.room + (real ? first + half : 0)];
       const Row* const y = rows + base.ids[entry.slot] * dim;

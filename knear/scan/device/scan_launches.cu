@@ -8,8 +8,11 @@ namespace knear::detail {
 
 template void launch_scan(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                           const DeviceLists&, std::int64_t, std::int64_t);
+template void launch_scan_of_all(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                 const DeviceLists&, std::int64_t);
 template void launch_scan_tasks(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                 const DeviceLists&, const DeviceTaskTable&);
+template std::int64_t resident_scan_tasks(const cuda::Queue&, const DeviceBaseView&, std::int64_t);
 template void launch_gather_queries(cuda::Queue&, const QueryGathering&);
 template void launch_update(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                             const DeviceLists&, int);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "knear/core/element_type.hpp"
+#include "knear/scan/device/few_scan.hpp"
 #include "knear/scan/device/gather_queries.hpp"
 #include "knear/scan/device/long_lists.hpp"
 #include "knear/scan/device/scan_kernels.hpp"
@@ -18,17 +19,31 @@ namespace knear::detail {
 // would allow.
 inline constexpr std::size_t most_kept_bytes = 81 << 10;
 
-// Calls f(keep, whole): whether the codes of a block's queries stay in shared memory, and whether
-// they are whole numbers. Of many queries they stay where a row fits a stage of the ring.
-template <class Thread, bool few, class F>
-void with_scan_form(const DeviceBaseView& base, F f) {
-  const auto with_whole = [&](auto whole) {
-    using Kept = ScanPanels<Thread, few, true, whole.value>;
-    if (few ? Kept::shared_bytes(base.slices) <= most_kept_bytes
-            : base.slices <= Kept::stage_slices)
-      f(std::true_type{}, whole);
+// The most queries of a block that the forms for few queries take.
+inline constexpr std::int64_t fewest_queries = 8, few_queries = 32;
+
+// Calls f(kernel) with a kernel of the form for so many queries of a block: a
+// std::type_identity<ScanFew<...>> or <ScanPanels<...>>. Codes of queries stay in shared memory
+// where it has room for them; of many queries where a row fits a stage of the ring.
+template <class Thread, bool tabled, class F>
+void with_scan_form(const DeviceBaseView& base, std::int64_t queries, F f) {
+  const auto with_few = [&](auto columns, auto whole) {
+    using Kept = ScanFew<Thread, columns.value, true, whole.value, tabled>;
+    if (Kept::shared_bytes(base.slices) <= most_kept_bytes)
+      f(std::type_identity<Kept>{});
     else
-      f(std::false_type{}, whole);
+      f(std::type_identity<ScanFew<Thread, columns.value, false, whole.value, tabled>>{});
+  };
+  const auto with_whole = [&](auto whole) {
+    using Kept = ScanPanels<Thread, true, whole.value, tabled>;
+    if (queries <= fewest_queries)
+      with_few(std::integral_constant<int, fewest_queries>{}, whole);
+    else if (queries <= few_queries)
+      with_few(std::integral_constant<int, few_queries>{}, whole);
+    else if (base.slices <= Kept::stage_slices)
+      f(std::type_identity<Kept>{});
+    else
+      f(std::type_identity<ScanPanels<Thread, false, whole.value, tabled>>{});
   };
   if (base.integer)
     with_whole(std::true_type{});
@@ -56,25 +71,23 @@ inline std::int64_t scan_splits(std::int64_t blocks, std::int64_t resident, std:
   return best;
 }
 
-template <bool few, class Queue>
-void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
-                        const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
-  with_scan_form<typename Queue::Thread, few>(base, [&](auto keep, auto whole) {
-    using Kernel = ScanPanels<typename Queue::Thread, few, keep.value, whole.value>;
-    // No block has fewer than two tiles, unless there are no more.
-    const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
-    const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
-    const std::int64_t splits =
-        scan_splits(queries.blocks, resident, std::max<std::int64_t>(1, tiles / 2), few ? 8 : 5);
-    launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices)},
-           Kernel{base,
-                  queries,
-                  lists,
-                  static_cast<int>(begin),
-                  static_cast<int>(end),
-                  static_cast<int>(splits),
-                  {}});
-  });
+// Of so many panels for a ScanPanels: no block has fewer than two tiles, unless there are no more.
+template <class Kernel>
+std::int64_t splits_of_many(int multiprocessors, std::int64_t blocks, std::int64_t panels) {
+  const std::int64_t tiles = (panels + Kernel::tile_panels - 1) / Kernel::tile_panels;
+  return scan_splits(blocks, std::int64_t{multiprocessors} * Kernel::resident_blocks,
+                     std::max<std::int64_t>(1, tiles / 2), 5);
+}
+
+// The same for few queries, whose warps have panels each for itself: so many rounds that a warp has
+// `worth` of them, which are many beside those that are on their way when it begins; at most 8, by
+// which time what a round has too much or too little does not count.
+inline std::int64_t few_scan_splits(std::int64_t panels, std::int64_t resident,
+                                    std::int64_t warps) {
+  constexpr std::int64_t most_rounds = 8, worth = 8;
+  const std::int64_t rounds =
+      std::clamp<std::int64_t>(panels / (resident * warps * worth), 1, most_rounds);
+  return std::clamp<std::int64_t>(rounds * resident, 1, std::max<std::int64_t>(1, panels / warps));
 }
 
 // The same by the products of warpgroups, where the queue has them and is to use them. False where
@@ -120,17 +133,22 @@ bool launch_scan_by_warpgroups(Queue& queue, const DeviceBaseView& base,
 template <class Queue>
 void launch_scan_tasks(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                        const DeviceLists& lists, const DeviceTaskTable& table) {
-  const auto with = [&](auto few) {
-    with_scan_form<typename Queue::Thread, few.value>(base, [&](auto keep, auto whole) {
-      using Kernel = ScanPanels<typename Queue::Thread, few.value, keep.value, whole.value, true>;
-      launch(queue, Grid{table.count, Kernel::shared_bytes(base.slices)},
-             Kernel{base, queries, lists, 0, 0, 0, table});
-    });
-  };
-  if (table.few)
-    with(std::true_type{});
-  else
-    with(std::false_type{});
+  using Thread = typename Queue::Thread;
+  with_scan_form<Thread, true>(base, table.most_queries, [&](auto form) {
+    using Kernel = typename decltype(form)::type;
+    Kernel kernel{};
+    kernel.base = base, kernel.queries = queries, kernel.lists = lists, kernel.table = table;
+    launch(queue, Grid{table.count, Kernel::shared_bytes(base.slices)}, kernel);
+  });
+}
+// How many blocks of such a scan are resident at once.
+template <class Queue>
+std::int64_t resident_scan_tasks(const Queue& queue, const DeviceBaseView& base,
+                                 std::int64_t most_queries) {
+  std::int64_t out = queue.multiprocessors();
+  with_scan_form<typename Queue::Thread, true>(
+      base, most_queries, [&](auto form) { out *= decltype(form)::type::resident_blocks; });
+  return out;
 }
 
 template <class Queue>
@@ -142,10 +160,41 @@ void launch_gather_queries(Queue& queue, const QueryGathering& gathering) {
 template <class Queue>
 void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                  const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
-  if (queries.count <= ScanPanels<typename Queue::Thread, true, true, true>::most_few)
-    launch_scan_panels<true>(queue, base, queries, lists, begin, end);
-  else if (!launch_scan_by_warpgroups(queue, base, queries, lists, begin, end))
-    launch_scan_panels<false>(queue, base, queries, lists, begin, end);
+  if (launch_scan_by_warpgroups(queue, base, queries, lists, begin, end)) return;
+  with_scan_form<typename Queue::Thread, false>(base, queries.count, [&](auto form) {
+    using Kernel = typename decltype(form)::type;
+    Kernel kernel{};
+    kernel.base = base, kernel.queries = queries, kernel.lists = lists;
+    kernel.begin = static_cast<int>(begin), kernel.end = static_cast<int>(end);
+    std::int64_t splits = 0;
+    if constexpr (requires { Kernel::tile_panels; })
+      splits = splits_of_many<Kernel>(queue.multiprocessors(), queries.blocks, end - begin);
+    else
+      splits = few_scan_splits(end - begin,
+                               std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks,
+                               Kernel::warps);
+    kernel.splits = static_cast<int>(splits);
+    launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices)}, kernel);
+  });
+}
+
+// Puts all pairs of panels [0, end) of base.order into the lists, which must be empty and have room
+// for them, of at most few_queries queries that may find all rows; slots without a row too. The
+// first step of a search that knows nothing of its queries: no list is waited for.
+template <class Queue>
+void launch_scan_of_all(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                        const DeviceLists& lists, std::int64_t end) {
+  with_scan_form<typename Queue::Thread, false>(base, queries.count, [&](auto form) {
+    using Kernel = typename decltype(form)::type;
+    if constexpr (requires { Kernel::everything; }) {
+      Kernel kernel{};
+      kernel.base = base, kernel.queries = queries, kernel.lists = lists;
+      kernel.end = static_cast<int>(end), kernel.everything = true;
+      const std::int64_t splits = std::max<std::int64_t>(1, end / Kernel::warps);
+      kernel.splits = static_cast<int>(splits);
+      launch(queue, Grid{splits, Kernel::shared_bytes(base.slices)}, kernel);
+    }
+  });
 }
 
 // Whether launch_update takes a block for each list, which uses the memory of its keys: where it is
@@ -178,11 +227,16 @@ template <class Queue>
 void launch_measure(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                     const DeviceLists& lists, const double* vectors, const double* vector_squares,
                     const void* rows, ElementType type, std::int64_t dim) {
+  // A list has some dozen entries or more, of which a block measures 8 at a time.
+  constexpr std::int64_t most_parts = 16;
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(2 * queue.multiprocessors() / queries.count, 1, most_parts);
   with_element(type, [&](auto element) {
     using Row = decltype(element);
-    launch(queue, Grid{queries.count, 0},
+    launch(queue, Grid{queries.count * parts, 0},
            MeasureRows<typename Queue::Thread, Row>{base, lists, vectors, vector_squares,
-                                                    static_cast<const Row*>(rows), dim});
+                                                    static_cast<const Row*>(rows), dim,
+                                                    static_cast<int>(parts)});
   });
 }
 

@@ -315,7 +315,7 @@ struct ScanByWarpgroups {
             KNEAR_UNROLL
             for (int half = 0; half < 2; ++half)
               tests.terms[tile % 2][half][row] =
-                  certified_term(panel.test, panel.bias[lane], inverse[half]);
+                  certified_term(panel.test.scale, panel.bias[lane], inverse[half]);
           }
         }
         if (lane < 2)

@@ -653,23 +653,29 @@ TEST(DeviceScan, FewQueries) {
 // The model of costs (knear/cost/device_plan.hpp) reckons with these shapes, and foresees the
 // steps.
 TEST(DeviceScan, ThePlanKnowsItsShapeAndSteps) {
-  using Many = ScanPanels<HostThread, false, true, false>;
-  using Few = ScanPanels<HostThread, true, true, false>;
+  using Many = ScanPanels<HostThread, true, false>;
+  using Few = ScanFew<HostThread, few_queries, true, false>;
+  using Fewest = ScanFew<HostThread, fewest_queries, true, false>;
   EXPECT_EQ(ScanForm::tile_rows, Many::tile_rows);
   EXPECT_EQ(ScanForm::warps, Many::threads / warp_size);
   EXPECT_EQ(ScanForm::kept_slices, Many::stage_slices);
-  EXPECT_EQ(ScanForm::few_stages, Few::stages);
   EXPECT_EQ(ScanForm::resident_blocks, Many::resident_blocks);
+  EXPECT_EQ(ScanForm::few_warps, Few::warps);
+  EXPECT_EQ(ScanForm::tile_rows, Few::warps * panel_rows);
   EXPECT_EQ(ScanForm::resident_few_blocks, Few::resident_blocks);
-  EXPECT_EQ(ScanForm::few_queries, Few::most_few);
+  EXPECT_EQ(ScanForm::few_queries, few_queries);
+  EXPECT_EQ(ScanForm::fewest_queries, fewest_queries);
   EXPECT_EQ(ScanForm::block_queries, block_queries);
   EXPECT_EQ(ScanForm::slice_columns, slice_bytes);
   EXPECT_EQ(ScanForm::most_kept_bytes, most_kept_bytes);
-  EXPECT_EQ(ScanForm::few_test_bytes, sizeof(Few::Tests));
+  EXPECT_EQ(ScanForm::few_ring_bytes, Few::shared_bytes(0));
+  EXPECT_EQ(ScanForm::few_ring_bytes + 7 * 32 * few_queries, Few::shared_bytes(7));
+  EXPECT_EQ(ScanForm::few_ring_bytes + 7 * 32 * fewest_queries, Fewest::shared_bytes(7));
   // A warp's products are those of its pairs, 32 columns at a time.
   const double tile_pairs = Many::tile_rows * block_queries;
-  EXPECT_EQ(scan_loop(90, false, true, false).products * ScanForm::warps * 16 * 8, tile_pairs);
-  EXPECT_EQ(scan_loop(90, true, true, false).products * ScanForm::warps * 16 * 8, tile_pairs / 4);
+  EXPECT_EQ(scan_loop(90, 128, true, false).products * ScanForm::warps * 16 * 8, tile_pairs);
+  EXPECT_EQ(scan_loop(90, 32, true, false).products * ScanForm::few_warps * 16 * 8, tile_pairs / 4);
+  EXPECT_EQ(scan_loop(90, 8, true, false).products * ScanForm::few_warps * 16 * 8, tile_pairs / 16);
 
   constexpr std::int64_t n = 6400, k = 10;
   Random random(16);
@@ -692,6 +698,232 @@ TEST(DeviceScan, ThePlanKnowsItsShapeAndSteps) {
                           estimated_peaks(Isa::avx2, 2));
     EXPECT_EQ(cost.steps, stats.steps) << count << " queries";
   }
+}
+
+// All pairs as they are stored for few queries, beside those that pass where no threshold is known:
+// the same scores of the same rows, in whatever order.
+TEST(DeviceScan, AllPairsOfTheFirstStep) {
+  Random random(37);
+  const auto whole = vectors<std::int8_t>(Kind::uniform, 1100, 70, random);
+  const auto floats = vectors<float>(Kind::uniform, 1100, 70, random);
+  for (const bool integer : {true, false})
+    for (const std::int64_t count : {1, 7, 8, 9, 31, 32}) {
+      const AnyMatrixView rows = integer ? AnyMatrixView(whole.view()) : floats.view();
+      const ValueRange found = find_value_range(rows, Metric::l2, "rows", 1);
+      HostQueue queue(static_cast<std::uint64_t>(41 + count));
+      DeviceScan<HostQueue> scan(queue, coding_of(BaseRows(rows), Metric::l2, integer, found, 2),
+                                 upload_rows(queue, BaseRows(rows), {}, 1), 1);
+      const DeviceBaseView base = scan.base();
+      std::vector<std::int64_t> which(static_cast<std::size_t>(count));
+      std::iota(which.begin(), which.end(), 11);
+      const DeviceQueries coded = device_queries(scan.packed(), rows, which, found, 1);
+      auto queries =
+          scan.upload_queries(coded, std::vector<double>(which.size(), integer ? 1e30 : -1e30));
+      for (const std::int64_t panels : {std::int64_t{1}, std::int64_t{6}, base.panels}) {
+        const std::int64_t room = base.panels * panel_rows;
+        const auto pairs = [&](auto scan_into) {
+          auto entries = queue.allocate<Entry>(which.size() * static_cast<std::size_t>(room));
+          auto counts = queue.allocate<int>(which.size());
+          queue.fill_bytes(counts.data(), 0, which.size());
+          scan_into(
+              DeviceLists{entries.data(), nullptr, counts.data(), nullptr, static_cast<int>(room)});
+          queue.wait();
+          std::vector<std::vector<std::pair<std::uint32_t, std::int32_t>>> out(which.size());
+          for (std::size_t q = 0; q < which.size(); ++q) {
+            for (int i = 0; i < counts.data()[q]; ++i) {
+              const Entry& entry =
+                  entries.data()[q * static_cast<std::size_t>(room) + static_cast<std::size_t>(i)];
+              if (base.ids[entry.slot] != DeviceBaseView::no_row)
+                out[q].emplace_back(entry.slot, entry.score);
+            }
+            std::sort(out[q].begin(), out[q].end());
+          }
+          return out;
+        };
+        const auto passed = pairs([&](const DeviceLists& lists) {
+          launch_scan(queue, base, queries.view(0, count), lists, 0, panels);
+        });
+        const auto stored = pairs([&](const DeviceLists& lists) {
+          launch_scan_of_all(queue, base, queries.view(0, count), lists, panels);
+        });
+        // By one block, so that a warp has many panels.
+        const auto by_few_warps = pairs([&](const DeviceLists& lists) {
+          with_scan_form<HostThread, false>(base, count, [&](auto form) {
+            using Kernel = typename decltype(form)::type;
+            Kernel kernel{};
+            kernel.base = base, kernel.queries = queries.view(0, count), kernel.lists = lists;
+            kernel.end = static_cast<int>(panels), kernel.splits = 1;
+            launch(queue, Grid{1, Kernel::shared_bytes(base.slices)}, kernel);
+          });
+        });
+        ASSERT_EQ(stored, passed) << count << " queries, " << panels << " panels";
+        ASSERT_EQ(by_few_warps, passed) << count << " queries, " << panels << " panels";
+        ASSERT_GT(passed[0].size(), 0u);
+      }
+    }
+}
+
+// What the scan's inner loop takes of shared memory, where no row passes: wavefronts of a warp for
+// each tile, of few queries for each panel. A multiprocessor has one a cycle, and of many queries
+// that is what limits the scan (docs/gpu.md): so this fails where it takes more.
+template <class Kernel>
+double wavefronts_of_warp(const DeviceBaseView& base, const DeviceQueryView& queries,
+                          std::uint64_t seed) {
+  constexpr int fewer = 16, more = 48;  // panels: 4 tiles or 12
+  std::int64_t taken[2];
+  for (const int panels : {fewer, more}) {
+    HostQueue queue(seed);
+    std::vector<int> counts(static_cast<std::size_t>(queries.count));
+    Kernel kernel{};
+    kernel.base = base, kernel.queries = queries;
+    kernel.lists = {nullptr, nullptr, counts.data(), nullptr, 0};
+    kernel.end = panels, kernel.splits = 1;
+    const CountSharedAccesses counted;
+    launch(queue, Grid{1, Kernel::shared_bytes(base.slices)}, kernel);
+    EXPECT_EQ(std::count(counts.begin(), counts.end(), 0), std::ssize(counts));
+    taken[panels == more] = counted.all();
+  }
+  const bool tiles = Kernel::threads == 256;
+  return static_cast<double>(taken[1] - taken[0]) / ((more - fewer) / 4. * (tiles ? 8 : 4));
+}
+
+TEST(DeviceScan, WavefrontsOfSharedMemory) {
+  Random random(43);
+  for (const std::int64_t dim : {96, 128, 160}) {
+    const auto whole = vectors<std::int8_t>(Kind::uniform, 48 * panel_rows, dim, random);
+    const auto floats = vectors<float>(Kind::uniform, 48 * panel_rows, dim, random);
+    const auto count = [&](bool integer, std::int64_t queries, auto form) {
+      const AnyMatrixView rows = integer ? AnyMatrixView(whole.view()) : floats.view();
+      const ValueRange found = find_value_range(rows, Metric::l2, "rows", 1);
+      HostQueue queue(5);
+      DeviceScan<HostQueue> scan(queue, coding_of(BaseRows(rows), Metric::l2, integer, found, 4),
+                                 upload_rows(queue, BaseRows(rows), {}, 1), 1);
+      std::vector<std::int64_t> which(static_cast<std::size_t>(queries));
+      std::iota(which.begin(), which.end(), 0);
+      const DeviceQueries coded = device_queries(scan.packed(), rows, which, found, 1);
+      auto there =
+          scan.upload_queries(coded, std::vector<double>(which.size(), integer ? -1e9 : 1e9));
+      queue.wait();
+      return wavefronts_of_warp<typename decltype(form)::type>(scan.base(), there.view(0, queries),
+                                                               7);
+    };
+    const auto many = [&](auto keep, auto integer) {
+      return count(integer, 128,
+                   std::type_identity<ScanPanels<HostThread, keep.value, integer.value>>{});
+    };
+    const auto held = [&](auto integer) {
+      return count(integer, 128,
+                   std::type_identity<ScanPanels<HostThread, true, integer.value, false, true>>{});
+    };
+    const auto few = [&](auto queries, auto integer) {
+      return count(integer, queries,
+                   std::type_identity<ScanFew<HostThread, queries.value, true, integer.value>>{});
+    };
+    constexpr std::integral_constant<int, 8> eight;
+    constexpr std::integral_constant<int, 32> thirty_two;
+    // Of many queries: 6 fragments of 512 bytes and a copy of as many for each slice of 32 columns,
+    // two of these where queries pass through the ring too, and 34 for all else of a tile. What an
+    // H100's profiler counted of 128 columns was 146.
+    const double slices = static_cast<double>(dim) / 32, ring = (24 + 8) * slices + 34;
+    if (dim <= 128) {
+      EXPECT_NEAR(many(std::true_type{}, std::false_type{}), (24 + 4) * slices + 34, 0.5) << dim;
+      EXPECT_NEAR(many(std::true_type{}, std::true_type{}), (24 + 4) * slices + 17.5, 0.5) << dim;
+    }
+    // With the queries in registers 4 of the 6 fragments, and limits by four at a time.
+    if (dim <= 128) {
+      EXPECT_NEAR(held(std::false_type{}), (16 + 4) * slices + 22, 0.5) << dim;
+      EXPECT_NEAR(held(std::true_type{}), (16 + 4) * slices + 13.5, 0.5) << dim;
+    }
+    EXPECT_NEAR(many(std::false_type{}, std::false_type{}), ring, 0.5) << dim;
+    EXPECT_NEAR(many(std::false_type{}, std::true_type{}), ring - 16.5, 0.5) << dim;
+    // Of few queries, for a panel: its copies and fragments, and those of 8 queries or 32.
+    EXPECT_EQ(few(eight, std::false_type{}), (8 + 8 + 2) * slices) << dim;
+    EXPECT_EQ(few(eight, std::true_type{}), (8 + 8 + 2) * slices) << dim;
+    EXPECT_EQ(few(thirty_two, std::false_type{}), (8 + 8 + 8) * slices) << dim;
+    EXPECT_EQ(few(thirty_two, std::true_type{}), (8 + 8 + 8) * slices) << dim;
+  }
+}
+
+// The form that holds queries in registers lets the same pairs pass as the usual one.
+TEST(DeviceScan, QueriesHeldInRegisters) {
+  Random random(47);
+  for (const std::int64_t dim : {20, 64, 96, 128})
+    for (const bool integer : {true, false}) {
+      const auto whole = vectors<std::int8_t>(Kind::uniform, 700, dim, random);
+      const auto floats = vectors<float>(Kind::uniform, 700, dim, random);
+      const AnyMatrixView rows = integer ? AnyMatrixView(whole.view()) : floats.view();
+      const ValueRange found = find_value_range(rows, Metric::l2, "rows", 1);
+      HostQueue queue(static_cast<std::uint64_t>(dim));
+      DeviceScan<HostQueue> scan(queue, coding_of(BaseRows(rows), Metric::l2, integer, found, 2),
+                                 upload_rows(queue, BaseRows(rows), {}, 1), 1);
+      const DeviceBaseView base = scan.base();
+      constexpr std::int64_t count = 150;
+      std::vector<std::int64_t> which(count);
+      std::iota(which.begin(), which.end(), 0);
+      const DeviceQueries coded = device_queries(scan.packed(), rows, which, found, 1);
+      // About one row in seven is as near.
+      const Neighbors near = reference_knn(rows.rows(0, count), rows, 100, Metric::l2);
+      std::vector<double> bounds(static_cast<std::size_t>(rows.rows()));
+      for (std::int64_t q = 0; q < count; ++q) {
+        const double distance = near.distances.row(q)[99];
+        bounds[static_cast<std::size_t>(q)] = order_key(Metric::l2, distance);
+      }
+      auto queries = scan.upload_queries(coded, scan.thresholds_for(coded, bounds));
+      const std::int64_t room = base.panels * panel_rows;
+      const auto pairs = [&](auto scan_into) {
+        auto entries = queue.allocate<Entry>(static_cast<std::size_t>(count * room));
+        auto counts = queue.allocate<int>(count);
+        queue.fill_bytes(counts.data(), 0, count);
+        scan_into(
+            DeviceLists{entries.data(), nullptr, counts.data(), nullptr, static_cast<int>(room)});
+        queue.wait();
+        std::vector<std::tuple<std::int64_t, std::uint32_t, std::int32_t>> out;
+        for (std::int64_t q = 0; q < count; ++q)
+          for (int i = 0; i < counts.data()[q]; ++i)
+            out.emplace_back(q, entries.data()[q * room + i].slot,
+                             entries.data()[q * room + i].score);
+        std::sort(out.begin(), out.end());
+        return out;
+      };
+      const auto usual = pairs([&](const DeviceLists& lists) {
+        launch_scan(queue, base, queries.view(0, count), lists, 0, base.panels);
+      });
+      const auto held = pairs([&](const DeviceLists& lists) {
+        const auto with = [&](auto of) {
+          using Kernel = ScanPanels<HostThread, true, of.value, false, true>;
+          Kernel kernel{};
+          kernel.base = base, kernel.queries = queries.view(0, count), kernel.lists = lists;
+          kernel.end = static_cast<int>(base.panels), kernel.splits = 2;
+          launch(queue, Grid{2 * kernel.queries.blocks, Kernel::shared_bytes(base.slices)}, kernel);
+        };
+        if (integer)
+          with(std::true_type{});
+        else
+          with(std::false_type{});
+      });
+      ASSERT_EQ(held, usual) << dim << " columns";
+      ASSERT_GE(usual.size(), 100u * count);
+      ASSERT_LT(usual.size(), 500u * count);
+    }
+}
+
+// Rounds of few queries: all blocks of a round have as much to do, and warps have no panels only
+// where there are too few.
+TEST(DeviceScan, FewQueriesInWholeRounds) {
+  for (const std::int64_t resident : {15, 660})
+    for (const std::int64_t panels : {1, 3, 4, 128, 6528, 100000, 312500, 10000000}) {
+      const std::int64_t splits = few_scan_splits(panels, resident, 4);
+      ASSERT_GE(splits, 1);
+      EXPECT_LE(splits, std::max<std::int64_t>(1, panels / 4));
+      if (panels >= 4 * resident) {
+        EXPECT_EQ(splits % resident, 0);
+      }
+      if (splits > resident) {
+        EXPECT_GE(panels, splits * 4 * 8);
+      }
+      EXPECT_LE(splits, 8 * resident);
+    }
+  EXPECT_EQ(few_scan_splits(312500, 660, 4), 8 * 660);
 }
 
 // Slots without a row, of which each tile may have 31, are not pairs: as whole numbers they would
@@ -781,7 +1013,7 @@ TEST(DeviceScan, TasksOfATable) {
     std::iota(places.begin(), places.begin() + 300, 0);
     launch_scan_tasks(queue, view, queries.view(0, 300),
                       {entries.data(), nullptr, counts.data(), nullptr, static_cast<int>(room)},
-                      {table.data(), std::ssize(table), places.data(), false});
+                      {table.data(), std::ssize(table), places.data(), block_queries});
     queue.wait();
     for (std::int64_t q = 0; q < 300; ++q) {
       std::vector<std::uint32_t> wanted, got;

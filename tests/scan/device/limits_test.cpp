@@ -32,7 +32,7 @@ int limit(const Pair& p) {
                          query_inverse(p.scale));
 }
 int term(const Pair& p, float bias) {
-  return certified_term(panel_test(p.head), bias, query_inverse(p.scale));
+  return certified_term(panel_test(p.head).scale, bias, query_inverse(p.scale));
 }
 // The limit of a value that is one in code units.
 double as_limit(const Pair& p, double value) {

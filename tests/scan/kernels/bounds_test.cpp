@@ -184,7 +184,8 @@ Pairs<char> passed_by_device(const PackedBase& packed, const PackedQueries& quer
     const std::size_t slot = i / static_cast<std::size_t>(head.count);
     const std::size_t q = i % static_cast<std::size_t>(head.count);
     const PanelTest panel = panel_test(packed.heads[slot / panel_rows]);
-    const std::int64_t sum = products[i] + certified_term(panel, packed.row_bias[slot], inverse);
+    const std::int64_t sum =
+        products[i] + certified_term(panel.scale, packed.row_bias[slot], inverse);
     EXPECT_EQ(sum, static_cast<std::int32_t>(sum));
     const QueryTest query = query_test(device_query(head, q, 0), head.scale, head.threshold[q]);
     out.push_back(sum >= certified_limit(panel, query, inverse));
