@@ -138,7 +138,8 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
   const std::int64_t n = rows.rows();
   SearchSegment out{.rows = rows.is_codes() ? nullptr : &rows.prepared(),
                     .ids = rows.ids(),
-                    .lists = rows.lists()};
+                    .lists = rows.lists(),
+                    .shard = segment.shard};
   if (filter.everything() || by_ids) {
     if (!segment.live.all()) out.live = &segment.live;
     if (by_ids) out.allowed_ids = &filter.bits();
@@ -181,7 +182,8 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
   std::vector<SearchSegment> segments;
   std::int64_t named = 0;
   for (const Segment& segment : state.segments)
-    segments.push_back(search_segment_of(segment, filter, by_ids, named));
+    segments.push_back(search_segment_of(segment, filter, by_ids, named)),
+        segments.back().shards = state.shards;
   if (const std::vector<Id>* list = filter.list(); list && named < std::ssize(*list))
     for (const Id id : *list)
       if (state.find(id).row < 0)

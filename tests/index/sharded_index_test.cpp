@@ -23,7 +23,7 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
-#include "knear/index/replica_speeds.hpp"
+#include "knear/knn/replica_speeds.hpp"
 #include "knear/index/replicated.hpp"
 #include "tests/core/present_cpus.hpp"
 #include "tests/index/index_model.hpp"

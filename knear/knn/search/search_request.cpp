@@ -131,7 +131,11 @@ void check_partial_reduce(const SearchRequest& request) {
             "first_pass is direct, but method is partial-reduce, which has no bins then");
   refuse_if(!options.method.aggregate && options.memory > 0,
             "aggregate is off, but memory is limited to {} bytes", options.memory);
-  if (!parse_device(options.device).cuda) return;
+  const Devices devices = parse_devices(options.device);
+  if (!devices.cuda()) return;
+  refuse_if(devices.several(),
+            "device is {}, but method is partial-reduce, whose bins are those of one GPU",
+            options.device);
   refuse_if(!options.method.aggregate, "aggregate is off, but device is {}, which keeps no bins",
             options.device);
   refuse_if(
@@ -153,7 +157,7 @@ void check_range(const KnnOptions& options) {
 
 // That a GPU can do what was chosen.
 void check_device_options(const KnnOptions& options, std::int64_t dim) {
-  if (!parse_device(options.device).cuda) return;
+  if (!parse_devices(options.device).cuda()) return;
   const FirstPass pass = options.first_pass;
   refuse_if(pass != FirstPass::automatic && pass != FirstPass::integer && pass != FirstPass::int8,
             "first_pass is {}, but device is {}, which has auto, integer and int8", name_of(pass),
@@ -304,7 +308,7 @@ void check_exact(const KnnOptions& options, std::string_view search) {
 }
 
 void check_processor(const KnnOptions& options, std::string_view search) {
-  refuse_if(parse_device(options.device).cuda, "device is {}, but {} runs on the processor alone",
+  refuse_if(parse_devices(options.device).cuda(), "device is {}, but {} runs on the processor alone",
             options.device, search);
 }
 

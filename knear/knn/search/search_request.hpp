@@ -41,6 +41,9 @@ struct SearchSegment {
   std::int64_t filter_offset = 0;
   const RowSet* live = nullptr;
   ListedRows* lists = nullptr;  // of an index of inverted lists
+  // Where shards of an index are searched as one: the number of that which has the rows, and of
+  // how many. Several GPUs have whole shards each (knn/device/device_grid.hpp).
+  std::int64_t shard = 0, shards = 1;
   // Of a search for the nearest codes, a filter of ids instead of one of rows
   // (scan/methods/code_scan.hpp). It is not counted: at least k rows are known to be allowed.
   const RowFilter* allowed_ids = nullptr;
