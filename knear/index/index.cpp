@@ -177,8 +177,10 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
   return out;
 }
 
-std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter,
-                                              bool by_ids = false) {
+}  // namespace
+
+std::vector<SearchSegment> detail::search_segments_of(const State& state, const IdFilter& filter,
+                                                      bool by_ids) {
   std::vector<SearchSegment> segments;
   std::int64_t named = 0;
   for (const Segment& segment : state.segments)
@@ -191,6 +193,8 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
   detail::check_bits(filter, state.next_id);
   return segments;
 }
+
+namespace {
 
 // Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
 // for all rows before: for few queries of codes, where k rows at least are allowed for certain.

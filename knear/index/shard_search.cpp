@@ -64,6 +64,9 @@ class ShardSearch {
         threads_(resolve_threads(options.threads)),
         devices_(parse_devices(options.device)),
         groups_(threads_ > 1 ? cpu_groups() : std::vector<CpuSet>{}) {
+    // Each shard would name the GPUs that it has.
+    if (devices_.several() && shards.any().index->has_graph())
+      check_processor({.device = options.device}, "a search of a graph");
     if (!options.method.aggregate && shards.all.size() > 1)
       throw InvalidArgument(
           "aggregate is off, but what shards find is merged into the k nearest of all");
@@ -199,7 +202,8 @@ class ShardSearch {
     out.threads = threads_ / workers + (part < threads_ % workers);
     if (out.memory > 0) out.memory = std::max<std::int64_t>(1, out.memory / workers);
     if (!filters_.empty()) out.filter = filters_[shard];
-    if (devices_.several()) out.device = words_of(devices_of(searched_[shard] - shards_.all.data()));
+    if (devices_.several())
+      out.device = words_of(devices_of(searched_[shard] - shards_.all.data()));
     // The base is a random part of the logical rows, but a shard is no random part of the base: all
     // neighbours that are in the base may be in one shard.
     if (out.method.logical_rows > 0 && shards_.size > 0)
@@ -317,8 +321,8 @@ class ShardSearch {
 
 // Whether a search goes over all shards as one index. In one group of processors that takes less
 // time than searching each by itself: queries are packed and lists ordered once, and thresholds go
-// on from shard to shard. What is promised of a recall is known of the whole. Several GPUs are given
-// their shards beneath that (knn/device/device_grid.hpp), whatever the groups.
+// on from shard to shard. What is promised of a recall is known of the whole. Several GPUs are
+// given their shards beneath that (knn/device/device_grid.hpp), whatever the groups.
 bool goes_as_one(const Shards& shards, const SearchOptions& options) {
   const MethodOptions& method = options.method;
   if (!shards.one || !method.aggregate) return false;

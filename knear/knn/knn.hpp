@@ -49,14 +49,14 @@ std::string_view name_of(Method method);
 Method parse_method(std::string_view name);
 
 // Throws InvalidArgument unless `device` is "cpu", "cuda", "cuda:N" or of several GPUs
-// "cuda:N,N,...", each named once; DeviceUnavailable for a GPU that is not there, or where knear was
-// built without CUDA.
+// "cuda:N,N,...", each named once; DeviceUnavailable for a GPU that is not there, or where knear
+// was built without CUDA.
 void check_device(std::string_view device);
 // The same for what runs in one place: several GPUs are none of the words.
 void check_one_device(std::string_view device);
 // The GPU of one of several processes on a machine, which are numbered from 0 on: of "cuda" each
 // process gets the next one, all over again where there are more processes; another device is the
-// same for all. Throws as check_device().
+// same for all. Throws as check_one_device().
 std::string device_of_process(std::string_view device, int process);
 
 std::string_view name_of(FirstPass pass);
@@ -135,11 +135,11 @@ struct BasicKnnOptions {
   // "cuda:0,1,2,3", of which each has all rows and the queries are divided between them by their
   // speed; of an index in shards (index/sharded.hpp) each has some. The answer is the same.
   // For searches of the k nearest by any method, self-joins and range searches; partial_reduce
-  // takes neither a memory limit nor aggregate = false there, nor several GPUs. With a GPU first_pass is automatic,
-  // integer or int8, and no choices are made. Queries for whose lists the device has no memory are
-  // answered by the processor (report.fallback_queries). With threshold_heap a GPU prunes and
-  // compresses, the processor searches the sample and sorts; of a range search it keeps and sorts
-  // what was found.
+  // takes neither a memory limit nor aggregate = false there, nor several GPUs. With a GPU
+  // first_pass is automatic, integer or int8, and no choices are made. Queries for whose lists the
+  // device has no memory are answered by the processor (report.fallback_queries). With
+  // threshold_heap a GPU prunes and compresses, the processor searches the sample and sorts; of a
+  // range search it keeps and sorts what was found.
   std::string device = "cpu";
 
   // These options with another metric and filter.

@@ -105,7 +105,7 @@ std::string device_of_process(std::string_view text, int process, int devices) {
 }
 
 std::string device_of_process(std::string_view text, int process) {
-  const bool cuda = devices_that_are_here(text).cuda();
+  const bool cuda = device_that_is_here(text).cuda;
   return device_of_process(text, process, cuda ? present_gpus()->count() : 0);
 }
 

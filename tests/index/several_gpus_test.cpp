@@ -133,7 +133,8 @@ TEST(SeveralGpus, AnswersOfInvertedListsAreTheProcessors) {
     const EmulatedGpus gpus(4);
     const std::string what = std::to_string(shards) + " shards";
     expect_as_here(gpus, index, queries, 10, {.method = {.probes = 3}}, what);
-    expect_as_here(gpus, index, queries, 90, {.method = {.probes = 2, .widen = true}}, what + ", widen");
+    expect_as_here(gpus, index, queries, 90, {.method = {.probes = 2, .widen = true}},
+                   what + ", widen");
     expect_as_here(gpus, index, queries, 5, {.method = {.probes = 4, .certify = true}},
                    what + ", certified");
     expect_as_here(gpus, index, queries, 5, {.method = {.recall = 0.9}}, what + ", recall");
@@ -247,9 +248,9 @@ TEST(SeveralGpus, SearchesWithoutAnIndexAreDivided) {
   EXPECT_EQ(report.replicas, 2);  // 300 rows
   expect_same(range_search(queries, base, 0.4, options, &report), within);
   EXPECT_EQ(report.k, 0);
-  expect_same(knn(queries, base, 4,
-                  {.method = {.kind = Method::threshold_heap}, .device = "cuda:0,1"}),
-              heap);
+  expect_same(
+      knn(queries, base, 4, {.method = {.kind = Method::threshold_heap}, .device = "cuda:0,1"}),
+      heap);
   ExactSearcher searcher(base, {});
   for (int i = 0; i < 2; ++i) expect_same(searcher.search(queries, 12, options), wanted);
   // A base that comes in blocks.
@@ -291,8 +292,8 @@ TEST(SeveralGpus, APlainIndexHasAReplicaOnEach) {
   // Partial-reduce with as many GPUs as it has.
   expect_error<InvalidArgument>(
       [&] {
-        index.search(queries, 9, {.method = {.kind = Method::partial_reduce},
-                                  .device = "cuda:0,1"});
+        index.search(queries, 9,
+                     {.method = {.kind = Method::partial_reduce}, .device = "cuda:0,1"});
       },
       "device is cuda:0,1, but method is partial-reduce, whose bins are those of one GPU");
 }
@@ -316,12 +317,11 @@ TEST(SeveralGpus, WhatCannotBeIsSaid) {
   check_device("cuda:0,2");
   // Where one would have nothing to do.
   const ShardedIndex two = sharded("Flat", 2);
-  expect_error<InvalidArgument>(
-      [&] { two.search(queries, 3, {.device = "cuda:0,1,2"}); },
-      "device is cuda:0,1,2, 3 GPUs, but the index has 2 shards");
+  expect_error<InvalidArgument>([&] { two.search(queries, 3, {.device = "cuda:0,1,2"}); },
+                                "device is cuda:0,1,2, 3 GPUs, but the index has 2 shards");
   const ShardedIndex graph(make_index("Graph8,Flat", dim), {.shards = 2});
-  expect_error<InvalidArgument>(
-      [&] { graph.search(queries, 3, {.device = "cuda:0,1"}); }, "device is cuda:0,1");
+  expect_error<InvalidArgument>([&] { graph.search(queries, 3, {.device = "cuda:0,1"}); },
+                                "device is cuda:0,1");
 }
 
 TEST(SeveralGpus, TheProcessorAnswersForOneWithoutMemory) {
@@ -352,10 +352,10 @@ TEST(SeveralGpus, SearchesFromSeveralThreads) {
           expect_same(index.search(queries, 10, {.threads = t + 1, .device = "cuda:0,1,2,3"}),
                       wanted);
         else
-          expect_same(lists.search(queries, 10,
-                                   {.threads = t + 1, .method = {.probes = 3},
-                                    .device = "cuda:3,2,1"}),
-                      probed);
+          expect_same(
+              lists.search(queries, 10,
+                           {.threads = t + 1, .method = {.probes = 3}, .device = "cuda:3,2,1"}),
+              probed);
     });
   for (std::thread& caller : callers) caller.join();
 }

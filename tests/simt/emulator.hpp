@@ -18,10 +18,10 @@
 // a launch. Votes, shuffles and products order nothing, blocks of a launch are not ordered, and
 // atomic operations do not race with each other. races_test.cpp shows each of these.
 //
-// Several devices have memory apart (HostDevice): a copy or a kernel of one that is given an address
-// in the memory of another throws std::logic_error. Looked at are the arguments of copies, those of
-// kernels, and what is copied to a device in structs, which may hold addresses; not those that a
-// kernel computes.
+// Several devices have memory apart (HostDevice): a copy or a kernel of one that is given an
+// address in the memory of another throws std::logic_error. Looked at are the arguments of copies,
+// those of kernels, and what is copied to a device in structs, which may hold addresses; not those
+// that a kernel computes.
 //
 // What it can't show: what the compiler for the device makes of the text, and so whether the lanes
 // of a warp are together where an instruction wants them to be. That memory is seen late. Without
@@ -161,6 +161,9 @@ class HostDevice {
   std::size_t most_bytes_in_use() const;
   std::size_t free_bytes() const { return bytes_ - bytes_in_use(); }
   std::int64_t launches() const { return launches_; }
+  // That were copied to it, and from it.
+  std::int64_t bytes_up() const { return bytes_up_; }
+  std::int64_t bytes_down() const { return bytes_down_; }
 
   // Counts an array. Throws MemoryBudgetError where it has no room.
   void take(std::size_t bytes);
@@ -174,13 +177,15 @@ class HostDevice {
   // The same for all that may be an address among these bytes.
   void check_addresses_in(const void* bytes, std::size_t count, const char* what) const;
   void count_launch() { ++launches_; }
+  void count_upload(std::size_t bytes) { bytes_up_ += static_cast<std::int64_t>(bytes); }
+  void count_download(std::size_t bytes) { bytes_down_ += static_cast<std::int64_t>(bytes); }
 
  private:
   const int number_;
   const std::size_t bytes_;
   mutable std::mutex mutex_;
   std::size_t in_use_ = 0, most_in_use_ = 0;
-  std::atomic<std::int64_t> launches_ = 0;
+  std::atomic<std::int64_t> launches_ = 0, bytes_up_ = 0, bytes_down_ = 0;
 };
 
 // Memory of the emulated device, and its work, which is done when launch() returns. Copies to the
@@ -320,6 +325,7 @@ class HostQueue {
     device().check_address(from, "a copy to the device");
     if constexpr (std::is_class_v<T>)
       device().check_addresses_in(from, count * sizeof(T), "a copy to the device");
+    device().count_upload(count * sizeof(T));
     state_->give([=] { std::memcpy(to, from, count * sizeof(T)); });
   }
   template <class T>
@@ -327,6 +333,7 @@ class HostQueue {
     state_->send();
     if (count == 0) return;
     device().check_address(from, "a copy from the device");
+    device().count_download(count * sizeof(T));
     const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
     std::lock_guard lock(state_->mutex);
     state_->coming.push_back({to, {bytes, bytes + count * sizeof(T)}});

@@ -31,6 +31,8 @@ class CodeDevice {
                     const CodeProbes& probes, CodedNeighbors& out, const Progress& progress) = 0;
   // The most memory of the device that its searches had at once.
   virtual std::size_t most_bytes() const = 0;
+  // Between how many replicas of the codes it divides queries; 0: it is one device.
+  virtual std::int64_t replicas() const { return 0; }
 };
 
 // That of options.device, several GPUs as one; nullptr for the processor. Throws DeviceUnavailable

@@ -129,7 +129,8 @@ KnnReport report_of(const std::vector<Part<Found>>& parts, const SearchRequest& 
   for (std::size_t i = 0; i < parts.size();) {
     KnnReport of_replica = parts[i].report;
     const std::int64_t begin = parts[i].begin, replica = parts[i].replica;
-    while (++i < parts.size() && parts[i].replica == replica) add_shard(of_replica, parts[i].report);
+    while (++i < parts.size() && parts[i].replica == replica)
+      add_shard(of_replica, parts[i].report);
     told &= tells_certified(of_replica);
     if (replicas++ == 0)
       out = queries > 0 ? begin_queries(of_replica, queries) : of_replica;
@@ -156,8 +157,7 @@ DeviceGrid::DeviceGrid(Devices devices, std::int64_t shards)
       speeds_(speeds_of(devices_, replicas_)) {}
 
 std::vector<std::int64_t> DeviceGrid::split(std::int64_t queries) const {
-  const std::int64_t used =
-      std::clamp<std::int64_t>(queries / block_of_queries, 1, replicas_);
+  const std::int64_t used = std::clamp<std::int64_t>(queries / block_of_queries, 1, replicas_);
   std::vector<std::int64_t> begin = speeds_.split(queries, used);
   if (used == replicas_) {
     // Whole blocks, one at least.
@@ -171,7 +171,8 @@ std::vector<std::int64_t> DeviceGrid::split(std::int64_t queries) const {
     return begin;
   }
   static std::atomic<std::uint64_t> turn = 0;
-  const auto first = static_cast<std::int64_t>(turn++ % static_cast<std::uint64_t>(replicas_ - used + 1));
+  const auto first =
+      static_cast<std::int64_t>(turn++ % static_cast<std::uint64_t>(replicas_ - used + 1));
   std::vector<std::int64_t> out(static_cast<std::size_t>(first), 0);
   out.insert(out.end(), begin.begin(), begin.end());
   out.resize(static_cast<std::size_t>(replicas_ + 1), queries);
@@ -284,14 +285,14 @@ DividedListSearch::DividedListSearch(const SearchRequest& request, const Devices
           Part{request_of_part(request, grid_, r, c, 0, request.queries.rows(),
                                progress_->of(r * grid_.columns() + c)),
                r, c, nullptr});
-      part->search = device_maker()->list_search(grid_.gpu(r, c), part->request,
-                                                 more_bytes / grid_.size());
+      part->search =
+          device_maker()->list_search(grid_.gpu(r, c), part->request, more_bytes / grid_.size());
       parts_.push_back(std::move(part));
     }
   if (grid_.columns() == 1) return;
   for (std::int64_t c = 0; c < grid_.columns(); ++c)
-    found_.push_back(nothing_found(request.queries.rows(),
-                                   parts_[static_cast<std::size_t>(c)]->request.k));
+    found_.push_back(
+        nothing_found(request.queries.rows(), parts_[static_cast<std::size_t>(c)]->request.k));
 }
 
 DividedListSearch::~DividedListSearch() = default;
@@ -364,6 +365,7 @@ void DividedCodeDevice::scan(std::span<const Segment> segments, const CodeScanJo
                              const CodeProbes& probes, CodedNeighbors& out,
                              const Progress& progress) {
   const DeviceGrid grid(devices_, segments.empty() ? 1 : segments.front().shards);
+  replicas_ = grid.replicas();
   const std::vector<std::int64_t> begin = grid.split(probes.lists.rows());
   struct Part {
     std::int64_t begin, end;
@@ -375,11 +377,16 @@ void DividedCodeDevice::scan(std::span<const Segment> segments, const CodeScanJo
   std::vector<Part> parts;
   for (std::int64_t r = 0; r < grid.replicas(); ++r)
     for (std::int64_t c = 0; c < grid.columns(); ++c) {
-      Part part{begin[static_cast<std::size_t>(r)], begin[static_cast<std::size_t>(r) + 1],
-                {}, {}, nullptr, {}};
+      Part part{begin[static_cast<std::size_t>(r)],
+                begin[static_cast<std::size_t>(r) + 1],
+                {},
+                {},
+                nullptr,
+                {}};
       for (std::size_t s = 0; s < segments.size(); ++s)
         if (grid.column_of(segments[s].shard) == c)
-          part.segments.push_back(segments[s]), part.numbers.push_back(static_cast<std::uint32_t>(s));
+          part.segments.push_back(segments[s]),
+              part.numbers.push_back(static_cast<std::uint32_t>(s));
       if (part.begin == part.end || part.segments.empty()) continue;
       part.device = device_maker()->code_device(grid.gpu(r, c));
       part.found = CodedNeighbors(part.end - part.begin, job.k);
@@ -397,10 +404,10 @@ void DividedCodeDevice::scan(std::span<const Segment> segments, const CodeScanJo
     some.threads = std::max(1, job.threads / static_cast<int>(parts.size()));
     if (job.upper_bounds) some.upper_bounds = job.upper_bounds + part.begin;
     const Progress told = shared.of(i);
-    part.device->scan(part.segments, some,
-                      {probes.lists.rows(part.begin, part.end),
-                       probes.terms.rows(part.begin, part.end)},
-                      part.found, told);
+    part.device->scan(
+        part.segments, some,
+        {probes.lists.rows(part.begin, part.end), probes.terms.rows(part.begin, part.end)},
+        part.found, told);
   });
   std::size_t bytes = 0;
   for (Part& part : parts) {

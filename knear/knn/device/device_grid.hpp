@@ -1,7 +1,8 @@
 // knear/knn/device/device_grid.hpp -- one search by several GPUs: which of them has which rows and
 // which queries, and what becomes of their answers.
 //
-//   DeviceGrid grid({{0, 1, 2, 3}}, 2);   // cuda:0 and cuda:2 have shard 0, cuda:1 and cuda:3 shard 1
+//   DeviceGrid grid({{0, 1, 2, 3}}, 2);   // cuda:0 and cuda:2 have shard 0, cuda:1 and cuda:3
+//   shard 1
 //
 // Johnson, Douze and Jégou (2017), section 5.4. Rows of an index in shards go to the GPUs in the
 // order in which these are named, in turn where there are fewer; where there are several times as
@@ -18,8 +19,8 @@
 #include <vector>
 
 #include "knear/knn/device/code_device.hpp"
-#include "knear/knn/list_search.hpp"
 #include "knear/knn/joined_reports.hpp"
+#include "knear/knn/list_search.hpp"
 #include "knear/knn/replica_speeds.hpp"
 #include "knear/scan/device_choice.hpp"
 #include "knear/scan/methods/range_scan.hpp"
@@ -97,10 +98,12 @@ class DividedCodeDevice final : public CodeDevice {
   void scan(std::span<const Segment> segments, const CodeScanJob& job, const CodeProbes& probes,
             CodedNeighbors& out, const Progress& progress) override;
   std::size_t most_bytes() const override { return most_bytes_; }
+  std::int64_t replicas() const override { return replicas_; }
 
  private:
   const Devices devices_;
   std::size_t most_bytes_ = 0;
+  std::int64_t replicas_ = 1;
 };
 
 }  // namespace knear::detail

@@ -197,6 +197,14 @@ std::vector<std::uint32_t> SearchSegment::allowed_rows(std::int64_t begin, std::
 SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> among,
                              AnyMatrixView asked, std::int64_t wanted, const KnnOptions& how,
                              Reuse later)
+    : SearchRequest(what, among, asked,
+                    (check_kind(what, how),
+                     find_value_range(asked, how.metric, "queries", resolve_threads(how.threads))),
+                    wanted, how, later) {}
+
+SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> among,
+                             AnyMatrixView asked, const ValueRange& found, std::int64_t wanted,
+                             const KnnOptions& how, Reuse later)
     : kind(what),
       queries(asked),
       options(how),
@@ -204,9 +212,9 @@ SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> amo
       threads(resolve_threads(how.threads)),
       isa(active_isa()),
       peaks(planning_peaks(isa, threads)),
+      query_range(found),
       k_asked(wanted + (what == SearchKind::self_join)) {
   check_kind(kind, options);
-  query_range = find_value_range(queries, options.metric, "queries", threads);
   take(among);
   check_first_pass(*this);
   check_tuning(*this);
@@ -308,8 +316,8 @@ void check_exact(const KnnOptions& options, std::string_view search) {
 }
 
 void check_processor(const KnnOptions& options, std::string_view search) {
-  refuse_if(parse_devices(options.device).cuda(), "device is {}, but {} runs on the processor alone",
-            options.device, search);
+  refuse_if(parse_devices(options.device).cuda(),
+            "device is {}, but {} runs on the processor alone", options.device, search);
 }
 
 }  // namespace knear::detail

@@ -77,6 +77,11 @@ struct SearchRequest {
   // stay. Throws InvalidArgument unless all of it goes together.
   SearchRequest(SearchKind kind, std::span<const SearchSegment> segments, AnyMatrixView queries,
                 std::int64_t k, const KnnOptions& options, Reuse reuse);
+  // The same for queries of a known range, whose elements are not looked at: they may be in the
+  // memory of a device.
+  SearchRequest(SearchKind kind, std::span<const SearchSegment> segments, AnyMatrixView queries,
+                const ValueRange& query_range, std::int64_t k, const KnnOptions& options,
+                Reuse reuse);
 
   // A search on the way to the answer, by the same options: of some of the queries, for the k
   // nearest among some of the rows. Nothing is checked again.

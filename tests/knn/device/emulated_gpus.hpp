@@ -32,6 +32,8 @@ class EmulatedGpus final : public detail::DevicesOf<HostQueue> {
     return out;
   }
 
+  HostQueue queue(int gpu) const { return open(gpu, 0); }
+
   int count() const override { return static_cast<int>(gpus_.size()); }
   void check(int index) const override {
     if (index < 0 || index >= count())
