@@ -77,7 +77,7 @@ void check(const ExactBench& bench) {
   check_positive("--repeat", bench.repeat);
   check_positive("--count", bench.count);
   check(bench.vectors);
-  check_device(bench.device);
+  check_one_device(bench.device);
 }
 
 std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView queries,

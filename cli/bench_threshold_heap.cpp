@@ -46,7 +46,7 @@ void check(const ThresholdHeapBench& bench) {
   check_positive("--most", bench.most);
   check_positive("--matrix", bench.matrix);
   check(bench.vectors);
-  check_device(bench.device);
+  check_one_device(bench.device);
   check_output("--out", bench.out, {".html", ".svg"}, {bench.vectors.base, bench.vectors.queries});
 }
 

@@ -40,7 +40,7 @@ int narrow(std::int64_t value) {
 
 void run_kmeans(const KMeansArguments& arguments) {
   KMeansOptions options = kmeans_options(arguments);
-  check_device(options.device);  // before files are read
+  check_one_device(options.device);  // before files are read
   const CatchInterrupts guard;
   const std::optional<BlockwiseFile> file =
       blockwise_file(arguments.base, arguments.type, base_dataset, arguments.memory);

@@ -266,7 +266,8 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   command
-      .add_option("--device", arguments.device, "where to search: cpu (default), cuda or cuda:N")
+      .add_option("--device", arguments.device,
+                  "where to search: cpu (default), cuda, cuda:N or several GPUs, cuda:0,1,2,3")
       ->type_name("D");
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   add_size(command, "--memory", arguments.memory,
@@ -312,7 +313,10 @@ KnnOptions search_options(const SearchArguments& arguments) {
   options.memory = arguments.memory;
   options.first_pass = parse_first_pass(arguments.first_pass);
   options.tuning = parse_tuning(arguments.choices);
-  check_device(arguments.device);
+  if (arguments.explain)  // plans are of one GPU
+    check_one_device(arguments.device);
+  else
+    check_device(arguments.device);
   if (arguments.device != "cpu" && arguments.explain &&
       arguments.method == name_of(Method::threshold_heap))
     throw InvalidArgument(

@@ -370,9 +370,11 @@ void run_tests(const Options& options, const cuda::Stream& stream, const CaseSha
         },
         device, options.data, share.one_in(kept ? 11 : 7), true, report);
   begin("self-joins");
-  check_self_join([](AnyMatrixView base, std::int64_t k, const KnnOptions& knn_options,
-                     KnnReport* knn_report) { return self_join(base, k, knn_options, knn_report); },
-                  device, share, report);
+  const SelfJoin joined = [](AnyMatrixView base, std::int64_t k, const KnnOptions& knn_options,
+                             KnnReport* knn_report) {
+    return self_join(base, k, knn_options, knn_report);
+  };
+  check_self_join(joined, device, share, report);
   check_self_join(self_join_device_memory, device, share.one_in(7), report);
   begin("range searches");
   const RangeSearch within = [](AnyMatrixView queries, AnyMatrixView base, double radius,
@@ -382,11 +384,24 @@ void run_tests(const Options& options, const cuda::Stream& stream, const CaseSha
   check_range(within, device, share, false, report);
   check_range(range_search_device_memory, device, share.one_in(7), true, report);
   begin("searches of inverted lists");
-  check_lists(
-      [](const Index& index, AnyMatrixView queries, std::int64_t k,
-         const SearchOptions& search_options,
-         KnnReport* knn_report) { return index.search(queries, k, search_options, knn_report); },
-      device, share, report);
+  const IndexSearch by_lists = [](const Index& index, AnyMatrixView queries, std::int64_t k,
+                                  const SearchOptions& search_options, KnnReport* knn_report) {
+    return index.search(queries, k, search_options, knn_report);
+  };
+  check_lists(by_lists, device, share, report);
+  if (const int gpus = cuda::device_count(); gpus > 1) {
+    begin("self-joins and searches of inverted lists by all GPUs");
+    std::string all = "cuda:0";
+    for (int gpu = 1; gpu < gpus; ++gpu) all += fmt::format(",{}", gpu);
+    check_self_join(joined, all, share.one_in(7), report);
+    check_lists(
+        [&](const Index& index, AnyMatrixView queries, std::int64_t k, SearchOptions search_options,
+            KnnReport* knn_report) {
+          search_options.memory *= gpus;  // which share it
+          return by_lists(index, queries, k, search_options, knn_report);
+        },
+        all, share.one_in(7), report);
+  }
   begin("k-means");
   check_k_means(
       [](AnyMatrixView rows, const RowBlocks* blocks, std::int64_t k,

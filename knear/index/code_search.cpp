@@ -33,7 +33,7 @@ SearchRequest request_of_codes(SearchKind kind, const State& state,
 }
 
 void check_code_options(const KnnOptions& options) {
-  if (options.memory > 0 && parse_device(options.device).cuda)
+  if (options.memory > 0 && parse_devices(options.device).cuda())
     throw InvalidArgument(
         "memory is {} bytes, but a search of codes on a device ({}) keeps to no limit",
         options.memory, options.device);
@@ -65,7 +65,8 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
     // What the device keeps has the ids of the rows themselves.
     const CodedRows& coded = state.segments[s].rows->coded();
     device_segments_.push_back(
-        {segment, given.ids.ids == coded.ids.data() ? coded.device_forms.get() : nullptr});
+        {segment, given.ids.ids == coded.ids.data() ? coded.device_forms.get() : nullptr,
+         given.shard, given.shards});
   }
   if (!request.limited()) return;
   const std::int64_t k = request.k * std::max<std::int64_t>(1, refine_factor);
@@ -363,7 +364,7 @@ KnnReport CodeSearch::report() {
   out.code_bits = state_.coder->quantizer().bits();
   out.refined_by_codes = state_.refiner != nullptr;
   out.first_pass = "codes", out.method = "codes";
-  if (device_) out.device = request_.options.device;
+  if (device_) out.device = request_.options.device, out.replicas = device_->replicas();
   return out;
 }
 

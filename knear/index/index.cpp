@@ -138,7 +138,8 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
   const std::int64_t n = rows.rows();
   SearchSegment out{.rows = rows.is_codes() ? nullptr : &rows.prepared(),
                     .ids = rows.ids(),
-                    .lists = rows.lists()};
+                    .lists = rows.lists(),
+                    .shard = segment.shard};
   if (filter.everything() || by_ids) {
     if (!segment.live.all()) out.live = &segment.live;
     if (by_ids) out.allowed_ids = &filter.bits();
@@ -176,12 +177,15 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
   return out;
 }
 
-std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter,
-                                              bool by_ids = false) {
+}  // namespace
+
+std::vector<SearchSegment> detail::search_segments_of(const State& state, const IdFilter& filter,
+                                                      bool by_ids) {
   std::vector<SearchSegment> segments;
   std::int64_t named = 0;
   for (const Segment& segment : state.segments)
-    segments.push_back(search_segment_of(segment, filter, by_ids, named));
+    segments.push_back(search_segment_of(segment, filter, by_ids, named)),
+        segments.back().shards = state.shards;
   if (const std::vector<Id>* list = filter.list(); list && named < std::ssize(*list))
     for (const Id id : *list)
       if (state.find(id).row < 0)
@@ -189,6 +193,8 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
   detail::check_bits(filter, state.next_id);
   return segments;
 }
+
+namespace {
 
 // Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
 // for all rows before: for few queries of codes, where k rows at least are allowed for certain.

@@ -32,6 +32,11 @@ void check_bits(const IdFilter& filter, Id next_id);
 // A list of many ids as bits, where the index holds every id below the next one: then no id has to
 // be looked up, which takes longer than all else.
 IdFilter quick_filter(std::int64_t size, Id next_id, const IdFilter& filter);
+// The segments of a state as a search takes them, which keep what the filter refers to. by_ids:
+// bits are left as they are (SearchSegment::allowed_ids). Throws InvalidArgument for an id that is
+// not there.
+std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter,
+                                              bool by_ids = false);
 
 // Held by a change of an index from its begin to its end. A progress callback of a change that
 // changes the same index would wait for itself: InvalidArgument, if it runs in the thread of the

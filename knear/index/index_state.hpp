@@ -22,6 +22,8 @@ class GraphOfState;
 // What a search sees. Never changed once it is published.
 struct State {
   std::vector<Segment> segments;
+  // Of which the segments are, where shards are searched as one index (index/shards.hpp).
+  std::int64_t shards = 1;
   std::optional<ElementType> type;
   Id next_id = 0;
   std::int64_t version = 0, size = 0;

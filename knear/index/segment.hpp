@@ -177,6 +177,7 @@ class SegmentRows {
 struct Segment {
   std::shared_ptr<const SegmentRows> rows;
   RowSet live;
+  std::int64_t shard = 0;  // of State::shards
 
   std::int64_t size() const { return live.count(); }
 };

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +14,8 @@
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/shards.hpp"
+#include "knear/knn/device/device_grid.hpp"
+#include "knear/knn/joined_reports.hpp"
 #include "knear/knn/search/search_request.hpp"
 
 namespace knear::detail {
@@ -22,125 +23,6 @@ namespace {
 
 // Fewer queries are not divided further: kernels score twelve side by side.
 constexpr std::int64_t least_queries_of_replica = 48;
-
-// The reports of many parts as that of one, each stage by itself.
-class SharedProgress {
- public:
-  SharedProgress(const Progress& progress, std::int64_t parts)
-      : progress_(progress), parts_(parts) {}
-
-  Progress of(std::int64_t part) {
-    if (!progress_ || parts_ == 1) return progress_;
-    return [this, part](std::string_view stage, double fraction) {
-      std::lock_guard lock(mutex_);
-      auto& done = done_[std::string(stage)];
-      done.resize(static_cast<std::size_t>(parts_));
-      done[static_cast<std::size_t>(part)] = fraction;
-      double sum = 0;
-      for (const double some : done) sum += some;
-      goes_on_ = goes_on_ && progress_(stage, sum / static_cast<double>(parts_));
-      return goes_on_;
-    };
-  }
-
- private:
-  const Progress& progress_;
-  const std::int64_t parts_;
-  std::mutex mutex_;
-  bool goes_on_ = true;  // all parts stop once one was told to
-  std::map<std::string, std::vector<double>> done_;
-};
-
-// How much an argument for a recall is worth, least first.
-int worth(const std::string& argument) {
-  return argument == "exact" ? 3 : argument == "analytic" ? 2 : argument == "calibrated" ? 1 : 0;
-}
-
-// Whether it is known of each query whether its answer is proven.
-bool tells_certified(const KnnReport& report) {
-  return report.certified_queries + std::ssize(report.uncertified) == report.queries;
-}
-
-// What was done beside, for the same queries or others.
-void add_work(KnnReport& all, const KnnReport& more) {
-  all.prepare_seconds = std::max(all.prepare_seconds, more.prepare_seconds);
-  all.scan_seconds += more.scan_seconds, all.rescore_seconds += more.rescore_seconds;
-  all.query_seconds += more.query_seconds, all.seed_seconds += more.seed_seconds;
-  all.score_seconds += more.score_seconds, all.select_seconds += more.select_seconds;
-  all.coarse_seconds += more.coarse_seconds, all.sorting_seconds += more.sorting_seconds;
-  all.sampling_seconds += more.sampling_seconds;
-  all.fallback_queries += more.fallback_queries, all.repeated_queries += more.repeated_queries;
-  all.repaired_queries += more.repaired_queries;
-  all.memory_bytes += more.memory_bytes, all.device_bytes += more.device_bytes;
-  all.multiply_adds += more.multiply_adds, all.bytes_read += more.bytes_read;
-  all.prefix_columns = std::max(all.prefix_columns, more.prefix_columns);
-  all.clusters = std::max(all.clusters, more.clusters);
-  all.group = std::max(all.group, more.group), all.parts = std::max(all.parts, more.parts);
-  all.tile_rows = std::max(all.tile_rows, more.tile_rows);
-  all.centred |= more.centred, all.guessed |= more.guessed, all.joined |= more.joined;
-  all.kept_per_bin = std::max(all.kept_per_bin, more.kept_per_bin);
-  all.lists = std::max(all.lists, more.lists), all.ef = std::max(all.ef, more.ef);
-  all.promised_recall = std::min(all.promised_recall, more.promised_recall);
-  all.expected_recall = std::min(all.expected_recall, more.expected_recall);
-  if (worth(more.recall_argument) < worth(all.recall_argument))
-    all.recall_argument = more.recall_argument;
-  if (all.note.find(more.note) == std::string::npos)
-    all.note += (all.note.empty() ? "" : "; ") + more.note;
-}
-
-// What is said of a query on average, of which `share` is for these.
-void add_means(KnnReport& all, const KnnReport& more, double share) {
-  const auto add = [&](double KnnReport::*mean) { all.*mean += share * more.*mean; };
-  for (const auto mean :
-       {&KnnReport::hits_per_query, &KnnReport::refined_per_query, &KnnReport::survivors_per_query,
-        &KnnReport::expected_hits, &KnnReport::expected_refined, &KnnReport::expected_survivors,
-        &KnnReport::probed_rows})
-    add(mean);
-}
-
-// The same queries in another shard.
-void add_shard(KnnReport& all, const KnnReport& more) {
-  const bool told = tells_certified(all) && tells_certified(more);
-  std::vector<std::int64_t> open;
-  std::set_union(all.uncertified.begin(), all.uncertified.end(), more.uncertified.begin(),
-                 more.uncertified.end(), std::back_inserter(open));
-  all.certified_queries = told ? all.queries - std::ssize(open) : 0;
-  all.uncertified = told ? std::move(open) : std::vector<std::int64_t>{};
-  all.rows += more.rows;
-  all.allowed_rows =
-      all.allowed_rows < 0 || more.allowed_rows < 0 ? -1 : all.allowed_rows + more.allowed_rows;
-  all.chunks += more.chunks, all.bins += more.bins, all.samples += more.samples;
-  all.compression_ratio = std::max(all.compression_ratio, more.compression_ratio);
-  all.threshold_ratio = std::max(all.threshold_ratio, more.threshold_ratio);
-  all.probes = std::max(all.probes, more.probes);
-  add_work(all, more);
-  add_means(all, more, 1);
-}
-
-// Other queries of a batch of so many, which begin at `first`, in all shards.
-void add_queries(KnnReport& all, const KnnReport& more, std::int64_t first, std::int64_t queries) {
-  const double share = static_cast<double>(more.queries) / static_cast<double>(queries);
-  for (const std::int64_t q : more.uncertified) all.uncertified.push_back(first + q);
-  all.certified_queries += more.certified_queries;
-  all.queries += more.queries;
-  all.compression_ratio += share * more.compression_ratio;
-  all.threshold_ratio += share * more.threshold_ratio;
-  all.probes += share * more.probes;
-  add_work(all, more);
-  add_means(all, more, share);
-}
-
-// The report of a batch of which this one is about the first queries.
-KnnReport begin_queries(const KnnReport& part, std::int64_t queries) {
-  KnnReport out = part;
-  for (const auto mean :
-       {&KnnReport::hits_per_query, &KnnReport::refined_per_query, &KnnReport::survivors_per_query,
-        &KnnReport::expected_hits, &KnnReport::expected_refined, &KnnReport::expected_survivors,
-        &KnnReport::probed_rows, &KnnReport::compression_ratio, &KnnReport::threshold_ratio,
-        &KnnReport::probes})
-    out.*mean *= static_cast<double>(part.queries) / static_cast<double>(queries);
-  return out;
-}
 
 // Throws InvalidArgument where a recall cannot be told from that of each shard by itself.
 void check_recall_of_parts(const Shard& like) {
@@ -180,7 +62,11 @@ class ShardSearch {
         options_(options),
         speeds_(speeds),
         threads_(resolve_threads(options.threads)),
+        devices_(parse_devices(options.device)),
         groups_(threads_ > 1 ? cpu_groups() : std::vector<CpuSet>{}) {
+    // Each shard would name the GPUs that it has.
+    if (devices_.several() && shards.any().index->has_graph())
+      check_processor({.device = options.device}, "a search of a graph");
     if (!options.method.aggregate && shards.all.size() > 1)
       throw InvalidArgument(
           "aggregate is off, but what shards find is merged into the k nearest of all");
@@ -277,7 +163,9 @@ class ShardSearch {
     }
     if (!told) out.certified_queries = 0, out.uncertified.clear();
     out.threads = threads_, out.version = shards_.version;
-    out.shards = std::ssize(searched_), out.replicas = std::ssize(slices);
+    out.shards = std::ssize(searched_);
+    out.replicas = std::max<std::int64_t>(out.replicas, std::ssize(slices));
+    if (devices_.several()) out.device = options_.device;
     out.merge_seconds = slices.size() > 1 || slices[0].found.size() > 1 ? merge_seconds : 0;
     out.seconds = time_.seconds() - out.prepare_seconds;
     note_unsearched(out);
@@ -292,11 +180,20 @@ class ShardSearch {
   // group threads share all queries: divided, 10,000 of a flat index took a seventh longer.
   std::int64_t replicas_used() const {
     const MethodOptions& method = options_.method;
-    if (!are_placed()) return 1;
+    if (!are_placed() || devices_.several()) return 1;
     if (method.recall.value_or(1) < 1 || method.kind == Method::partial_reduce) return 1;
     const std::int64_t enough = queries_.rows() / least_queries_of_replica;
     return std::clamp<std::int64_t>(std::min<std::int64_t>(enough, threads_), 1,
                                     speeds_.replicas());
+  }
+
+  // Of several GPUs those that have a shard by itself, as all shards together would give them.
+  Devices devices_of(std::int64_t shard) const {
+    const DeviceGrid grid(devices_, std::ssize(shards_.all));
+    Devices out;
+    for (std::int64_t r = 0; r < grid.replicas(); ++r)
+      out.gpus.push_back(grid.gpu(r, grid.column_of(shard)));
+    return out;
   }
 
   SearchOptions options_of(std::size_t shard, int workers, std::int64_t part) const {
@@ -305,6 +202,8 @@ class ShardSearch {
     out.threads = threads_ / workers + (part < threads_ % workers);
     if (out.memory > 0) out.memory = std::max<std::int64_t>(1, out.memory / workers);
     if (!filters_.empty()) out.filter = filters_[shard];
+    if (devices_.several())
+      out.device = words_of(devices_of(searched_[shard] - shards_.all.data()));
     // The base is a random part of the logical rows, but a shard is no random part of the base: all
     // neighbours that are in the base may be in one shard.
     if (out.method.logical_rows > 0 && shards_.size > 0)
@@ -410,6 +309,7 @@ class ShardSearch {
   const SearchOptions& options_;
   ReplicaSpeeds& speeds_;
   const int threads_;
+  const Devices devices_;
   const std::vector<CpuSet> groups_;
   std::vector<const Shard*> searched_;
   std::vector<std::shared_ptr<const State>> states_;
@@ -421,13 +321,16 @@ class ShardSearch {
 
 // Whether a search goes over all shards as one index. In one group of processors that takes less
 // time than searching each by itself: queries are packed and lists ordered once, and thresholds go
-// on from shard to shard. What is promised of a recall is known of the whole.
-bool goes_as_one(const Shards& shards, const MethodOptions& method) {
+// on from shard to shard. What is promised of a recall is known of the whole. Several GPUs are
+// given their shards beneath that (knn/device/device_grid.hpp), whatever the groups.
+bool goes_as_one(const Shards& shards, const SearchOptions& options) {
+  const MethodOptions& method = options.method;
   if (!shards.one || !method.aggregate) return false;
   const bool recall = method.recall.value_or(1) < 1;
-  if (shards.any().impl().shape.learns()) return recall || cpu_groups().size() == 1;
+  const bool together = parse_devices(options.device).several() || cpu_groups().size() == 1;
+  if (shards.any().impl().shape.learns()) return recall || together;
   const bool exact = method.kind == Method::automatic || method.kind == Method::exact;
-  return exact && !recall && cpu_groups().size() == 1;
+  return exact && !recall && together;
 }
 
 // What search(index) finds in all shards as one index, where they are searched so. Nothing
@@ -435,12 +338,13 @@ bool goes_as_one(const Shards& shards, const MethodOptions& method) {
 template <class Found, class Search>
 std::optional<Found> search_as_one(const Shards& shards, const SearchOptions& options,
                                    KnnReport* report, Search search) {
-  if (!goes_as_one(shards, options.method)) return {};
+  if (!goes_as_one(shards, options)) return {};
   try {
     Found out = search(impl_of(shards.one->get(resolve_threads(options.threads))));
     shards.one->share_recall();
     if (!report) return out;
-    report->version = shards.version, report->replicas = 1;
+    report->version = shards.version;
+    report->replicas = std::max<std::int64_t>(1, report->replicas);
     report->shards = std::count_if(shards.all.begin(), shards.all.end(),
                                    [](const Shard& shard) { return shard.rows > 0; });
     report->shards = std::max<std::int64_t>(1, report->shards);
@@ -472,9 +376,13 @@ const Index& ShardsAsOne::get(int threads) const {
   std::lock_guard lock(making_);
   if (index_) return *index_;
   State whole = *parts_.front();
+  whole.shards = std::ssize(parts_);
   for (std::size_t s = 1; s < parts_.size(); ++s) {
     const State& part = *parts_[s];
-    whole.segments.insert(whole.segments.end(), part.segments.begin(), part.segments.end());
+    for (Segment segment : part.segments) {
+      segment.shard = static_cast<std::int64_t>(s);
+      whole.segments.push_back(std::move(segment));
+    }
     whole.size += part.size, whole.changed_rows += part.changed_rows;
   }
   if (whole.known) {

@@ -20,7 +20,7 @@
 
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/index_impl.hpp"
-#include "knear/index/replica_speeds.hpp"
+#include "knear/knn/replica_speeds.hpp"
 #include "knear/index/sharded.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 

@@ -16,7 +16,7 @@ DevicePeaks peaks_of_device(std::string_view device) {
     if (!parsed.cuda)
       throw InvalidArgument("device must be cuda or cuda:N to have a plan of a GPU, but is '{}'",
                             device);
-    check_device(device);
+    check_one_device(device);
 #ifdef KNEAR_CUDA
     const cuda::DeviceInfo info = cuda::device_info(parsed.index);
     return peaks_of({.name = info.name,
@@ -27,7 +27,7 @@ DevicePeaks peaks_of_device(std::string_view device) {
                      .memory_bytes_per_second = info.memory_bytes_per_second,
                      .memory_bytes = double(info.memory_bytes)});
 #else
-    return DevicePeaks{};  // check_device() has thrown
+    return DevicePeaks{};  // check_one_device() has thrown
 #endif
   });
 }

@@ -48,12 +48,15 @@ std::string_view name_of(Method method);
 // The inverse; throws InvalidArgument for any other word.
 Method parse_method(std::string_view name);
 
-// Throws InvalidArgument unless `device` is "cpu", "cuda" or "cuda:N"; DeviceUnavailable for a GPU
-// that is not there, or where knear was built without CUDA.
+// Throws InvalidArgument unless `device` is "cpu", "cuda", "cuda:N" or of several GPUs
+// "cuda:N,N,...", each named once; DeviceUnavailable for a GPU that is not there, or where knear
+// was built without CUDA.
 void check_device(std::string_view device);
+// The same for what runs in one place: several GPUs are none of the words.
+void check_one_device(std::string_view device);
 // The GPU of one of several processes on a machine, which are numbered from 0 on: of "cuda" each
 // process gets the next one, all over again where there are more processes; another device is the
-// same for all. Throws as check_device().
+// same for all. Throws as check_one_device().
 std::string device_of_process(std::string_view device, int process);
 
 std::string_view name_of(FirstPass pass);
@@ -128,13 +131,15 @@ struct BasicKnnOptions {
   // For knn() and search() alone: self-joins, range searches and bases read block by block are
   // exact.
   MethodOptions method = {};
-  // Where the base is scanned: "cpu", "cuda" (the first GPU) or "cuda:N". The answer is the same.
+  // Where the base is scanned: "cpu", "cuda" (the first GPU), "cuda:N", or several GPUs as
+  // "cuda:0,1,2,3", of which each has all rows and the queries are divided between them by their
+  // speed; of an index in shards (index/sharded.hpp) each has some. The answer is the same.
   // For searches of the k nearest by any method, self-joins and range searches; partial_reduce
-  // takes neither a memory limit nor aggregate = false there. With a GPU first_pass is automatic,
-  // integer or int8, and no choices are made. Queries for whose lists the device has no memory are
-  // answered by the processor (report.fallback_queries). With threshold_heap a GPU prunes and
-  // compresses, the processor searches the sample and sorts; of a range search it keeps and sorts
-  // what was found.
+  // takes neither a memory limit nor aggregate = false there, nor several GPUs. With a GPU
+  // first_pass is automatic, integer or int8, and no choices are made. Queries for whose lists the
+  // device has no memory are answered by the processor (report.fallback_queries). With
+  // threshold_heap a GPU prunes and compresses, the processor searches the sample and sorts; of a
+  // range search it keeps and sorts what was found.
   std::string device = "cpu";
 
   // These options with another metric and filter.
@@ -218,7 +223,8 @@ struct KnnReport {
   std::int64_t device_bytes = 0;  // memory of that device that was in use at most
   std::int64_t version = 0;       // of an index: the number of the state that was searched
   // Of an index in shards (index/sharded.hpp), 0 of others: how many of them were searched, between
-  // how many replicas the queries were divided, and seconds of putting together what these found.
+  // how many replicas the queries were divided (of several GPUs too), and seconds of putting
+  // together what these found.
   std::int64_t shards = 0, replicas = 0;
   double merge_seconds = 0;
   // Its shards that are missing, if it was opened with allow_partial, and the rows that these had.

@@ -5,6 +5,7 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/cuda/check.hpp"
+#include "knear/knn/device/arrays_of_cuda.hpp"
 #include "knear/knn/device/device_base.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
@@ -14,45 +15,13 @@
 namespace knear::cuda {
 namespace {
 
-using knear::detail::DeviceRowData;
+using knear::detail::check_pointer;
+using knear::detail::check_shape;
+using knear::detail::device_of;
 using knear::detail::Reuse;
+using knear::detail::rows_of;
 using knear::detail::SearchKind;
 using Destination = knear::detail::DeviceBase<Queue>::Destination;
-
-// The device whose memory it is. Throws InvalidArgument for a pointer to anything else.
-int device_of(const void* data, std::string_view argument) {
-  cudaPointerAttributes found = {};
-  KNEAR_CHECK(cudaPointerGetAttributes(&found, data));
-  if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged)
-    throw InvalidArgument("{} must be in the memory of a GPU, but {} is not", argument, data);
-  return found.device;
-}
-
-void check_pointer(const void* data, int device, std::string_view argument) {
-  if (const int found = device_of(data, argument); found != device)
-    throw InvalidArgument("{} must be on device {}, where base is, but is on device {}", argument,
-                          device, found);
-}
-
-void check_shape(const MatrixView& matrix, std::string_view argument) {
-  constexpr std::int64_t most_rows = std::int64_t{1} << 30;
-  knear::detail::check_dim(argument, matrix.cols);
-  if (matrix.rows < 0 || matrix.rows > most_rows)
-    throw InvalidArgument("{} must have between 0 and {} rows, but has {}", argument, most_rows,
-                          matrix.rows);
-  if (matrix.rows > 0 &&
-      reinterpret_cast<std::uintptr_t>(matrix.data) % static_cast<unsigned>(size_of(matrix.type)) !=
-          0)
-    throw InvalidArgument("{} must begin at a multiple of {} bytes, but begins at {}", argument,
-                          size_of(matrix.type), matrix.data);
-}
-
-DeviceRowData<Queue> rows_of(const MatrixView& matrix) {
-  DeviceRowData<Queue> out;
-  out.borrowed = matrix.data, out.type = matrix.type;
-  out.count = matrix.rows, out.dim = matrix.cols;
-  return out;
-}
 
 std::size_t budget_of(const KnnOptions& options) {
   return static_cast<std::size_t>(std::max<std::int64_t>(0, options.memory));
@@ -70,10 +39,7 @@ int home_of(const MatrixView& base) {
 // With the name of the device, and nothing that it does not have.
 KnnOptions checked(KnnOptions options, int device) {
   knear::detail::check_exact(options, "a search of device memory");
-  const knear::detail::Device asked = knear::detail::parse_device(options.device);
-  if (asked.cuda && asked.index != device && options.device != "cuda")
-    throw InvalidArgument("device is {}, but base is on cuda:{}", options.device, device);
-  options.device = fmt::format("cuda:{}", device);
+  options.device = knear::detail::device_of_arrays(options.device, device, "base is");
   return options;
 }
 
@@ -82,7 +48,7 @@ void check_queries(const MatrixView& queries, const MatrixView& base, int device
   check_shape(queries, "queries");
   knear::detail::check_columns(queries.cols, base.cols);
   knear::detail::check_filter(options.filter, base.rows);
-  if (queries.rows > 0) check_pointer(queries.data, device, "queries");
+  if (queries.rows > 0) check_pointer(queries.data, device, "queries", "base is");
 }
 
 void check_search(const MatrixView& queries, const MatrixView& base, std::int64_t k,
@@ -90,8 +56,8 @@ void check_search(const MatrixView& queries, const MatrixView& base, std::int64_
   knear::detail::check_k(k);
   check_queries(queries, base, device, options);
   if (queries.rows == 0) return;
-  check_pointer(to.ids, device, "ids");
-  check_pointer(to.distances, device, "distances");
+  check_pointer(to.ids, device, "ids", "base is");
+  check_pointer(to.distances, device, "distances", "base is");
 }
 
 }  // namespace

@@ -1,19 +1,26 @@
 #include "knear/knn/segment_search.hpp"
 
+#include <utility>
+
+#include "knear/knn/device/device_grid.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
 
 ExactNeighbors nearest_in_segments(const SearchRequest& request, KnnReport* report) {
+  if (const Devices devices = devices_that_are_here(request.options.device); devices.several())
+    return nearest_on_several(devices, request, {}, report);
   return nearest_on(open_device(request.options).get(), request, report);
 }
 
 RangeLists within_segments(const SearchRequest& request, double radius, KnnReport* report) {
+  if (const Devices devices = devices_that_are_here(request.options.device); devices.several())
+    return within_on_several(devices, request, radius, report);
   return within_on(open_device(request.options).get(), request, radius, report);
 }
 
 Neighbors search_segments(const SearchRequest& request, KnnReport* report) {
-  return search_on(open_device(request.options).get(), request, report);
+  return rounded_answer(nearest_in_segments(request, report), request);
 }
 
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
@@ -31,11 +38,16 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
 
 RangeNeighbors range_search_segments(const SearchRequest& request, double radius,
                                      KnnReport* report) {
-  return range_search_on(open_device(request.options).get(), request, radius, report);
+  RangeLists lists = within_segments(request, radius, report);
+  return sorted_answer(lists, request, report);
 }
 
 void search_more(SearchRequest request, ExactNeighbors& found, KnnReport* report) {
   request.merge_with(found.columns());
+  if (const Devices devices = devices_that_are_here(request.options.device); devices.several()) {
+    found = nearest_on_several(devices, request, std::move(found), report);
+    return;
+  }
   const auto device = open_device(request.options);
   Search(request, device.get()).run_from(found, report);
 }

@@ -1,7 +1,13 @@
 // knear/scan/device_choice.hpp -- where something runs, from the words that options have for it.
+//
+//   parse_devices("cuda:0,2")    // the processor, or GPUs: these two
+//   parse_device("cuda:1")       // the same for what runs in one place
+//
+// Which GPUs are here is CUDA's to say. Tests put emulated ones in their place (use_gpus()).
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace knear::detail {
 
@@ -12,9 +18,36 @@ struct Device {
 // "cpu", "cuda", "cuda:N". Throws InvalidArgument for any other word.
 Device parse_device(std::string_view text);
 
-// The same, of a device that is here. Throws DeviceUnavailable where that is a GPU that is not
+// GPUs by their numbers, in the order in which they were named; the processor where there are none.
+struct Devices {
+  std::vector<int> gpus = {};
+
+  bool cuda() const { return !gpus.empty(); }
+  bool several() const { return gpus.size() > 1; }
+};
+// "cpu", "cuda", "cuda:N", or several GPUs as "cuda:N,N,...". Throws InvalidArgument for any other
+// word, and for a GPU that is named twice.
+Devices parse_devices(std::string_view text);
+// The inverse.
+std::string words_of(const Devices& devices);
+
+// The same, of devices that are here. Throws DeviceUnavailable where one is a GPU that is not
 // there, or knear was built without CUDA.
 Device device_that_is_here(std::string_view text);
+Devices devices_that_are_here(std::string_view text);
+
+// The GPUs of this process.
+class Gpus {
+ public:
+  virtual ~Gpus() = default;
+  virtual int count() const = 0;
+  // Throws DeviceUnavailable, naming both numbers, unless there is one of this number.
+  virtual void check(int index) const = 0;
+};
+// nullptr: there is no code for any.
+const Gpus* present_gpus();
+// These instead, for a test that is alone; nullptr: those that are here again.
+void use_gpus(const Gpus* others);
 
 // As device_of_process() (knn/knn.hpp), of a machine with so many GPUs, and of this one.
 std::string device_of_process(std::string_view text, int process, int devices);

@@ -112,6 +112,17 @@ DeviceNeighbors knn_on_device(const cuda::MatrixView& queries, const cuda::Matri
   return out;
 }
 
+DeviceNeighbors search_on_device(const Index& index, const cuda::MatrixView& queries,
+                                 std::int64_t k, int device, const SearchOptions& options,
+                                 KnnReport* report) {
+  (void)cuda::device_info(device);
+  const cuda::CurrentDevice current(device);  // cuda::search uses it where there are no queries
+  DeviceNeighbors out = room_for(queries.rows, k, device);
+  cuda::search(index, queries, k, static_cast<Id*>(out.ids.get()),
+               static_cast<float*>(out.distances.get()), nullptr, options, report);
+  return out;
+}
+
 DeviceNeighbors self_join_on_device(const cuda::MatrixView& base, std::int64_t k, int device,
                                     const KnnOptions& options, KnnReport* report) {
   (void)cuda::device_info(device);
@@ -174,6 +185,10 @@ void copy_from_device(int, const void*, std::int64_t, std::int64_t, std::int64_t
 DeviceMemory copy_to_device(int, const void*, std::int64_t, std::int64_t) { refuse(); }
 DeviceNeighbors knn_on_device(const cuda::MatrixView&, const cuda::MatrixView&, std::int64_t, int,
                               const KnnOptions&, KnnReport*) {
+  refuse();
+}
+DeviceNeighbors search_on_device(const Index&, const cuda::MatrixView&, std::int64_t, int,
+                                 const SearchOptions&, KnnReport*) {
   refuse();
 }
 DeviceNeighbors self_join_on_device(const cuda::MatrixView&, std::int64_t, int, const KnnOptions&,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "knear/index/index_cuda.hpp"
 #include "knear/knn/knn_cuda.hpp"
 #include "knear/select/warp/device_rows.hpp"
 
@@ -44,6 +45,11 @@ struct DeviceNeighbors {
 DeviceNeighbors knn_on_device(const cuda::MatrixView& queries, const cuda::MatrixView& base,
                               std::int64_t k, int device, const KnnOptions& options,
                               KnnReport* report);
+
+// cuda::search of an index likewise.
+DeviceNeighbors search_on_device(const Index& index, const cuda::MatrixView& queries,
+                                 std::int64_t k, int device, const SearchOptions& options,
+                                 KnnReport* report);
 
 // cuda::self_join likewise: distances and ids [n x k].
 DeviceNeighbors self_join_on_device(const cuda::MatrixView& base, std::int64_t k, int device,

@@ -44,6 +44,9 @@ nb::object result_of(DeviceNeighbors near, SearchReport report, int device, std:
 
 // Where an array lies, and copies from there and to it.
 void bind_devices(nb::module_& m) {
+  m.def(
+      "check_device", [](const std::string& device) { check_device(device); }, nb::arg("device"));
+
   // What a DLPack capsule says of its array: (owner, address, (device type, number), (type code,
   // bits, lanes), shape, strides in elements). The memory lives as long as the owner.
   m.def(
@@ -140,6 +143,23 @@ void bind_device_searches(nb::module_& m) {
       },
       nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"),
       nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+      nb::arg("progress").none());
+
+  m.def(
+      "search_on_device",
+      [](const Index& index, const DeviceTuple& queries, int number, std::int64_t k,
+         const SearchSettings& settings, const Ids& ids, const Bits& bits, std::int64_t bit_count,
+         nb::object progress_to) {
+        const cuda::MatrixView q = matrix_of(queries);
+        auto options = settings.options<SearchOptions>(id_filter_of(ids, bits, bit_count));
+        auto [near, told] = found_by(progress_to, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return search_on_device(index, q, k, number, options, filled);
+        });
+        return result_of(std::move(near), std::move(told), number, q.rows, k);
+      },
+      nb::arg("index"), nb::arg("queries"), nb::arg("number"), nb::arg("k"), nb::arg("settings"),
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
       nb::arg("progress").none());
 
   m.def(

@@ -63,6 +63,18 @@ def knn_on_device(
     filter_bits: NDArray[np.uint64] | None,
     progress: Progress,
 ) -> tuple[tuple[int, Any], tuple[int, Any], SearchReport]: ...
+def check_device(device: str) -> None: ...
+def search_on_device(
+    index: Index,
+    queries: tuple[int, str, int, int],
+    number: int,
+    k: int,
+    settings: SearchSettings,
+    filter_ids: NDArray[np.int64] | None,
+    filter_bits: NDArray[np.uint64] | None,
+    bit_count: int,
+    progress: Progress,
+) -> tuple[tuple[int, Any], tuple[int, Any], SearchReport]: ...
 def self_join_on_device(
     base: tuple[int, str, int, int],
     number: int,

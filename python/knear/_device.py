@@ -164,6 +164,21 @@ def matrix(name: str, x: Any) -> Rows:
     return Rows(memory.address, kind, rows, cols, cols, memory.number, memory.owner)
 
 
+def rows_in_place(name: str, x: Any) -> Rows | None:
+    """As matrix(), or None for what has to be copied: another element type, gaps between rows."""
+    memory = _read(name, x)
+    kind = _KINDS.get(memory.dtype, "")
+    if not kind or len(memory.shape) != 2:
+        return None
+    rows, cols = memory.shape
+    gaps = memory.strides[0] != cols and rows > 1
+    if rows * cols == 0 or gaps or _within(memory.shape, memory.strides) != 1:
+        return None
+    if memory.address % memory.dtype.itemsize != 0:
+        return None
+    return Rows(memory.address, kind, rows, cols, cols, memory.number, memory.owner)
+
+
 def rows_to_select_from(name: str, x: Any) -> tuple[Rows, bool]:
     """As matrix() for knear.select_k, whose rows may lie apart; and whether `x` has one dimension,
     which makes it one row."""

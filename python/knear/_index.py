@@ -78,11 +78,23 @@ class Index:
         nodes (NUMA), or what the environment variable KNEAR_CPU_GROUPS says ("0-7:8-15"); in one
         group threads share all queries.
 
-    The index keeps its vectors in the processor's memory. Vectors and queries in that of a GPU are
-    copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
+    device: where searches are made that do not say otherwise: "cpu", "cuda" (the first GPU),
+        "cuda:N", or several GPUs as "cuda:0,1,2,3": of an index in shards each has some, of others
+        each has all vectors, and the queries of a batch are divided between them. None: where the
+        queries are. The first search sends the vectors there, where they stay; after a change those
+        that changed are sent again. A GPU that is not there is DeviceUnavailable, at once.
+
+        >>> knear.Index("Flat", dim=16, device="cpu").device
+        'cpu'
+
+    The index keeps its vectors in the processor's memory, whatever the device. Vectors in that of a
+    GPU are copied to it, once, if their rows or columns are contiguous; what may be in them is the
+    same. Queries in the memory of the GPU on which a "Flat" index is searched are used in place
+    (`search`).
     """
 
     _reason: str | None = None
+    _device: str | None = None
 
     def __init__(
         self,
@@ -97,7 +109,9 @@ class Index:
         dtype: Any = None,
         shards: int = 1,
         replicas: int = 1,
+        device: str | None = None,
     ) -> None:
+        device = _device_of_searches(device)
         needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
         name, reason = _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs)
         like = _core.Index(
@@ -109,6 +123,8 @@ class Index:
         self._index = like if parts == (1, 1) else _core.ShardedIndex(like, *parts)
         if reason is not None:
             self._reason = reason
+        if device is not None:
+            self._device = device
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
         """Writes the index to a .knear file, whole or not at all. Raises IoError.
@@ -164,6 +180,7 @@ class Index:
         *,
         replicas: int | None = None,
         allow_partial: bool = False,
+        device: str | None = None,
         progress: Progress = None,
     ) -> Index:
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
@@ -186,11 +203,14 @@ class Index:
             when a search comes to them, instead of raising: plan["unsearched_shards"] names them,
             plan["unsearched_rows"] counts their vectors, nothing is promised or certified, and the
             index takes no changes.
+        device: as at construction; no file keeps it.
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later, and the shard; InvalidArgument for allow_partial of an index in one file.
         """
         index, file = cls.__new__(cls), _arrays.path(path)
+        if device is not None:
+            index._device = _device_of_searches(device)
         count = 0 if replicas is None else _arrays.integer("replicas", replicas)
         if replicas is not None and count < 1:
             raise InvalidArgument(f"replicas must be between 1 and 4096, but is {replicas}")
@@ -221,6 +241,17 @@ class Index:
         'Flat: 1000 x 96 are compared faster than list'
         """
         return self._reason
+
+    @property
+    def device(self) -> str | None:
+        """Where searches are made that do not say otherwise, as it was given; None: where the
+        queries are.
+
+        >>> import knear
+        >>> knear.Index("Flat", dim=8).device is None
+        True
+        """
+        return self._device
 
     @property
     def lists(self) -> int:
@@ -660,8 +691,11 @@ class Index:
             measured by the vectors for each neighbour; None: 4.
         ef: of a graph ("Graph32"), how many of the nearest vectors that it has seen a search keeps,
             k at least; there it is what probes are elsewhere: one of ef and recall is needed.
-        device: None means where `q` is. For queries on a GPU "cuda" means that GPU, "cpu" the
-            processor, and the results are arrays on that GPU, whatever `device` is.
+        device: None means that of the index, or where `q` is if it has none. For queries on a GPU
+            "cuda" means that GPU, "cpu" the processor, and the results are arrays on that GPU,
+            whatever `device` is. Where a "Flat" index without shards is searched on the GPU on
+            which `q` is, [n x dim] and C-contiguous, neither queries nor answers cross the bus, but
+            for queries that are looked at again (plan["repeated_queries"]): docs/gpu.md says which.
 
         threads, memory, out, progress, report, options and errors are those of knear.knn.
         """
@@ -670,27 +704,40 @@ class Index:
         k = _arrays.integer("k", k)
         report = _arrays.report(report)
         number = None if type(q) is np.ndarray else _device.number_of("q", q)
-        rows, kind = _arrays.matrix("q", q)
         if out is not None and number is not None:
             raise InvalidArgument("out is given, but q is on a GPU, where the answer is too")
+        where = _device.of_queries(self._device if device is None else device, number)
+        settings = _options.settings(
+            options, threads, memory, where, recall, probes, widen, certify, refine_factor, ef
+        )
+        if (
+            number is not None
+            and where == f"cuda:{number}"
+            and isinstance(self._index, _core.Index)
+        ):
+            there = _device.rows_in_place("q", q)
+            if there is not None:
+                *found, about = reporting(
+                    progress,
+                    _core.search_on_device,
+                    self._index,
+                    (there.address, there.kind, there.rows, there.cols),
+                    number,
+                    k,
+                    settings,
+                    *_arrays.filter_of(filter, None),
+                )
+                shape = (there.rows, k)
+                found = _device.answers(q, found, (shape, np.float32), (shape, np.int64))
+                return _results.searched(SearchResult, found, about, report)
+        rows, kind = _arrays.matrix("q", q)
         *found, about = reporting(
             progress,
             self._index.search,
             rows,
             kind,
             k,
-            _options.settings(
-                options,
-                threads,
-                memory,
-                _device.of_queries(device, number),
-                recall,
-                probes,
-                widen,
-                certify,
-                refine_factor,
-                ef,
-            ),
+            settings,
             *_arrays.filter_of(filter, None),
             _results.room(out, len(rows), k, options),
         )
@@ -787,7 +834,12 @@ class Index:
             *_arrays.matrix("q", q),
             _arrays.number("radius", radius),
             _options.settings(
-                options, threads, memory, _device.of_queries(device, number), recall, probes
+                options,
+                threads,
+                memory,
+                _device.of_queries(self._device if device is None else device, number),
+                recall,
+                probes,
             ),
             *_arrays.filter_of(filter, None),
         )
@@ -812,6 +864,14 @@ class Index:
 
 
 _FILE = "index.knear"
+
+
+def _device_of_searches(device: str | None) -> str | None:
+    """Checks the device of an index: that it can be searched there."""
+    if device is None:
+        return None
+    _core.check_device(_arrays.text("device", device))
+    return device
 
 
 def _index_of_files(kind: type[Index], files: dict[str, bytes]) -> Index:

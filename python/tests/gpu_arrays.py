@@ -303,6 +303,67 @@ def check_index(library):
             np.testing.assert_array_equal(one.reconstruct(np.arange(len(here))), here)
 
 
+def check_index_device(library):
+    """An index that is searched on the GPU: queries there are used in place, after changes too."""
+    rng = np.random.default_rng(11)
+    for metric, dtype in (("l2", np.float32), ("ip", np.float32), ("cosine", np.float16)):
+        x = rng.standard_normal((3000, 24)).astype(dtype)
+        x[1::9] = x[: len(x[1::9])]  # copies: ids decide
+        index = knear.Index("Flat", dim=24, metric=metric)
+        there = knear.Index("Flat", dim=24, metric=metric, device="cuda")
+        for each in (index, there):
+            each.add(x[:2000])
+            each.add(x[2000:], np.arange(9000, 8000, -1))  # ids that do not ascend
+        q = rng.standard_normal((700, 24)).astype(dtype)
+        q[5] = 0  # as near to every row by ip and cosine
+
+        def check(count, k, what, **words):
+            want = index.search(q[:count], k, **words)  # noqa: B023
+            report = {}
+            asked = library.on_gpu(q[:count].copy())  # noqa: B023
+            got = there.search(asked, k, report=report, **words)  # noqa: B023
+            same(library, got, want, f"index on the GPU, {metric}, {what}")  # noqa: B023
+            assert library.owns(got[0], asked)
+            assert (report["device"], report["fallback_queries"]) == ("cuda:0", 0), report
+            got = there.search(q[:count], k, **words)  # noqa: B023
+            for each, wanted in zip(got, want, strict=True):
+                np.testing.assert_array_equal(each, wanted)
+
+        check(700, 10, "many")
+        check(3, 1, "few")
+        check(130, 300, "large k")
+        check(200, 5, "filter", filter=np.arange(0, 2000, 3))
+        check(20, 2, "few allowed", filter=[7, 8500])
+        for each in (index, there):
+            each.remove(np.arange(0, 500, 4))
+        check(300, 10, "removed")
+        for each in (index, there):
+            each.add(x[:50])
+        check(300, 10, "added")
+        report = {}
+        there.search(q, 10, report=report)
+        there.search(library.on_gpu(q), 10, device="cpu", report=report)
+        assert report["device"] == "cpu"
+    whole = rng.integers(0, 200, (900, 16)).astype(np.uint8)
+    index, there = knear.Index("Flat", dim=16), knear.Index("Flat", dim=16, device="cuda:0")
+    index.add(whole)
+    there.add(library.on_gpu(whole))
+    got = there.search(library.on_gpu(whole[:200].copy()), 6)
+    same(library, got, index.search(whole[:200], 6), "index on the GPU, uint8")
+    refused(
+        knear.DeviceUnavailable, "cuda:77", lambda: knear.Index("Flat", dim=4, device="cuda:77")
+    )
+    refused(
+        knear.InvalidArgument, "GPU 0 twice", lambda: knear.Index("Flat", dim=4, device="cuda:0,0")
+    )
+    lists = knear.Index("IVF16,Flat", dim=16, device="cuda")
+    lists.train(whole)
+    lists.add(whole)
+    want = lists.search(whole[:40], 6, probes=3, device="cpu")
+    got = lists.search(library.on_gpu(whole[:40].copy()), 6, probes=3)
+    same(library, got, want, "lists on the GPU")
+
+
 def check_refusals(library):
     """Types and layouts that no search converts; options that a GPU does not have; k; NaN."""
     rng = np.random.default_rng(4)
@@ -377,6 +438,7 @@ CHECKS = [
     check_range_search,
     check_select,
     check_index,
+    check_index_device,
     check_refusals,
     check_order,
 ]

@@ -146,7 +146,7 @@ class Settings(_core.SearchSettings):
 def pretended(monkeypatch):
     """Functions that stand in for the GPU's; they record their calls."""
     noted = types.SimpleNamespace(calls=[], joins=[], ranges=[], selections=[], copies=[])
-    noted.streams, noted.devices = [], {}
+    noted.streams, noted.devices, noted.searches = [], {}, []
 
     def matrix(address, kind, rows, cols):
         return read(address, (rows, cols), TYPES[kind]), kind
@@ -168,6 +168,13 @@ def pretended(monkeypatch):
         *found, report = _core.knn(
             *matrix(*queries), *matrix(*base), k, metric, here, ids, bits, None, progress
         )
+        return *there(number, found), told(number, report)
+
+    def search_index(index, queries, number, k, settings, *rest):
+        noted.searches.append((queries, number, k, settings, *rest))
+        *filter, progress = rest
+        here = settings.on_the_processor()
+        *found, report = index.search(*matrix(*queries), k, here, *filter, None, progress)
         return *there(number, found), told(number, report)
 
     def join(base, number, *words):
@@ -204,6 +211,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(_core, "SearchSettings", Settings)
     monkeypatch.setattr(_core, "has_cuda", True)
     monkeypatch.setattr(_core, "knn_on_device", search)
+    monkeypatch.setattr(_core, "search_on_device", search_index)
     monkeypatch.setattr(_core, "self_join_on_device", join)
     monkeypatch.setattr(_core, "range_search_on_device", within)
     monkeypatch.setattr(_core, "select_on_device", select)

@@ -89,6 +89,7 @@ def test_without_cuda_one_line_says_so(there):
         lambda: _core.copy_to_device(0, X),
         lambda: _core.knn_on_device(told, told, 0, *rest),
         lambda: _core.self_join_on_device(told, 0, *rest),
+        lambda: _core.search_on_device(index._index, told, 0, 1, settings, None, None, 0, None),
         lambda: _core.range_search_on_device(told, told, 0, 1.0, *rest[1:]),
         lambda: _core.select_on_device((0, 1, 1, 1), 0, 1, False, True, None, False),
     ):

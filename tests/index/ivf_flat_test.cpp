@@ -628,7 +628,7 @@ TEST(IvfFlat, SaysWhichSearchesADeviceHas) {
   EXPECT_EQ(message([&] { lists.range_search(base.view(), 1, on("cuda", {.probes = 2})); }),
             "device is cuda, but a range search of some inverted lists" + alone);
   EXPECT_EQ(message([&] { lists.search(base.view(), 1, on("gpu", {.probes = 2})); }),
-            "device must be cpu, cuda or cuda:N, but is 'gpu'");
+            "device must be cpu, cuda or cuda:N, or cuda:N,N,... of several GPUs, but is 'gpu'");
   EXPECT_THROW(lists.search(base.view(), 1, on("cuda:99", {.probes = 2})), DeviceUnavailable);
 }
 

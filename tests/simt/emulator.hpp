@@ -30,6 +30,11 @@
 // CountSharedAccesses counts what accesses of shared memory take, of those that a kernel makes by
 // read_shared(), write_shared() and copy_16().
 //
+// Several devices have memory apart (HostDevice): a copy or a kernel of one that is given an
+// address in the memory of another throws std::logic_error. Looked at are the arguments of copies,
+// those of kernels, and what is copied to a device in structs, which may hold addresses; not those
+// that a kernel computes.
+//
 // What it can't show: what the compiler for the device makes of the text, and so whether the lanes
 // of a warp are together where an instruction wants them to be. That memory is seen late. Without
 // the thread sanitiser, races that no order of the switches makes visible; with it, those of
@@ -250,6 +255,47 @@ static_assert(WarpgroupThread<HostThread>);
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
                 const std::function<void(HostThread)>& body);
 
+// One of several emulated devices, with so many bytes of memory, which all of its queues share.
+class HostDevice {
+ public:
+  explicit HostDevice(int number = 0, std::size_t bytes = std::size_t{1} << 40)
+      : number_(number), bytes_(bytes) {}
+  ~HostDevice();
+  HostDevice(const HostDevice&) = delete;
+  HostDevice& operator=(const HostDevice&) = delete;
+
+  int number() const { return number_; }
+  std::size_t bytes_in_use() const;
+  std::size_t most_bytes_in_use() const;
+  std::size_t free_bytes() const { return bytes_ - bytes_in_use(); }
+  std::int64_t launches() const { return launches_; }
+  // That were copied to it, and from it.
+  std::int64_t bytes_up() const { return bytes_up_; }
+  std::int64_t bytes_down() const { return bytes_down_; }
+
+  // Counts an array. Throws MemoryBudgetError where it has no room.
+  void take(std::size_t bytes);
+  void give_back(std::size_t bytes);
+  // That memory is its own, until told otherwise.
+  void own(const void* begin, std::size_t bytes);
+  void disown(const void* begin);
+  // Throws std::logic_error where the address is in the memory of another device: `what` is given
+  // it.
+  void check_address(const void* address, const char* what) const;
+  // The same for all that may be an address among these bytes.
+  void check_addresses_in(const void* bytes, std::size_t count, const char* what) const;
+  void count_launch() { ++launches_; }
+  void count_upload(std::size_t bytes) { bytes_up_ += static_cast<std::int64_t>(bytes); }
+  void count_download(std::size_t bytes) { bytes_down_ += static_cast<std::int64_t>(bytes); }
+
+ private:
+  const int number_;
+  const std::size_t bytes_;
+  mutable std::mutex mutex_;
+  std::size_t in_use_ = 0, most_in_use_ = 0;
+  std::atomic<std::int64_t> launches_ = 0, bytes_up_ = 0, bytes_down_ = 0;
+};
+
 // Memory of the emulated device, and its work, which is done when launch() returns. Copies to the
 // device are made as late as may be, so that host memory that goes or is written again too soon
 // shows; what is downloaded arrives with wait(), until when there is poison in its place.
@@ -261,21 +307,25 @@ class HostQueue {
   // Within the budget, of a queue and those beside it, which other threads may use.
   struct Memory {
     const std::size_t budget;
+    const std::shared_ptr<HostDevice> device;
     std::mutex mutex;
     std::size_t in_use = 0, most_in_use = 0;
 
-    explicit Memory(std::size_t bytes) : budget(bytes) {}
+    Memory(std::size_t bytes, std::shared_ptr<HostDevice> of)
+        : budget(bytes), device(std::move(of)) {}
     void take(std::size_t bytes) {
       std::lock_guard lock(mutex);
       if (bytes > budget - in_use)
         throw MemoryBudgetError(
             "memory is {} bytes, of which {} are in use, but {} more are needed", budget, in_use,
             bytes);
+      device->take(bytes);
       in_use += bytes;
       most_in_use = std::max(most_in_use, in_use);
     }
     void give_back(std::size_t bytes) {
       std::lock_guard lock(mutex);
+      device->give_back(bytes);
       in_use -= bytes;
     }
   };
@@ -307,11 +357,15 @@ class HostQueue {
   using Thread = HostThread;
   using WarpgroupThread = HostThread;
 
-  // Throws MemoryBudgetError where arrays would take more than the budget.
-  explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40)
+  // Throws MemoryBudgetError where arrays would take more than the budget, or than the device has;
+  // nullptr: the one device of a test that has no others.
+  explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40,
+                     std::shared_ptr<HostDevice> device = nullptr)
       : seed_(seed) {
-    state_->memory = std::make_shared<Memory>(budget);
+    static const auto alone = std::make_shared<HostDevice>();
+    state_->memory = std::make_shared<Memory>(budget, device ? std::move(device) : alone);
   }
+  HostDevice& device() const { return *state_->memory->device; }
 
   // As cuda::Array: of plain elements, poisoned.
   template <class T>
@@ -321,10 +375,12 @@ class HostQueue {
     Array(std::size_t size, std::shared_ptr<State> state)
         : elements_(size), state_(std::move(state)) {
       poison();
+      if (state_) state_->memory->device->own(elements_.data(), elements_.size() * sizeof(T));
     }
     ~Array() {
       if (!state_) return;
       state_->send();
+      state_->memory->device->disown(elements_.data());
       state_->memory->give_back(elements_.size() * sizeof(T));
     }
     Array(Array&& other) noexcept = default;
@@ -377,12 +433,20 @@ class HostQueue {
   }
   template <class T>
   void upload(T* to, const T* from, std::size_t count) {
-    if (count != 0) state_->give([=] { std::memcpy(to, from, count * sizeof(T)); });
+    if (count == 0) return;
+    device().check_address(to, "a copy to the device");
+    device().check_address(from, "a copy to the device");
+    if constexpr (std::is_class_v<T>)
+      device().check_addresses_in(from, count * sizeof(T), "a copy to the device");
+    device().count_upload(count * sizeof(T));
+    state_->give([=] { std::memcpy(to, from, count * sizeof(T)); });
   }
   template <class T>
   void download(T* to, const T* from, std::size_t count) {
     state_->send();
     if (count == 0) return;
+    device().check_address(from, "a copy from the device");
+    device().count_download(count * sizeof(T));
     const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
     std::lock_guard lock(state_->mutex);
     state_->coming.push_back({to, {bytes, bytes + count * sizeof(T)}});
@@ -391,11 +455,13 @@ class HostQueue {
   template <class T>
   void fill_bytes(T* to, unsigned char byte, std::size_t count) {
     state_->send();
-    if (count != 0) std::memset(static_cast<void*>(to), byte, count * sizeof(T));
+    if (count == 0) return;
+    device().check_address(to, "a fill");
+    std::memset(static_cast<void*>(to), byte, count * sizeof(T));
   }
   void wait() { state_->finish(); }
   HostQueue beside() const {
-    HostQueue out(seed_ + 1000);
+    HostQueue out(seed_ + 1000, 0, state_->memory->device);
     out.state_->memory = state_->memory;
     out.warpgroups_ = warpgroups_;
     return out;
@@ -412,7 +478,7 @@ class HostQueue {
   void use_warpgroups(bool yes) { warpgroups_ = yes; }
   std::size_t free_bytes() const {
     std::lock_guard lock(state_->memory->mutex);
-    return state_->memory->budget - state_->memory->in_use;
+    return std::min(state_->memory->budget - state_->memory->in_use, device().free_bytes());
   }
   std::size_t most_bytes_in_use() const {
     std::lock_guard lock(state_->memory->mutex);
@@ -438,6 +504,8 @@ class HostQueue {
 template <class Kernel>
 void launch(HostQueue& queue, Grid grid, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
+  queue.device().check_addresses_in(&kernel, sizeof kernel, "a kernel");
+  queue.device().count_launch();
   run_blocks(grid.blocks, Kernel::threads, grid.shared_bytes, queue.next_seed(),
              [&](HostThread t) { kernel(t); });
 }

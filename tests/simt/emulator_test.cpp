@@ -367,6 +367,47 @@ TEST(Emulator, NoticesWhatNoBlockMayDo) {
   EXPECT_EQ(error_of([](HostThread t) { t.sync(); }), "");
 }
 
+// Reads what another device may have.
+struct Reads {
+  static constexpr int threads = warp_size;
+  const float* from;
+  float* to;
+  template <class T>
+  void operator()(const T& t) const {
+    to[t.index()] = from[t.index()];
+  }
+};
+
+struct Place {
+  const float* from;
+};
+
+TEST(Emulator, DevicesHaveMemoryApart) {
+  const auto first = std::make_shared<HostDevice>(0), second = std::make_shared<HostDevice>(1, 200);
+  HostQueue here(1, 1 << 20, first), there(2, 1 << 20, second);
+  auto mine = here.allocate<float>(32), other = here.allocate<float>(32);
+  auto theirs = there.allocate<float>(32);
+  std::vector<float> host(32);
+  here.upload(mine.data(), host.data(), 32);
+  launch(here, Grid{1, 0}, Reads{mine.data(), other.data()});
+  EXPECT_THROW(launch(here, Grid{1, 0}, Reads{theirs.data(), mine.data()}), std::logic_error);
+  EXPECT_THROW(launch(there, Grid{1, 0}, Reads{mine.data() + 31, theirs.data()}), std::logic_error);
+  EXPECT_THROW(here.upload(theirs.data(), host.data(), 32), std::logic_error);
+  EXPECT_THROW(here.download(host.data(), theirs.data(), 32), std::logic_error);
+  EXPECT_THROW(here.fill_bytes(theirs.data() + 1, 0, 1), std::logic_error);
+  auto places = here.allocate<Place>(1);
+  const Place wrong = {theirs.data() + 3};
+  EXPECT_THROW(here.upload(places.data(), &wrong, 1), std::logic_error);
+  // What each has is its own, also where queues have their own budgets.
+  EXPECT_EQ(second->bytes_in_use(), 128u);
+  EXPECT_EQ(there.free_bytes(), 72u);
+  EXPECT_THROW(there.allocate<float>(19), MemoryBudgetError);
+  EXPECT_EQ(first->bytes_in_use(), 256u + sizeof(Place));
+  theirs = {};
+  { const auto freed = std::move(theirs); }
+  EXPECT_EQ(first->launches(), 1);
+}
+
 TEST(Emulator, WarpSelectRunsThreadByThread) {
   for (test::SelectKind kind : test::all_select_kinds)
     for (int k : {1, 10, 100}) {

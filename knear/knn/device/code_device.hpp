@@ -4,6 +4,7 @@
 // no kind of device (code_device_search.hpp has what lies behind it).
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -20,6 +21,7 @@ class CodeDevice {
     // Where the device keeps codes and ids for searches to come; nullptr: they go there for this
     // search alone.
     DeviceForms* forms;
+    std::int64_t shard = 0, shards = 1;  // as SearchSegment has them
   };
 
   virtual ~CodeDevice() = default;
@@ -29,10 +31,13 @@ class CodeDevice {
                     const CodeProbes& probes, CodedNeighbors& out, const Progress& progress) = 0;
   // The most memory of the device that its searches had at once.
   virtual std::size_t most_bytes() const = 0;
+  // Between how many replicas of the codes it divides queries; 0: it is one device.
+  virtual std::int64_t replicas() const { return 0; }
 };
 
-// That of options.device, nullptr for the processor. Throws DeviceUnavailable where that is a GPU
-// that is not there, or knear was built without CUDA; InvalidArgument for any other word.
+// That of options.device, several GPUs as one; nullptr for the processor. Throws DeviceUnavailable
+// where one is a GPU that is not there, or knear was built without CUDA; InvalidArgument for any
+// other word.
 std::unique_ptr<CodeDevice> open_code_device(const KnnOptions& options);
 
 }  // namespace knear::detail

@@ -54,7 +54,8 @@ class DeviceEngine {
 };
 
 // The engine of options.device, nullptr for the processor. Throws DeviceUnavailable where that is a
-// GPU that is not there, or knear was built without CUDA.
+// GPU that is not there, or knear was built without CUDA; InvalidArgument for several GPUs, of
+// which each has one (device_grid.hpp).
 std::unique_ptr<DeviceEngine> open_device(const KnnOptions& options);
 
 }  // namespace knear::detail

@@ -82,6 +82,34 @@ class DeviceSearch final : public DeviceEngine {
     return todo;
   }
 
+  // Of queries in the memory of the device, which the request has the shape of: calls take(rows,
+  // found) for some after others, with what was found among the rows at hand, in the work of
+  // *rows.queue, k of each query. bounds [queries]: upper bounds of their k-th keys, in device
+  // memory; nullptr: none are known. Returns the queries, ascending, that are to be answered in
+  // another way: all of them where the rows do not stay on the device, or few of them are allowed.
+  template <class Take>
+  std::vector<std::int64_t> nearest_there(SearchPosition& at, ReportBuilder& report,
+                                          const DeviceRowData<Queue>& queries, std::int64_t k,
+                                          const double* bounds, Take take) {
+    std::vector<std::int64_t> all = at.all_queries();
+    if (at.request.limited() || k > DeviceScan<Queue>::most_k || !by_bits(at) ||
+        most_chunk_rows(at) < at.base().rows())
+      return all;
+    const std::shared_ptr<RowsThere> rows = rows_there(at, report);
+    if (!rows) return all;
+    std::lock_guard lock(rows->mutex);
+    DeviceStats stats;
+    std::vector<std::int64_t> left = rows->scan->run_there(
+        queries, at.request.query_range, k, stats,
+        rows->scan->batch_for(queries.count, k, rows->queue->free_bytes()),
+        at.request.options.progress, bounds, at.allowed(), std::numeric_limits<std::size_t>::max(),
+        [&](const typename DeviceScan<Queue>::FoundThere& found) { take(*rows, found); });
+    report.note_scored(rows->coding, queries.count);
+    report.stats.survivors += stats.survivors;
+    note_answered(*rows, at, report, queries.count - std::ssize(left));
+    return left;
+  }
+
   std::vector<std::int64_t> range(SearchPosition& at, ReportBuilder& report, double limit,
                                   std::vector<std::int64_t> todo, RangeSink& sink) override {
     const auto allowed = allowed_there(at);

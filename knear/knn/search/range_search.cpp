@@ -117,6 +117,10 @@ RangeLists within_on(DeviceEngine* device, const SearchRequest& request, double 
 RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
                                KnnReport* report) {
   RangeLists lists = within_on(device, request, radius, report);
+  return sorted_answer(lists, request, report);
+}
+
+RangeNeighbors sorted_answer(RangeLists& lists, const SearchRequest& request, KnnReport* report) {
   const Stopwatch time;
   RangeNeighbors out = sorted_neighbors(lists, request.options.metric, request.threads);
   if (report) report->seconds += time.seconds();

@@ -205,7 +205,10 @@ ExactNeighbors nearest_on(DeviceEngine* device, const SearchRequest& request, Kn
 }
 
 Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
-  const ExactNeighbors all = nearest_on(device, request, report);
+  return rounded_answer(nearest_on(device, request, report), request);
+}
+
+Neighbors rounded_answer(const ExactNeighbors& all, const SearchRequest& request) {
   const bool self = request.kind == SearchKind::self_join;
   const std::int64_t columns =
       request.options.method.aggregate ? request.k_asked - self : all.columns();

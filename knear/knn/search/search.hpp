@@ -80,6 +80,9 @@ RangeLists within_on(DeviceEngine* device, const SearchRequest& request, double 
 Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
 RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
                                KnnReport* report);
+// The public form of what nearest_on() and within_on() found; uses the lists up.
+Neighbors rounded_answer(const ExactNeighbors& all, const SearchRequest& request);
+RangeNeighbors sorted_answer(RangeLists& lists, const SearchRequest& request, KnnReport* report);
 // As nearest_on(), by one method.
 ExactNeighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request,
                                  KnnReport* report);

@@ -131,7 +131,11 @@ void check_partial_reduce(const SearchRequest& request) {
             "first_pass is direct, but method is partial-reduce, which has no bins then");
   refuse_if(!options.method.aggregate && options.memory > 0,
             "aggregate is off, but memory is limited to {} bytes", options.memory);
-  if (!parse_device(options.device).cuda) return;
+  const Devices devices = parse_devices(options.device);
+  if (!devices.cuda()) return;
+  refuse_if(devices.several(),
+            "device is {}, but method is partial-reduce, whose bins are those of one GPU",
+            options.device);
   refuse_if(!options.method.aggregate, "aggregate is off, but device is {}, which keeps no bins",
             options.device);
   refuse_if(
@@ -153,7 +157,7 @@ void check_range(const KnnOptions& options) {
 
 // That a GPU can do what was chosen.
 void check_device_options(const KnnOptions& options, std::int64_t dim) {
-  if (!parse_device(options.device).cuda) return;
+  if (!parse_devices(options.device).cuda()) return;
   const FirstPass pass = options.first_pass;
   refuse_if(pass != FirstPass::automatic && pass != FirstPass::integer && pass != FirstPass::int8,
             "first_pass is {}, but device is {}, which has auto, integer and int8", name_of(pass),
@@ -193,6 +197,14 @@ std::vector<std::uint32_t> SearchSegment::allowed_rows(std::int64_t begin, std::
 SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> among,
                              AnyMatrixView asked, std::int64_t wanted, const KnnOptions& how,
                              Reuse later)
+    : SearchRequest(what, among, asked,
+                    (check_kind(what, how),
+                     find_value_range(asked, how.metric, "queries", resolve_threads(how.threads))),
+                    wanted, how, later) {}
+
+SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> among,
+                             AnyMatrixView asked, const ValueRange& found, std::int64_t wanted,
+                             const KnnOptions& how, Reuse later)
     : kind(what),
       queries(asked),
       options(how),
@@ -200,9 +212,9 @@ SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> amo
       threads(resolve_threads(how.threads)),
       isa(active_isa()),
       peaks(planning_peaks(isa, threads)),
+      query_range(found),
       k_asked(wanted + (what == SearchKind::self_join)) {
   check_kind(kind, options);
-  query_range = find_value_range(queries, options.metric, "queries", threads);
   take(among);
   check_first_pass(*this);
   check_tuning(*this);
@@ -304,8 +316,8 @@ void check_exact(const KnnOptions& options, std::string_view search) {
 }
 
 void check_processor(const KnnOptions& options, std::string_view search) {
-  refuse_if(parse_device(options.device).cuda, "device is {}, but {} runs on the processor alone",
-            options.device, search);
+  refuse_if(parse_devices(options.device).cuda(),
+            "device is {}, but {} runs on the processor alone", options.device, search);
 }
 
 }  // namespace knear::detail

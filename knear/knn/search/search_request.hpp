@@ -41,6 +41,9 @@ struct SearchSegment {
   std::int64_t filter_offset = 0;
   const RowSet* live = nullptr;
   ListedRows* lists = nullptr;  // of an index of inverted lists
+  // Where shards of an index are searched as one: the number of that which has the rows, and of
+  // how many. Several GPUs have whole shards each (knn/device/device_grid.hpp).
+  std::int64_t shard = 0, shards = 1;
   // Of a search for the nearest codes, a filter of ids instead of one of rows
   // (scan/methods/code_scan.hpp). It is not counted: at least k rows are known to be allowed.
   const RowFilter* allowed_ids = nullptr;
@@ -74,6 +77,11 @@ struct SearchRequest {
   // stay. Throws InvalidArgument unless all of it goes together.
   SearchRequest(SearchKind kind, std::span<const SearchSegment> segments, AnyMatrixView queries,
                 std::int64_t k, const KnnOptions& options, Reuse reuse);
+  // The same for queries of a known range, whose elements are not looked at: they may be in the
+  // memory of a device.
+  SearchRequest(SearchKind kind, std::span<const SearchSegment> segments, AnyMatrixView queries,
+                const ValueRange& query_range, std::int64_t k, const KnnOptions& options,
+                Reuse reuse);
 
   // A search on the way to the answer, by the same options: of some of the queries, for the k
   // nearest among some of the rows. Nothing is checked again.

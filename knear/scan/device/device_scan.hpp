@@ -160,6 +160,79 @@ class DeviceScan {
     return left;
   }
 
+  // Queries that are in device memory, and what is found for them, which stays there.
+  //
+  // What was found for `count` of them, from the query `first` on: keys and row numbers [count x
+  // k], by place; the query at each place, from `first` on, or nullptr: as they come; and of each
+  // place whether it was lost, as its list was full.
+  struct FoundThere {
+    std::int64_t first, count, k;
+    const double* keys;
+    const std::int64_t* rows;
+    const std::int32_t* order;
+    const int* lost;
+  };
+  // As run() of all `queries`, of rows that are not in lists: calls take(FoundThere) for some after
+  // others, which enqueues what is done with them. upper_bounds [queries]: in device memory;
+  // nullptr: nothing is known. Returns the queries, ascending, that have to be answered otherwise.
+  // Back come 8 bytes for each query, and to the device goes what `allowed` says.
+  std::vector<std::int64_t> run_there(const DeviceRowData<Queue>& queries, const ValueRange& found,
+                                      std::int64_t k, DeviceStats& stats, std::int64_t batch,
+                                      const Progress& progress, const double* upper_bounds,
+                                      const AllowedRows& allowed, std::size_t most_bytes,
+                                      const std::function<void(const FoundThere&)>& take) {
+    const std::int64_t count = queries.count;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+    std::iota(all.begin(), all.end(), 0);
+    Limited limited;
+    const StreamSyncGuard waits_at_exit{queue_};
+    try {
+      if (!allowed.all()) limit(limited, allowed);
+    } catch (const MemoryBudgetError&) {
+      return all;
+    }
+    ExactNeighbors none;
+    // Its shape and type are looked at, and nothing of its memory.
+    Run run{AnyMatrixView(queries.type, queries.data(), count, queries.dim, queries.dim),
+            found,
+            static_cast<int>(k),
+            {},
+            limited,
+            none,
+            stats,
+            nullptr,
+            most_bytes,
+            usual_piece,
+            {}};
+    run.there = &queries, run.known_there = upper_bounds, run.take = &take;
+    Reporter reporter(progress, "search", count * packed_.panels());
+    if (progress) run.watched = &reporter;
+    std::vector<std::int64_t> left;
+    for (std::int64_t first = 0, taken; first < count; first += taken) {
+      taken = std::min(batch, count - first);
+      try {
+        run_batch(run,
+                  std::span<const std::int64_t>(all).subspan(static_cast<std::size_t>(first),
+                                                             static_cast<std::size_t>(taken)),
+                  false);
+      } catch (const MemoryBudgetError&) {
+        if (taken > block_queries) {
+          batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
+          continue;
+        }
+        if (!std::exchange(run.usual_lists, true)) {
+          taken = 0;
+          continue;
+        }
+        left.assign(all.begin() + first, all.end());
+        break;
+      }
+    }
+    left.insert(left.end(), run.full.begin(), run.full.end());
+    std::sort(left.begin(), left.end());
+    return left;
+  }
+
   // The number of queries of `count` to search at a time, in whole blocks, such that they take no
   // more than half of `free_bytes` of the device, or in one block.
   std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
@@ -308,11 +381,17 @@ class DeviceScan {
   // `reached` their thresholds; empty: nothing is known. order [which]: in device memory, where
   // place p then holds query which[order[p]]; whole numbers stay as they come, and leave it
   // untouched. With a scale that is the one of all queries, and these stay as they come too.
-  // `pieces` carry sent_bytes(), and must live until the queue has done the copies.
+  // `pieces` carry sent_bytes(), and must live until the queue has done the copies. `there`: where
+  // queries and upper bounds are in device memory, those of `which` in this order; then nothing is
+  // sent.
+  struct There {
+    const void* queries = nullptr;
+    const double* known = nullptr;
+  };
   void code_there(Queries& out, Vectors& vectors, PiecewiseUpload<Queue>& pieces,
                   AnyMatrixView queries, std::span<const std::int64_t> which,
                   const ValueRange& found, std::span<const double> known, bool reached,
-                  std::int32_t* order, double scale = 0) {
+                  std::int32_t* order, double scale = 0, const There& there = {}) {
     const std::int64_t count = std::ssize(which), dim = packed_.dim;
     const CodingSpace& space = packed_.space;
     out.count = count, out.blocks = (count + block_queries - 1) / block_queries;
@@ -338,13 +417,13 @@ class DeviceScan {
 
     // What is wanted until the queries are coded: one array, and then the memory is free for lists.
     const std::int64_t row_bytes = dim * size_of(queries.type());
-    const std::int64_t means = std::ssize(space.mean), bounds = known.empty() ? 0 : count;
+    const std::int64_t bounds = known.empty() ? 0 : count;
+    const std::int64_t sent = there.queries ? 0 : count;
     const std::int64_t sized = packed_.is_integer ? 0 : count;
     auto scratch = queue_.template allocate<unsigned char>(static_cast<std::size_t>(
-        8 * (means + bounds) + sized * std::int64_t{sizeof(QuerySize)} +
-        (sized + 1) / 2 * 2 * std::int64_t{sizeof(float)} + count * row_bytes));
-    auto* const mean = reinterpret_cast<double*>(scratch.data());
-    double* const bound = mean + means;
+        8 * bounds + sized * std::int64_t{sizeof(QuerySize)} +
+        (sized + 1) / 2 * 2 * std::int64_t{sizeof(float)} + sent * row_bytes));
+    auto* const bound = reinterpret_cast<double*>(scratch.data());
     coding.sizes = reinterpret_cast<QuerySize*>(bound + bounds);
     coding.largest = reinterpret_cast<float*>(coding.sizes + sized);
     // Behind an even number of floats, so that doubles are aligned.
@@ -358,22 +437,22 @@ class DeviceScan {
                     }
                   });
     };
-    if (means > 0) {
-      send_numbers(mean, means, [&](std::size_t i) { return space.mean[i]; });
-      coding.mean = mean, coding.mean_squares = dot(space.mean.data(), space.mean.data(), dim);
-    }
+    if (mean_.size() > 0)
+      coding.mean = mean_.data(),
+      coding.mean_squares = dot(space.mean.data(), space.mean.data(), dim);
     if (bounds > 0) {
       send_numbers(bound, bounds,
                    [&](std::size_t i) { return known[static_cast<std::size_t>(which[i])]; });
       coding.known = bound;
     }
-    pieces.send(rows, count, row_bytes,
+    if (there.known) coding.known = there.known;
+    pieces.send(rows, sent, row_bytes,
                 [&](std::int64_t begin, std::int64_t end, unsigned char* at) {
                   for (std::int64_t i = begin; i < end; ++i, at += row_bytes)
                     std::memcpy(at, queries.row(which[static_cast<std::size_t>(i)]),
                                 static_cast<std::size_t>(row_bytes));
                 });
-    coding.queries = rows;
+    coding.queries = there.queries ? there.queries : rows;
     if (!packed_.is_integer) {
       launch_measure_queries(queue_, coding, queries.type());
       if (scale == 0) {
@@ -386,7 +465,7 @@ class DeviceScan {
   }
   // Bytes that code_there() sends for so many queries, at most.
   std::int64_t sent_bytes(ElementType type, std::int64_t count) const {
-    return count * (packed_.dim * size_of(type) + 8) + 8 * packed_.dim;
+    return count * (packed_.dim * size_of(type) + 8);
   }
 
   // Entries of a list: as many as may pass between two updates of the threshold, or all rows where
@@ -485,6 +564,10 @@ class DeviceScan {
     std::vector<std::int64_t> full = {};  // queries whose lists were full
     std::vector<double> reached = {};     // [queries] the thresholds that these have reached
     std::vector<double> scales = {};      // see find_scales()
+    // Of queries in device memory: these, what is known of them, and who takes what is found.
+    const DeviceRowData<Queue>* there = nullptr;
+    const double* known_there = nullptr;
+    const std::function<void(const FoundThere&)>* take = nullptr;
   };
 
   // The results of a batch, one after another: keys and ids [results], entries of each list and
@@ -541,7 +624,7 @@ class DeviceScan {
       if (stats.at_stage) stats.at_stage(name);
     };
     stage("queries in");
-    const bool there_coded = queries > block_queries;
+    const bool there_coded = run.there || queries > block_queries;
     DeviceQueries coded;  // by the processor
     std::vector<double> reached;
     Vectors vectors;
@@ -561,7 +644,7 @@ class DeviceScan {
     if (there_coded) {
       code_there(uploaded, vectors, *pieces, run.queries, which, run.found,
                  again ? std::span<const double>(run.reached) : run.upper_bounds, again,
-                 there.order, one_scale ? scale_of_all(run, which) : 0);
+                 there.order, one_scale ? scale_of_all(run, which) : 0, there_from(run, which));
     } else {
       coded = device_queries(packed_, run.queries, which, run.found, threads_);
       reached = again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
@@ -635,8 +718,10 @@ class DeviceScan {
       // With thresholds from elsewhere the first step may be longer, though not all of the base:
       // these rows may be nearer than those.
       for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end) {
-        end = begin > 0 ? growth * begin
-                        : std::max(first, run.upper_bounds.empty() ? 0 : base.panels / 4);
+        end = begin > 0
+                  ? growth * begin
+                  : std::max(first,
+                             run.upper_bounds.empty() && !run.known_there ? 0 : base.panels / 4);
         end = std::min(end, base.panels);
         step(end - begin, [&] {
           if (stored && begin == 0)
@@ -659,6 +744,13 @@ class DeviceScan {
                 SpareLists{spare_keys.data(), spare_entries.data(), spares}, there.keys, there.ids,
                 k);
 
+    if (run.there) {
+      stage("answers");
+      (*run.take)({which.front(), queries, k, there.keys, there.ids,
+                   ordered > 0 ? there.order : nullptr, there.lost});
+      note_lost(run, which, there, ordered);
+      return stage(nullptr);
+    }
     pieces->wait();
     pieces.reset();  // whose pinned memory the answers take, while the device is at work
     stage("answers out");
@@ -684,6 +776,39 @@ class DeviceScan {
     }
     answers.take(query_at);
     stage(nullptr);
+  }
+
+  // Where queries in device memory and their bounds are, from the first of `which` on.
+  static There there_from(const Run& run, std::span<const std::int64_t> which) {
+    if (!run.there) return {};
+    return {static_cast<const unsigned char*>(run.there->data()) +
+                which.front() * run.there->dim * size_of(run.there->type),
+            run.known_there ? run.known_there + which.front() : nullptr};
+  }
+  // Of a batch in device memory which queries are lost, whose lists were full, and what all had.
+  void note_lost(Run& run, std::span<const std::int64_t> which, const BatchResults& there,
+                 std::size_t ordered) {
+    const std::size_t count = which.size();
+    std::vector<int> heads(2 * count);
+    std::vector<std::int32_t> order;
+    {
+      const StreamSyncGuard arrived{queue_};
+      queue_.download(heads.data(), there.counts, 2 * count);
+      queue_.wait();
+    }
+    for (std::size_t place = 0; place < count; ++place) {
+      if (heads[count + place] == 0) {
+        run.stats.survivors += heads[place];
+        continue;
+      }
+      if (ordered > 0 && order.empty()) {
+        order.resize(count);
+        const StreamSyncGuard arrived{queue_};
+        queue_.download(order.data(), there.order, count);
+        queue_.wait();
+      }
+      run.full.push_back(which[order.empty() ? place : static_cast<std::size_t>(order[place])]);
+    }
   }
 
   // Copies the results of a batch through pinned memory: first its heads, the numbers for each
@@ -888,6 +1013,7 @@ class DeviceScan {
       for (std::uint64_t i = count; i > 1; --i) std::swap(panels[i - 1], panels[random.below(i)]);
     }
     order_ = upload(order.data(), order.size());
+    if (!packed_.is_integer) mean_ = upload(packed_.space.mean.data(), packed_.space.mean.size());
     queue_.wait();
     if (packed_.is_integer) rows_.own = {};
   }
@@ -923,6 +1049,7 @@ class DeviceScan {
   DeviceRowData<Queue> rows_;
   const std::vector<std::int64_t> first_panel_;  // [lists + 1] of rows by list; else empty
   Array<std::uint32_t> order_;
+  Array<double> mean_;  // of certified codes that are centred, as queries are then
 };
 
 }  // namespace knear::detail

@@ -1,4 +1,4 @@
-// knear/index/replica_speeds.hpp -- how the queries of a batch are divided between replicas: by the
+// knear/knn/replica_speeds.hpp -- how the queries of a batch are divided between replicas: by the
 // speed that each of them had before, so that all are done at the same time.
 //
 //   const std::vector<std::int64_t> begin = speeds.split(queries, replicas);   // [replicas + 1]

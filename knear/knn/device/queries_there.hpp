@@ -1,0 +1,173 @@
+// knear/knn/device/queries_there.hpp -- searches of rows that stay on a device, for queries that
+// are in its memory: they are used in place, and the answers stay there.
+//
+//   QueriesThere<Queue> search([] { return Queue(0); });
+//   auto left = search.nearest(request, queries, {ids, distances}, report);   // [queries x k] each
+//
+// What crosses the bus is 8 bytes for each query and segment of the rows, whose lists may have been
+// full; what a filter or removed rows take, a bit a row; and some numbers that do not grow. Queries
+// of zeros, to which by ip and cosine all rows are equally near, and those whose lists were full
+// are left to the caller.
+//
+// Queue: cuda::Queue, or the emulated one of the tests.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "knear/knn/device/device_search.hpp"
+#include "knear/scan/device/answer_launches.hpp"
+
+namespace knear::detail {
+
+template <class Queue>
+class QueriesThere {
+  template <class T>
+  using Array = typename Queue::template Array<T>;
+
+ public:
+  // Where an answer goes: [queries x k] each, in device memory.
+  struct Destination {
+    Id* ids;
+    float* distances;
+  };
+
+  explicit QueriesThere(std::function<Queue()> open)
+      : open_(std::move(open)), queue_(open_()), device_(open_) {}
+
+  // The range of queries, as find_value_range() has it. Throws InvalidArgument likewise.
+  ValueRange range_of(const DeviceRowData<Queue>& queries, Metric metric) {
+    return value_range_of_rows(queue_, queries, metric, "queries");
+  }
+
+  // Writes the answer of nearest_in_segments(request), rounded, for all queries but those that it
+  // returns, ascending. The request has their shape. It is there when this returns.
+  std::vector<std::int64_t> nearest(const SearchRequest& request,
+                                    const DeviceRowData<Queue>& queries, Destination to,
+                                    KnnReport* report) {
+    const Stopwatch time;
+    SearchPosition at(request, &device_);
+    ReportBuilder builder;
+    builder.learns = false;
+    std::vector<std::int64_t> left;
+    try {
+      left = search(at, builder, queries, to);
+    } catch (const MemoryBudgetError&) {
+      left = at.all_queries();
+    }
+    if (report) {
+      *report = builder.report(at, time.seconds());
+      report->k = request.k_asked;
+    }
+    return left;
+  }
+
+ private:
+  // Keys and ids of all queries.
+  struct Answers {
+    Array<double> keys;
+    Array<Id> ids;
+  };
+
+  std::vector<std::int64_t> search(SearchPosition& at, ReportBuilder& report,
+                                   const DeviceRowData<Queue>& queries, Destination to) {
+    const SearchRequest& request = at.request;
+    const std::int64_t count = queries.count, columns = request.k;
+    if (count == 0) return {};
+    std::vector<char> is_left = zero_queries(queries, request.options.metric);
+    const auto places = static_cast<std::size_t>(count * columns);
+    Answers now, next;
+    auto bounds = queue_.template allocate<double>(static_cast<std::size_t>(count));
+    std::int64_t had = 0;
+    for (const SearchRequest::Segment& segment : request.segments) {
+      at.enter(segment, 0, segment.given.rows->base.rows());
+      ++at.chunks;
+      next.keys = queue_.template allocate<double>(places);
+      next.ids = queue_.template allocate<Id>(places);
+      const RowIds ids = at.ids();
+      const std::shared_ptr<IdsThere> table = ids.ids ? ids_there(at, ids) : nullptr;
+      queue_.wait();  // its memory is used by the work of another queue
+      const std::int64_t k = std::min(columns, at.count);
+      const std::vector<std::int64_t> others = device_.nearest_there(
+          at, report, queries, k, had == columns ? bounds.data() : nullptr,
+          [&](const RowsThere<Queue>& rows, const auto& found) {
+            AnswerMerge merge = {};
+            if (had > 0) {
+              merge.had_keys = now.keys.data(), merge.had_ids = now.ids.data();
+              merge.had = columns;
+            }
+            merge.keys = found.keys, merge.rows = found.rows, merge.order = found.order;
+            merge.lost = found.lost;
+            merge.first = found.first, merge.count = found.count, merge.k = found.k;
+            if (table) merge.ids = table->ids.data();
+            merge.first_id = ids.first;
+            merge.out_keys = next.keys.data(), merge.out_ids = next.ids.data();
+            merge.bounds = bounds.data(), merge.columns = columns;
+            launch_merge_answers(*rows.queue, merge);
+          });
+      for (const std::int64_t q : others) is_left[static_cast<std::size_t>(q)] = 1;
+      if (std::ssize(others) == count) break;
+      std::swap(now, next);
+      had = std::min(columns, had + k);
+    }
+    std::vector<std::int64_t> left;
+    for (std::int64_t q = 0; q < count; ++q)
+      if (is_left[static_cast<std::size_t>(q)]) left.push_back(q);
+    if (std::ssize(left) < count) {
+      launch_round_answers(queue_, now.keys.data(), now.ids.data(), columns, count, request.k_asked,
+                           larger_is_nearer(request.options.metric), to.ids, to.distances);
+      queue_.wait();
+    }
+    return left;
+  }
+
+  // 1 for queries of zeros, where these are left.
+  std::vector<char> zero_queries(const DeviceRowData<Queue>& queries, Metric metric) {
+    std::vector<char> out(static_cast<std::size_t>(queries.count));
+    if (metric == Metric::l2) return out;
+    auto flags = queue_.template allocate<unsigned char>(out.size());
+    auto zeros = queue_.template allocate<int>(1);
+    queue_.fill_bytes(zeros.data(), 0, 1);
+    launch_find_zero_rows(queue_, queries.data(), queries.type, queries.count, queries.dim,
+                          flags.data(), zeros.data());
+    int found = 0;
+    const StreamSyncGuard arrived{queue_};
+    queue_.download(&found, zeros.data(), 1);
+    queue_.wait();
+    if (found == 0) return out;
+    queue_.download(reinterpret_cast<unsigned char*>(out.data()), flags.data(), out.size());
+    queue_.wait();
+    return out;
+  }
+
+  // Ids of the rows of a segment that do not count up; they stay as the rows do.
+  struct IdsThere {
+    std::shared_ptr<Queue> queue;
+    Array<Id> ids;
+  };
+  std::shared_ptr<IdsThere> ids_there(const SearchPosition& at, const RowIds& ids) {
+    const std::string name = fmt::format("{} ids", parse_device(at.request.options.device).index);
+    return std::static_pointer_cast<IdsThere>(at.prepared().device_form(name, [&] {
+      auto out = std::make_shared<IdsThere>();
+      out->queue = std::make_shared<Queue>(open_());
+      const auto rows = static_cast<std::size_t>(at.base().rows());
+      out->ids = out->queue->template allocate<Id>(rows);
+      const StreamSyncGuard sent{*out->queue};
+      out->queue->upload(out->ids.data(), ids.ids, rows);
+      out->queue->wait();
+      return out;
+    }));
+  }
+
+  const std::function<Queue()> open_;
+  Queue queue_;
+  DeviceSearch<Queue> device_;
+};
+
+}  // namespace knear::detail

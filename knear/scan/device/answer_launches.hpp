@@ -1,0 +1,44 @@
+// knear/scan/device/answer_launches.hpp -- the launches of answer_kernels.hpp: what nvcc compiles
+// for cuda::Queue (answer_launches.cu) and the tests for the emulator.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "knear/scan/device/answer_kernels.hpp"
+
+namespace knear::detail {
+
+template <class Queue>
+void launch_find_zero_rows(Queue& queue, const void* rows, ElementType type, std::int64_t count,
+                           std::int64_t dim, unsigned char* flags, int* zeros) {
+  with_element(type, [&](auto element) {
+    using Row = decltype(element);
+    using Kernel = FindZeroRows<typename Queue::Thread, Row>;
+    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+    const std::int64_t blocks = (count + Kernel::warps - 1) / Kernel::warps;
+    launch(queue, Grid{std::min(blocks, most), 0},
+           Kernel{static_cast<const Row*>(rows), count, dim, flags, zeros});
+  });
+}
+
+template <class Queue>
+void launch_merge_answers(Queue& queue, const AnswerMerge& merge) {
+  using Kernel = MergeAnswers<typename Queue::Thread>;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+  const std::int64_t blocks = (merge.count + Kernel::warps - 1) / Kernel::warps;
+  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{merge});
+}
+
+// Requires queries and k of at least 1.
+template <class Queue>
+void launch_round_answers(Queue& queue, const double* keys, const std::int64_t* ids,
+                          std::int64_t columns, std::int64_t queries, std::int64_t k, bool negated,
+                          std::int64_t* out_ids, float* out_distances) {
+  using Kernel = RoundAnswers<typename Queue::Thread>;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+  const std::int64_t blocks = (queries * k + Kernel::threads - 1) / Kernel::threads;
+  launch(queue, Grid{std::min(blocks, most), 0},
+         Kernel{keys, ids, columns, queries, k, negated, out_ids, out_distances});
+}
+
+}  // namespace knear::detail

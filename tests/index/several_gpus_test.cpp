@@ -1,0 +1,379 @@
+// Searches by several emulated GPUs: the bits of the processor whatever the number of GPUs and
+// shards, the rows of each shard on its own GPU, queries divided between replicas; what is refused,
+// and a GPU without memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/index/replicated.hpp"
+#include "knear/index/sharded.hpp"
+#include "knear/knn/device/device_grid.hpp"
+#include "knear/knn/streamed_search.hpp"
+#include "tests/index/sharded_cases.hpp"
+#include "tests/io/file_cases.hpp"
+#include "tests/knn/device/emulated_gpus.hpp"
+
+namespace knear {
+namespace {
+
+using io::expect_error;
+using test::EmulatedGpus;
+
+constexpr std::int64_t dim = 9;
+
+std::string names(int gpus) {
+  std::string out = "cuda:0";
+  for (int i = 1; i < gpus; ++i) out += "," + std::to_string(i);
+  return out;
+}
+
+// Vectors in clusters, every seventh of them a copy of another, so that ids decide.
+AnyMatrix vectors(std::int64_t rows, std::uint64_t seed) {
+  AnyMatrix out = rows_in_clusters(rows, dim, seed);
+  for (std::int64_t i = 7; i < rows; i += 7)
+    std::copy_n(static_cast<const float*>(out.row(i / 2)), dim, static_cast<float*>(out.row(i)));
+  return out;
+}
+
+ShardedIndex sharded(const std::string& description, int shards, Metric metric = Metric::l2) {
+  ShardedIndex index(make_index(description, dim, metric), {.shards = shards});
+  const AnyMatrix all = vectors(410, 1);
+  if (!index.is_trained()) index.train(all);
+  index.add(all);
+  index.add(vectors(60, 2));
+  return index;
+}
+
+void remove_some(ShardedIndex& index) {
+  std::vector<Id> gone;
+  for (Id id = 3; id < index.next_id(); id += 11) gone.push_back(id);
+  index.remove(gone);
+}
+
+void expect_same(const RangeNeighbors& got, const RangeNeighbors& wanted) {
+  EXPECT_EQ(got.begin, wanted.begin);
+  EXPECT_EQ(got.ids, wanted.ids);
+  EXPECT_EQ(got.distances, wanted.distances);
+}
+
+// The processor's answer, and what it says of it, by numbers of GPUs that go with the shards: the
+// first of the queries, so many that each replica has a block of them.
+void expect_as_here(const EmulatedGpus& there, const ShardedIndex& index, AnyMatrixView all,
+                    std::int64_t k, const SearchOptions& options, const std::string& what) {
+  SCOPED_TRACE(what);
+  for (const int gpus : {2, 3, 4}) {
+    const std::int64_t replicas = std::max<std::int64_t>(1, gpus / index.shards());
+    if (gpus > index.shards() && gpus % index.shards() != 0) continue;
+    if (replicas > 2 && what.find(',') != std::string::npos) continue;  // it takes long
+    SCOPED_TRACE(std::to_string(gpus) + " GPUs");
+    const AnyMatrixView queries = all.rows(0, replicas > 1 ? 128 * replicas + 3 : 37);
+    KnnReport here;
+    const Neighbors wanted = index.search(queries, k, options, &here);
+    const std::vector<std::int64_t> before = there.launches();
+    SearchOptions by = options;
+    by.device = names(gpus);
+    KnnReport report;
+    expect_same(index.search(queries, k, by, &report), wanted);
+    EXPECT_EQ(report.device, names(gpus));
+    EXPECT_EQ(report.rows, here.rows);
+    EXPECT_EQ(report.allowed_rows, here.allowed_rows);
+    EXPECT_EQ(report.queries, here.queries);
+    EXPECT_EQ(report.k, k);
+    EXPECT_EQ(report.certified_queries, here.certified_queries);
+    EXPECT_EQ(report.uncertified, here.uncertified);
+    EXPECT_EQ(report.promised_recall, here.promised_recall);
+    EXPECT_EQ(report.recall_argument, here.recall_argument);
+    EXPECT_EQ(report.probes, here.probes);
+    EXPECT_EQ(report.short_queries, here.short_queries);
+    EXPECT_EQ(report.shards, here.shards);
+    EXPECT_EQ(report.replicas, replicas);
+    EXPECT_EQ(report.fallback_queries, 0);
+    EXPECT_GT(report.device_bytes, 0);
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(there[i].launches() > before[static_cast<std::size_t>(i)], i < gpus)
+          << "cuda:" << i;
+  }
+}
+
+IdFilter third(const ShardedIndex& index) {
+  std::vector<std::uint8_t> bits(static_cast<std::size_t>((index.next_id() + 7) / 8));
+  for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint8_t>(73 * i);
+  return IdFilter::of_bits(bits, index.next_id());
+}
+
+// So many queries that four replicas have a block each.
+constexpr std::int64_t many = 4 * 128 + 19;
+
+TEST(SeveralGpus, FlatAnswersAreTheProcessors) {
+  const AnyMatrix queries = vectors(many, 9);
+  for (const int shards : {1, 2, 3, 4}) {
+    ShardedIndex index = sharded("Flat", shards, shards == 3 ? Metric::cosine : Metric::l2);
+    const EmulatedGpus gpus(4);
+    const std::string what = std::to_string(shards) + " shards";
+    expect_as_here(gpus, index, queries, 10, {}, what);
+    remove_some(index);
+    expect_as_here(gpus, index, queries, 30, {.threads = 1}, what + ", rows removed");
+    expect_as_here(gpus, index, queries, 7, {.filter = third(index)}, what + ", filtered");
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SeveralGpus, AnswersOfInvertedListsAreTheProcessors) {
+  const AnyMatrix queries = vectors(many, 9);
+  for (const int shards : {1, 2, 4}) {
+    ShardedIndex index = sharded("IVF12,Flat", shards, shards == 2 ? Metric::ip : Metric::l2);
+    const EmulatedGpus gpus(4);
+    const std::string what = std::to_string(shards) + " shards";
+    expect_as_here(gpus, index, queries, 10, {.method = {.probes = 3}}, what);
+    expect_as_here(gpus, index, queries, 90, {.method = {.probes = 2, .widen = true}},
+                   what + ", widen");
+    expect_as_here(gpus, index, queries, 5, {.method = {.probes = 4, .certify = true}},
+                   what + ", certified");
+    expect_as_here(gpus, index, queries, 5, {.method = {.recall = 0.9}}, what + ", recall");
+    expect_as_here(gpus, index, queries, 5, {.method = {.recall = 1}}, what + ", everything");
+    remove_some(index);
+    expect_as_here(gpus, index, queries, 10, {.method = {.probes = 3}}, what + ", rows removed");
+    expect_as_here(gpus, index, queries, 10, {.filter = third(index), .method = {.probes = 3}},
+                   what + ", filtered");
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SeveralGpus, AnswersOfCodesAreTheProcessors) {
+  const AnyMatrix queries = vectors(many, 9);
+  for (const std::string description : {"IVF12,PQ3", "IVF6,PQ3,RFlat", "PQ3"})
+    for (const int shards : {1, 2}) {
+      ShardedIndex index = sharded(description, shards);
+      const MethodOptions method{.probes = description == "PQ3" ? 0 : 3};
+      const EmulatedGpus gpus(4);
+      const std::string what = description + ", " + std::to_string(shards) + " shards";
+      expect_as_here(gpus, index, queries, 10, {.method = method}, what);
+      remove_some(index);
+      expect_as_here(gpus, index, queries, 10, {.filter = third(index), .method = method},
+                     what + ", filtered");
+      if (HasFailure()) return;
+    }
+}
+
+TEST(SeveralGpus, EachHasTheRowsOfItsShardsAlone) {
+  const ShardedIndex four = sharded("Flat", 4), one = sharded("Flat", 1);
+  const AnyMatrix queries = vectors(20, 9);
+  const auto bytes = [&](const ShardedIndex& index, const std::string& device) {
+    EmulatedGpus gpus(4);
+    for (int i = 0; i < 4; ++i) index.search(queries, 10, {.device = device});
+    std::vector<std::size_t> out;
+    for (int i = 0; i < 4; ++i) out.push_back(gpus[i].bytes_in_use());
+    return out;
+  };
+  // What stays of all rows, and of a quarter.
+  const std::size_t all = bytes(sharded("Flat", 1), "cuda:0")[0];
+  EXPECT_GT(all, 470u * dim * 4);
+  for (const std::size_t some : bytes(four, "cuda:0,1,2,3")) {
+    EXPECT_GT(some, all / 8);
+    EXPECT_LT(some, all * 2 / 3);
+  }
+  for (const std::size_t replica : bytes(one, "cuda:0,1,2,3")) EXPECT_EQ(replica, all);
+  // In turn where there are more shards than GPUs; in the order in which they are named.
+  const ShardedIndex three = sharded("Flat", 3);
+  const auto two = bytes(three, "cuda:3,1");
+  EXPECT_EQ(two[0], 0u);
+  EXPECT_EQ(two[2], 0u);
+  EXPECT_GT(two[3], two[1] * 3 / 2);
+}
+
+TEST(SeveralGpus, ReplicasShareABatchAndFewQueriesTakeTurns) {
+  const ReplicatedIndex index(sharded("Flat", 1).as_one(), 2);
+  EmulatedGpus gpus(2);
+  const AnyMatrix queries = vectors(many, 9);
+  KnnReport report;
+  index.search(queries, 10, {.device = "cuda:0,1"}, &report);
+  EXPECT_EQ(report.replicas, 2);
+  const auto before = gpus.launches();
+  for (int i = 0; i < 2; ++i) {
+    index.search(queries.view().rows(i, i + 1), 10, {.device = "cuda:0,1"}, &report);
+    EXPECT_EQ(report.replicas, 1);
+  }
+  EXPECT_GT(gpus[0].launches(), before[0]);
+  EXPECT_GT(gpus[1].launches(), before[1]);
+}
+
+TEST(SeveralGpus, QueriesAreDividedByTheSpeedOfReplicas) {
+  const detail::DeviceGrid grid({{5, 6, 7, 8}}, 2);
+  EXPECT_EQ(grid.replicas(), 2);
+  EXPECT_EQ(grid.columns(), 2);
+  EXPECT_EQ(grid.gpu(0, 1), 6);
+  EXPECT_EQ(grid.gpu(1, 0), 7);
+  const std::vector<std::int64_t> even = grid.split(10'000);
+  EXPECT_EQ(even, (std::vector<std::int64_t>{0, 4992, 10'000}));
+  for (int i = 0; i < 20; ++i) {
+    const auto begin = grid.split(10'000);
+    // The second takes three times as long for a query.
+    grid.note(begin, {1e-3 * double(begin[1]), 3e-3 * double(begin[2] - begin[1])});
+  }
+  EXPECT_EQ(grid.split(10'000)[1], 7552);  // 59 blocks of 128, three quarters
+  EXPECT_EQ(grid.split(256), (std::vector<std::int64_t>{0, 128, 256}));
+  // Fewer than a block for each: one replica's, and the next call the other's.
+  const auto first = grid.split(255), second = grid.split(255);
+  EXPECT_NE(first, second);
+  for (const auto& begin : {first, second})
+    EXPECT_TRUE(begin[1] == 0 || begin[1] == 255) << begin[1];
+  const detail::DeviceGrid turns({{0, 1}}, 3);
+  EXPECT_EQ(turns.replicas(), 1);
+  EXPECT_EQ(turns.column_of(2), 0);
+}
+
+TEST(SeveralGpus, SearchesWithoutAnIndexAreDivided) {
+  const AnyMatrix queries = vectors(many, 9), base = vectors(300, 3);
+  const Neighbors wanted = knn(queries, base, 12);
+  const Neighbors joined = self_join(base, 5);
+  const RangeNeighbors within = range_search(queries, base, 0.4);
+  const Neighbors heap = knn(queries, base, 4, {.method = {.kind = Method::threshold_heap}});
+  EmulatedGpus gpus(3);
+  const KnnOptions options{.device = "cuda:2,0,1"};
+  KnnReport report;
+  expect_same(knn(queries, base, 12, options, &report), wanted);
+  EXPECT_EQ(report.device, "cuda:2,0,1");
+  EXPECT_EQ(report.replicas, 3);
+  EXPECT_EQ(report.certified_queries, many);
+  expect_same(self_join(base, 5, options, &report), joined);
+  EXPECT_EQ(report.k, 5);
+  EXPECT_EQ(report.replicas, 2);  // 300 rows
+  expect_same(range_search(queries, base, 0.4, options, &report), within);
+  EXPECT_EQ(report.k, 0);
+  expect_same(
+      knn(queries, base, 4, {.method = {.kind = Method::threshold_heap}, .device = "cuda:0,1"}),
+      heap);
+  ExactSearcher searcher(base, {});
+  for (int i = 0; i < 2; ++i) expect_same(searcher.search(queries, 12, options), wanted);
+  // A base that comes in blocks.
+  StreamedSearch streamed(queries, 12, options, base.rows());
+  for (std::int64_t begin = 0; begin < 300; begin += 100)
+    streamed.add(base.view().rows(begin, begin + 100));
+  expect_same(streamed.finish(&report), wanted);
+  // No query, no row.
+  EXPECT_EQ(knn(queries.view().rows(0, 0), base, 3, options).ids.rows(), 0);
+  EXPECT_EQ(knn(queries, base.view().rows(0, 0), 3, options).ids.row(5)[2], no_id);
+}
+
+TEST(SeveralGpus, RangeSearchesOfShards) {
+  const AnyMatrix queries = vectors(many, 9);
+  for (const int shards : {1, 2, 3}) {
+    const ShardedIndex index = sharded("Flat", shards);
+    const RangeNeighbors wanted = index.range_search(queries, 0.5);
+    EmulatedGpus gpus(4);
+    for (const std::string device : {"cuda:0,1", "cuda:3", "cuda:1,0,2,3"}) {
+      if (shards == 3 && device.size() > 9) continue;
+      KnnReport report;
+      expect_same(index.range_search(queries, 0.5, {.device = device}, &report), wanted);
+      EXPECT_EQ(report.device, device);
+    }
+  }
+}
+
+TEST(SeveralGpus, APlainIndexHasAReplicaOnEach) {
+  FlatIndex index(dim);
+  index.add(vectors(300, 1));
+  const AnyMatrix queries = vectors(many, 9);
+  const Neighbors wanted = index.search(queries, 9);
+  EmulatedGpus gpus(2);
+  KnnReport report;
+  expect_same(index.search(queries, 9, {.device = "cuda:0,1"}, &report), wanted);
+  EXPECT_EQ(report.replicas, 2);
+  EXPECT_EQ(gpus[0].bytes_in_use(), gpus[1].bytes_in_use());
+  EXPECT_GT(gpus[0].bytes_in_use(), 0u);
+  // Partial-reduce with as many GPUs as it has.
+  expect_error<InvalidArgument>(
+      [&] {
+        index.search(queries, 9,
+                     {.method = {.kind = Method::partial_reduce}, .device = "cuda:0,1"});
+      },
+      "device is cuda:0,1, but method is partial-reduce, whose bins are those of one GPU");
+}
+
+TEST(SeveralGpus, WhatCannotBeIsSaid) {
+  const AnyMatrix queries = vectors(3, 9), base = vectors(50, 3);
+  const auto refuses = [&]<class Error>(Error*, const std::string& device, const char* text) {
+    expect_error<Error>([&] { knn(queries, base, 3, {.device = device}); }, text);
+  };
+  InvalidArgument* const wrong = nullptr;
+  DeviceUnavailable* const absent = nullptr;
+  refuses(absent, "cuda:0,1", "device is cuda:0,1, but this knear was built without CUDA");
+  EmulatedGpus gpus(3);
+  for (const char* device : {"cuda:", "cuda:0,", "cuda:,1", "cuda:0;1", "cuda:0,x", "cuda:-1",
+                             "cuda:0,1 ", "cuda:0,cuda:1", "cuda:99999999999", "cpu,cuda"})
+    refuses(wrong, device, "device must be cpu, cuda or cuda:N, or cuda:N,N,... of several GPUs");
+  refuses(wrong, "cuda:1,0,1", "device is 'cuda:1,0,1', which names GPU 1 twice");
+  refuses(absent, "cuda:0,3", "device must be between cuda:0 and cuda:2, but is cuda:3");
+  expect_error<InvalidArgument>([] { check_one_device("cuda:0,1"); },
+                                "device must be cpu, cuda or cuda:N, but is 'cuda:0,1'");
+  check_device("cuda:0,2");
+  // Where one would have nothing to do.
+  const ShardedIndex two = sharded("Flat", 2);
+  expect_error<InvalidArgument>([&] { two.search(queries, 3, {.device = "cuda:0,1,2"}); },
+                                "device is cuda:0,1,2, 3 GPUs, but the index has 2 shards");
+  const ShardedIndex graph(make_index("Graph8,Flat", dim), {.shards = 2});
+  expect_error<InvalidArgument>([&] { graph.search(queries, 3, {.device = "cuda:0,1"}); },
+                                "device is cuda:0,1");
+}
+
+TEST(SeveralGpus, TheProcessorAnswersForOneWithoutMemory) {
+  const AnyMatrix queries = vectors(many, 9);
+  for (const std::string description : {"Flat", "IVF12,Flat", "IVF12,PQ3"}) {
+    const ShardedIndex index = sharded(description, 2);
+    const MethodOptions method{.probes = description == "Flat" ? 0 : 3};
+    const Neighbors wanted = index.search(queries, 10, {.method = method});
+    EmulatedGpus gpus(2, 2000);
+    KnnReport report;
+    expect_same(index.search(queries, 10, {.method = method, .device = "cuda:0,1"}, &report),
+                wanted);
+    EXPECT_GT(report.fallback_queries, 0) << description;
+  }
+}
+
+TEST(SeveralGpus, SearchesFromSeveralThreads) {
+  const ShardedIndex index = sharded("Flat", 2), lists = sharded("IVF12,Flat", 1);
+  const AnyMatrix queries = vectors(100, 9);
+  const Neighbors wanted = index.search(queries, 10);
+  const Neighbors probed = lists.search(queries, 10, {.method = {.probes = 3}});
+  EmulatedGpus gpus(4);
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([&, t] {
+      for (int i = 0; i < 2; ++i)
+        if (t % 2 == 0)
+          expect_same(index.search(queries, 10, {.threads = t + 1, .device = "cuda:0,1,2,3"}),
+                      wanted);
+        else
+          expect_same(
+              lists.search(queries, 10,
+                           {.threads = t + 1, .method = {.probes = 3}, .device = "cuda:3,2,1"}),
+              probed);
+    });
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST(SeveralGpus, ProgressGoesOnAndStops) {
+  const ShardedIndex index = sharded("Flat", 2);
+  const AnyMatrix queries = vectors(many, 9);
+  EmulatedGpus gpus(2);
+  double most = 0;
+  index.search(queries, 10,
+               {.progress = [&](std::string_view, double done) { return most = done, done <= 1; },
+                .device = "cuda:0,1"});
+  EXPECT_EQ(most, 1);
+  EXPECT_THROW(index.search(queries, 10,
+                            {.progress = [](std::string_view, double) { return false; },
+                             .device = "cuda:0,1"}),
+               Cancelled);
+}
+
+}  // namespace
+}  // namespace knear
