@@ -20,8 +20,8 @@
 
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/index_impl.hpp"
-#include "knear/knn/replica_speeds.hpp"
 #include "knear/index/sharded.hpp"
+#include "knear/knn/replica_speeds.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {

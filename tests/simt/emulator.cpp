@@ -933,8 +933,9 @@ std::size_t HostDevice::most_bytes_in_use() const {
 void HostDevice::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (bytes > bytes_ - in_use_)
-    throw MemoryBudgetError("device {} has {} bytes, of which {} are in use, but {} more are needed",
-                            number_, bytes_, in_use_, bytes);
+    throw MemoryBudgetError(
+        "device {} has {} bytes, of which {} are in use, but {} more are needed", number_, bytes_,
+        in_use_, bytes);
   in_use_ += bytes;
   most_in_use_ = std::max(most_in_use_, in_use_);
 }

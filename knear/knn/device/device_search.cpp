@@ -25,10 +25,8 @@ std::unique_ptr<DeviceEngine> open_device(const KnnOptions& options) {
 std::unique_ptr<ProbedSearch> open_list_search(const SearchRequest& request,
                                                std::int64_t more_bytes) {
   const Devices devices = devices_that_are_here(request.options.device);
-  if (devices.several())
-    return std::make_unique<DividedListSearch>(request, devices, more_bytes);
-  if (devices.cuda())
-    return device_maker()->list_search(devices.gpus.front(), request, more_bytes);
+  if (devices.several()) return std::make_unique<DividedListSearch>(request, devices, more_bytes);
+  if (devices.cuda()) return device_maker()->list_search(devices.gpus.front(), request, more_bytes);
   return std::make_unique<ListSearch>(request, more_bytes);
 }
 

@@ -1,5 +1,5 @@
-// knear/knn/device/devices_of.hpp -- the maker of devices that have queues of one type: cuda::Queue,
-// or the emulated one of the tests.
+// knear/knn/device/devices_of.hpp -- the maker of devices that have queues of one type:
+// cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
 #include <cstdint>
