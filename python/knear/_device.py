@@ -168,7 +168,7 @@ def rows_in_place(name: str, x: Any) -> Rows | None:
     """As matrix(), or None for what has to be copied: another element type, gaps between rows."""
     memory = _read(name, x)
     kind = _KINDS.get(memory.dtype, "")
-    if not kind or len(memory.shape) != 2:
+    if memory.dtype is None or not kind or len(memory.shape) != 2:
         return None
     rows, cols = memory.shape
     gaps = memory.strides[0] != cols and rows > 1

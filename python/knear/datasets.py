@@ -255,7 +255,7 @@ def _attach(
         first = taken(slice(0, 1))
         if first.ndim != 2:
             raise InvalidArgument(f"vectors are of shape {first.shape[1:]}")
-    needs = {"rows": rows} if factory == "auto" else {}
+    needs: dict[str, Any] = {"rows": rows} if factory == "auto" else {}
     index = Index(factory, dim=first.shape[1], metric=metric, **needs)
     if not index.is_trained:
         sample = _sample(rows, train_size, index.lists)
