@@ -311,6 +311,7 @@ TEST(Emulator, CountsWavefrontsOfSharedMemory) {
     if (t.index() % 32 < 16) t.write_shared(ints(t) + t.index(), 1);
     t.any(true);
     t.write_shared(ints(t) + t.index(), 1);
+    t.sync();
     t.copy_16(t.shared() + t.index() * 16, aligned, true);
     t.close_copies();
     t.wait_for_copies<0>();
