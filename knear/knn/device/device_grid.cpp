@@ -158,18 +158,19 @@ DeviceGrid::DeviceGrid(Devices devices, std::int64_t shards)
 
 std::vector<std::int64_t> DeviceGrid::split(std::int64_t queries) const {
   const std::int64_t used = std::clamp<std::int64_t>(queries / block_of_queries, 1, replicas_);
-  std::vector<std::int64_t> begin = speeds_.split(queries, used);
-  if (used == replicas_) {
-    // Whole blocks, one at least.
-    for (std::int64_t r = 1; r < used; ++r) {
-      const auto at = static_cast<std::size_t>(r);
-      const std::int64_t whole =
-          (begin[at] + block_of_queries / 2) / block_of_queries * block_of_queries;
-      begin[at] = std::clamp(whole, begin[at - 1] + block_of_queries,
-                             queries - (used - r) * block_of_queries);
-    }
-    return begin;
+  // By speed, or, where whose turn it is decides which they are, evenly.
+  std::vector<std::int64_t> begin{0};
+  if (used == replicas_) begin = speeds_.split(queries, used);
+  for (std::int64_t r = 1; used < replicas_ && r <= used; ++r) begin.push_back(queries * r / used);
+  // Whole blocks, one at least.
+  for (std::int64_t r = 1; r < used; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    const std::int64_t whole =
+        (begin[at] + block_of_queries / 2) / block_of_queries * block_of_queries;
+    begin[at] = std::clamp(whole, begin[at - 1] + block_of_queries,
+                           queries - (used - r) * block_of_queries);
   }
+  if (used == replicas_) return begin;
   static std::atomic<std::uint64_t> turn = 0;
   const auto first =
       static_cast<std::int64_t>(turn++ % static_cast<std::uint64_t>(replicas_ - used + 1));
