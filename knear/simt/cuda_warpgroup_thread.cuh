@@ -9,6 +9,29 @@
 #define KNEAR_SM_90A 1
 #endif
 
+// The product of a warpgroup: `access` says whether sums are only written or added to, which `adds`
+// tells the instruction.
+#define KNEAR_WARPGROUP_PRODUCT(access, adds)                                                     \
+  asm volatile(                                                                                   \
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "                                        \
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                   \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "          \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "          \
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "         \
+      "{%64, %65, %66, %67}, %68, " adds ";"                                                      \
+      : access(c[0]), access(c[1]), access(c[2]), access(c[3]), access(c[4]), access(c[5]),       \
+        access(c[6]), access(c[7]), access(c[8]), access(c[9]), access(c[10]), access(c[11]),     \
+        access(c[12]), access(c[13]), access(c[14]), access(c[15]), access(c[16]), access(c[17]), \
+        access(c[18]), access(c[19]), access(c[20]), access(c[21]), access(c[22]), access(c[23]), \
+        access(c[24]), access(c[25]), access(c[26]), access(c[27]), access(c[28]), access(c[29]), \
+        access(c[30]), access(c[31]), access(c[32]), access(c[33]), access(c[34]), access(c[35]), \
+        access(c[36]), access(c[37]), access(c[38]), access(c[39]), access(c[40]), access(c[41]), \
+        access(c[42]), access(c[43]), access(c[44]), access(c[45]), access(c[46]), access(c[47]), \
+        access(c[48]), access(c[49]), access(c[50]), access(c[51]), access(c[52]), access(c[53]), \
+        access(c[54]), access(c[55]), access(c[56]), access(c[57]), access(c[58]), access(c[59]), \
+        access(c[60]), access(c[61]), access(c[62]), access(c[63])                                \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor))
+
 namespace knear {
 
 struct CudaWarpgroupThread : CudaThread {
@@ -73,46 +96,12 @@ struct CudaWarpgroupThread : CudaThread {
   }
   KNEAR_DEVICE void begin_product(int (&c)[64], const unsigned (&a)[4], Operand b) const {
 #ifdef KNEAR_SM_90A
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, 0;"
-        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3]), "=r"(c[4]), "=r"(c[5]), "=r"(c[6]),
-          "=r"(c[7]), "=r"(c[8]), "=r"(c[9]), "=r"(c[10]), "=r"(c[11]), "=r"(c[12]), "=r"(c[13]),
-          "=r"(c[14]), "=r"(c[15]), "=r"(c[16]), "=r"(c[17]), "=r"(c[18]), "=r"(c[19]), "=r"(c[20]),
-          "=r"(c[21]), "=r"(c[22]), "=r"(c[23]), "=r"(c[24]), "=r"(c[25]), "=r"(c[26]), "=r"(c[27]),
-          "=r"(c[28]), "=r"(c[29]), "=r"(c[30]), "=r"(c[31]), "=r"(c[32]), "=r"(c[33]), "=r"(c[34]),
-          "=r"(c[35]), "=r"(c[36]), "=r"(c[37]), "=r"(c[38]), "=r"(c[39]), "=r"(c[40]), "=r"(c[41]),
-          "=r"(c[42]), "=r"(c[43]), "=r"(c[44]), "=r"(c[45]), "=r"(c[46]), "=r"(c[47]), "=r"(c[48]),
-          "=r"(c[49]), "=r"(c[50]), "=r"(c[51]), "=r"(c[52]), "=r"(c[53]), "=r"(c[54]), "=r"(c[55]),
-          "=r"(c[56]), "=r"(c[57]), "=r"(c[58]), "=r"(c[59]), "=r"(c[60]), "=r"(c[61]), "=r"(c[62]),
-          "=r"(c[63])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor));
+    KNEAR_WARPGROUP_PRODUCT("=r", "0");
 #endif
   }
   KNEAR_DEVICE void add_product(int (&c)[64], const unsigned (&a)[4], Operand b) const {
 #ifdef KNEAR_SM_90A
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, 1;"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]),
-          "+r"(c[7]), "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]),
-          "+r"(c[14]), "+r"(c[15]), "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]),
-          "+r"(c[21]), "+r"(c[22]), "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]),
-          "+r"(c[28]), "+r"(c[29]), "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]),
-          "+r"(c[35]), "+r"(c[36]), "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]),
-          "+r"(c[42]), "+r"(c[43]), "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]),
-          "+r"(c[49]), "+r"(c[50]), "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55]),
-          "+r"(c[56]), "+r"(c[57]), "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]),
-          "+r"(c[63])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor));
+    KNEAR_WARPGROUP_PRODUCT("+r", "1");
 #endif
   }
   KNEAR_DEVICE void close_products() const {
@@ -149,3 +138,5 @@ struct CudaWarpgroupThread : CudaThread {
 static_assert(WarpgroupThread<CudaWarpgroupThread>);
 
 }  // namespace knear
+
+#undef KNEAR_WARPGROUP_PRODUCT

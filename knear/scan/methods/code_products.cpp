@@ -118,34 +118,40 @@ void CodeProducts::set_queries(Matrix<double> queries) {
     }
 }
 
-void CodeProducts::set_rows(std::span<const DecodedRun> runs) {
-  const CodeTiles& tiles = book_.tiles();
+void CodeProducts::set_rows(std::span<const DecodedRun> runs, bool decoded) {
   runs_.assign(runs.begin(), runs.end());
   panels_ = (runs.back().place + runs.back().rows + panel_rows - 1) / panel_rows;
+  scalars_.assign(static_cast<std::size_t>(places()), 0.0f);
+  largest_scalar_ = 0;
+  for (const DecodedRun& run : runs) {
+    if (!run.lists->has_scalars()) continue;
+    largest_scalar_ = std::max<double>(largest_scalar_, run.lists->largest_scalar());
+    std::copy_n(run.lists->scalars() + run.row, run.rows, scalars_.begin() + run.place);
+  }
+  if (decoded) decode_rows();
+}
+
+void CodeProducts::decode_rows() {
+  const CodeTiles& tiles = book_.tiles();
   // Groups are decoded whole.
   const auto wanted = static_cast<std::size_t>((panels_ + 1) * tiles.panel_bytes());
   if (row_codes_.size() < wanted) row_codes_ = AlignedArray<std::uint8_t>(wanted);
-  const auto count = static_cast<std::size_t>(places());
-  own_.assign(count, 0.0), scalars_.assign(count, 0.0f);
-  largest_scalar_ = 0;
-  for (const DecodedRun& run : runs) {
+  own_.assign(scalars_.size(), 0.0);
+  for (const DecodedRun& run : runs_) {
     const std::uint8_t* const codes = run.lists->groups(run.row, run.rows);
     for (std::int64_t first = 0; first < run.rows; first += code_group_rows)
       tiles.decode(codes + first * run.lists->width(), std::min(code_group_rows, run.rows - first),
                    isa_,
                    row_codes_.data() + (run.place + first) / panel_rows * tiles.panel_bytes());
     if (!terms_.empty()) add_terms(run, codes);
-    if (!run.lists->has_scalars()) continue;
-    largest_scalar_ = std::max<double>(largest_scalar_, run.lists->largest_scalar());
-    std::copy_n(run.lists->scalars() + run.row, run.rows, scalars_.begin() + run.place);
   }
   if (metric_ == Metric::l2)
-    for (std::size_t i = 0; i < count; ++i) own_[i] -= scalars_[i];
-  bias_.set(own_, runs);
+    for (std::size_t i = 0; i < own_.size(); ++i) own_[i] -= scalars_[i];
+  bias_.set(own_, runs_);
   if (metric_ != Metric::cosine) return;
   // Scalars as they are less: the smallest of them counts least.
-  for (std::size_t i = 0; i < count; ++i) own_[i] = -double{scalars_[i]};
-  scalar_bias_.set(own_, runs);
+  for (std::size_t i = 0; i < own_.size(); ++i) own_[i] = -double{scalars_[i]};
+  scalar_bias_.set(own_, runs_);
 }
 
 // What is the row's own in g, by the kernel that sums up tables.

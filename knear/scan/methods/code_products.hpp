@@ -46,8 +46,8 @@ class CodeProducts {
   // Queries that are gone over together, as the book's tables take them [queries x dim].
   void set_queries(Matrix<double> queries);
 
-  // Decodes rows, whose places ascend.
-  void set_rows(std::span<const DecodedRun> runs);
+  // Takes up rows, whose places ascend, and decodes them, or not, where only sums() are wanted.
+  void set_rows(std::span<const DecodedRun> runs, bool decoded = true);
   // Multiplies all of these with up to max_group queries.
   void multiply(std::span<const std::uint32_t> queries);
 
@@ -66,6 +66,7 @@ class CodeProducts {
   void sums(std::uint32_t query, const std::uint32_t* at, std::int64_t count, float* out);
 
  private:
+  void decode_rows();
   void add_terms(const DecodedRun& run, const std::uint8_t* codes);
 
   // A query's codes, and what is known of it.

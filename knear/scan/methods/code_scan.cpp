@@ -42,8 +42,8 @@ std::int64_t groups_of_products(std::int64_t dim) {
   return std::clamp<std::int64_t>(chunk_bytes / dim / code_group_rows, 1, step_groups);
 }
 // Where a filter leaves fewer than one row in so many of these, only its rows are looked at: with
-// tables of floats at hand, and without.
-constexpr std::int64_t few_allowed = 16, few_allowed_without = 256;
+// tables of floats at hand, without, and by products.
+constexpr std::int64_t few_allowed = 16, few_allowed_without = 256, few_allowed_of_products = 64;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -309,8 +309,18 @@ class BlockScan {
     each_steps(pairs, groups_of_products(job_.book->dim()), 1, parts, part,
                [&](std::span<const Pair> some, std::span<const Step> steps) {
                  const Step& step = steps.front();
-                 products_->set_rows(decoded_runs(step));
+                 const bool few = few_allowed_of_products * step.left < step.rows;
+                 products_->set_rows(decoded_runs(step), !few);
                  set_barred(step);
+                 if (few) {
+                   taken_.clear();
+                   const std::int64_t count = find_others(step);
+                   for (const Pair& pair : some) {
+                     take_places(pair, step, count, take);
+                     settle(pair.query, infinity);
+                   }
+                   return;
+                 }
                  for (std::size_t i = 0; i < some.size(); i += max_group) {
                    stop_if_asked();
                    const auto group =
@@ -411,27 +421,45 @@ class BlockScan {
     }
   }
 
+  // Takes the rows in the first `count` of places_; returns the largest key of these.
+  template <class Take>
+  float take_places(const Pair& pair, const Step& step, std::int64_t count, Take take) {
+    products_->sums(pair.query, places_.data(), count, sums_);
+    float most = -infinity;
+    const Run* run = &runs_[step.first];
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::uint32_t at = places_[static_cast<std::size_t>(i)];
+      while (at >= run->group * code_group_rows + run->rows) ++run;
+      const float key = code_key(job_.metric, pair.term, sums_[i], products_->scalar(at));
+      most = std::max(most, key);
+      take(pair.query, key, run->segment, run->row + at - run->group * code_group_rows);
+    }
+    stats.survivors += count;
+    return most;
+  }
+  // Finds the places of all rows of a step that may be found and were not taken; how many.
+  std::int64_t find_others(const Step& step) {
+    places_.clear();
+    auto barred = barred_.begin(), taken = taken_.begin();
+    for (const Run& run : runs_of(step)) {
+      const auto first = static_cast<std::uint32_t>(run.group * code_group_rows);
+      for (std::uint32_t at = first; at < first + static_cast<std::uint32_t>(run.rows); ++at)
+        if (barred != barred_.end() && *barred == at)
+          ++barred;
+        else if (taken != taken_.end() && *taken == at)
+          ++taken;
+        else
+          places_.push_back(at);
+    }
+    return std::ssize(places_);
+  }
+
   // The rows of a step, of which products with a query are at hand.
   template <class Bound, class Take, class Settle>
   void take_products(const Pair& pair, int lane, const Step& step, Bound bound, Take take,
                      Settle settle) {
-    places_.resize(static_cast<std::size_t>(products_->places()) + 1);
-    std::int64_t count = 0;
-    // Takes the rows whose places were found; returns the largest key of these.
-    const auto take_found = [&] {
-      products_->sums(pair.query, places_.data(), count, sums_);
-      float most = -infinity;
-      const Run* run = &runs_[step.first];
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t at = places_[static_cast<std::size_t>(i)];
-        while (at >= run->group * code_group_rows + run->rows) ++run;
-        const float key = code_key(job_.metric, pair.term, sums_[i], products_->scalar(at));
-        most = std::max(most, key);
-        take(pair.query, key, run->segment, run->row + at - run->group * code_group_rows);
-      }
-      stats.survivors += count;
-      return most;
-    };
+    const std::int64_t places = products_->places();
+    places_.resize(static_cast<std::size_t>(places) + 1);
     taken_.clear();
     float limit = bound(pair.query);
     if (limit == infinity) {
@@ -441,30 +469,21 @@ class BlockScan {
       for (int round = 0; round < rounds && wants_likely(step.rows); ++round) {
         const float* const bounds = bounds_of_others(lane, limit);
         if (!bounds) break;
-        const std::int64_t places = products_->places();
-        count = scan_kernels_.places_at_least(
+        const std::int64_t count = scan_kernels_.places_at_least(
             bounds, places, scan_kernels_.largest_value(bounds, places, k_), places_.data());
         if (count < k_ || count >= step.rows) break;
-        limit = std::min(limit, take_found());
+        limit = std::min(limit, take_places(pair, step, count, take));
         settle(pair.query, limit);
         taken_.insert(taken_.end(), places_.begin(), places_.begin() + count);
       }
       std::sort(taken_.begin(), taken_.end());
     }
-    if (const float* const bounds = bounds_of_others(lane, limit)) {
-      count = scan_kernels_.places_at_least(bounds, products_->places(),
-                                            products_->least_of(pair.term, limit), places_.data());
-    } else {  // numbers of which floats are none
-      count = 0;
-      for (const Run& run : runs_of(step)) {
-        const auto first = static_cast<std::uint32_t>(run.group * code_group_rows);
-        for (std::uint32_t at = first; at < first + static_cast<std::uint32_t>(run.rows); ++at)
-          if (!std::binary_search(barred_.begin(), barred_.end(), at) &&
-              !std::binary_search(taken_.begin(), taken_.end(), at))
-            places_[static_cast<std::size_t>(count++)] = at;
-      }
-    }
-    take_found();
+    const float* const bounds = bounds_of_others(lane, limit);
+    const std::int64_t count =
+        bounds ? scan_kernels_.places_at_least(
+                     bounds, places, products_->least_of(pair.term, limit), places_.data())
+               : find_others(step);  // numbers of which floats are none
+    take_places(pair, step, count, take);
     settle(pair.query, infinity);
   }
   // Whether k of the rows that are left are few of them.

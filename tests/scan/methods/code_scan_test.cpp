@@ -288,6 +288,15 @@ TEST(CodeScanWays, FiltersAndRemovedRows) {
     const RowFilter nothing = RowFilter::of_ids({}, 220);
     problem.allowed[0].filter = &nothing;
     check(problem, 20, "nothing of one segment");
+    // One row in a hundred of long lists.
+    CodeShape longer = shape;
+    longer.sizes = {{2000, 700, 1500}};
+    CodeProblem strong = problem_of(longer);
+    rows.clear();
+    for (Id row = 0; row < 4200; row += 97) rows.push_back(row);
+    const RowFilter some = RowFilter::of_ids(rows, 4200);
+    strong.allowed[0].filter = &some;
+    for (const std::int64_t k : {1, 20, 200}) check(strong, k, "one row in a hundred");
   }
 }
 
@@ -305,33 +314,37 @@ void fill(CodeProblem& problem, Centroid centroid, Query query) {
     std::fill_n(problem.terms.row(q), problem.terms.cols(), 0.0f);
 }
 
-// Centroids and queries that 8 bits hold exactly, so that nothing but the roundings of keys, of
-// which some are denormal, lies between them and the bounds.
+// Centroids and queries, less their mean, that 8 bits hold exactly, so that nothing but roundings
+// lies between keys and bounds: those of denormal numbers, since without a mean there is no float
+// for the unit of so small bounds, and every row is summed.
 TEST(CodeScanWays, KeysThatFloatsHardlyHold) {
-  Random random(5);
-  const auto whole = [&] { return static_cast<double>(random.below(255)) - 127; };
-  for (const std::int64_t parts : {3, 16, 64})
-    for (int exponent = -134; exponent >= -144; exponent -= 2)
+  constexpr std::int64_t parts = 3, width = 2, half_count = parts * 128 * width;
+  for (const std::uint64_t seed : {1, 2, 3})
+    for (int exponent = -130; exponent >= -146; exponent -= 2)
       for (const std::int64_t k : {1, 10, 100}) {
+        Random random(seed);
+        const auto whole = [&] { return static_cast<double>(random.below(255)) - 127; };
         CodeShape shape{parts, 8};
-        shape.metric = Metric::ip, shape.squared = false;
-        shape.sizes = {{900, 700, 64, 33}}, shape.queries = 30, shape.probes = 4;
-        shape.width = parts == 16 ? 4 : parts == 64 ? 1 : 2, shape.seed = 7;
+        shape.metric = Metric::ip, shape.squared = false, shape.width = width, shape.seed = seed;
+        shape.sizes = {{900, 700, 64, 33}}, shape.queries = 40, shape.probes = 4;
         CodeProblem problem = problem_of(shape);
-        // Each with its opposite, so that their mean is zero.
-        std::vector<double> half;
-        for (std::int64_t i = 0; i < parts * 128 * shape.width; ++i)
-          half.push_back(i % (128 * shape.width) == 0 ? 127 : whole());
+        // Each with its opposite: the mean of centroids is zero, that of queries the first column.
+        std::vector<double> half, of_query;
+        for (std::int64_t i = 0; i < half_count; ++i)
+          half.push_back(i % (128 * width) == 0 ? 127 : whole());
+        for (std::int64_t j = 0; j < parts * width * 20; ++j)
+          of_query.push_back(j % (parts * width) <= 1 ? 127 : whole());
         fill(
             problem,
             [&](std::int64_t c, std::int64_t j) {
               const std::int64_t of_part = c % 256, i = std::min(of_part, 255 - of_part);
               const double x =
-                  half[static_cast<std::size_t>((c / 256 * 128 + i) * shape.width + j)] * 0x1p-7;
+                  half[static_cast<std::size_t>((c / 256 * 128 + i) * width + j)] * 0x1p-7;
               return static_cast<float>(of_part < 128 ? x : -x);
             },
-            [&](std::int64_t, std::int64_t j) {
-              return std::ldexp(j == 0 ? 127 : whole(), exponent - 7);
+            [&](std::int64_t q, std::int64_t j) {
+              const double x = of_query[static_cast<std::size_t>(q / 2 * parts * width + j)];
+              return std::ldexp(q % 2 == 1 && j > 0 ? -x : x, exponent - 7);
             });
         check(problem, k, "2^" + std::to_string(exponent));
       }
