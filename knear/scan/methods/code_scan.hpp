@@ -46,11 +46,11 @@ struct CodeSegment {
 };
 
 // How rows are compared with queries; no answer depends on it.
-enum class CodeWay {
-  automatic,  // by which is expected to take less time
-  tables,     // of each query
-  products,   // of rows that are decoded for all queries of a list (code_products.hpp), where the
-              // metric and the book allow it
+enum class CodeComparison {
+  automatic,    // by which is expected to take less time
+  by_tables,    // of each query
+  by_products,  // of rows that are decoded for all queries of a list (code_products.hpp), where the
+                // book allows it
 };
 
 struct CodeScanJob {
@@ -67,7 +67,7 @@ struct CodeScanJob {
   const double* upper_bounds = nullptr;
   // Whether rows are wanted in order; else they may come in any.
   bool ordered = true;
-  CodeWay way = CodeWay::automatic;
+  CodeComparison comparison = CodeComparison::automatic;
 };
 
 // The nearest rows of each query [queries x k], ascending by (key, id) where they are in order,

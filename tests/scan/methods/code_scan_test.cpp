@@ -60,8 +60,8 @@ class CodeScan : public testing::TestWithParam<Case> {
     for (const int threads : {1, 3, 24}) {
       CodeScanJob job = problem.job(k);
       job.threads = threads;
-      for (const CodeWay way : {CodeWay::tables, CodeWay::products}) {
-        job.way = way;
+      for (const CodeComparison way : {CodeComparison::by_tables, CodeComparison::by_products}) {
+        job.comparison = way;
         CodedNeighbors found(problem.queries.rows(), k);
         ScanStats stats;
         scan_codes(problem.segments(), job, {problem.probed.view(), problem.terms.view()}, found,
@@ -138,9 +138,10 @@ std::int64_t check(const CodeProblem& problem, std::int64_t k, const std::string
   CodedNeighbors wanted = test::plain_loop(problem, k);
   std::int64_t summed = 0;
   for (const Isa isa : available_isas())
-    for (const CodeWay way : {CodeWay::tables, CodeWay::products, CodeWay::automatic}) {
+    for (const CodeComparison way :
+         {CodeComparison::by_tables, CodeComparison::by_products, CodeComparison::automatic}) {
       CodeScanJob job = problem.job(k);
-      job.isa = isa, job.way = way, job.threads = threads, job.memory = memory;
+      job.isa = isa, job.comparison = way, job.threads = threads, job.memory = memory;
       // As told by somebody who knows the k-th key.
       std::vector<double> bounds;
       if (with_bounds) {
@@ -152,7 +153,7 @@ std::int64_t check(const CodeProblem& problem, std::int64_t k, const std::string
       scan_codes(problem.segments(), job, probes, found, stats, {});
       EXPECT_EQ(test::first_difference(found, wanted, queries), "")
           << what << ", way " << static_cast<int>(way) << ", " << name_of(isa) << ", k = " << k;
-      if (way == CodeWay::products) summed = stats.survivors;
+      if (way == CodeComparison::by_products) summed = stats.survivors;
     }
   return summed;
 }
