@@ -98,7 +98,8 @@ endfunction()
 # Warnings, and no contraction: a product and a sum may become one rounding only where written so.
 function(knear_flags target)
   # -Wrestrict of GCC 12 misfires on std::string (its bug 105651).
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-psabi -Wno-restrict
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-psabi
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                          -ffp-contract=off
                          $<$<BOOL:${KNEAR_WERROR}>:-Werror>)
 endfunction()

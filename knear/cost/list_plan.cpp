@@ -55,8 +55,6 @@ struct CodeTimes {
 // For rows that have sums of their own: of a row for each sub-quantiser, and of a block for each
 // column and entry of their tables, by any instructions.
 constexpr double own_part = 0.45, own_column = 1.5;
-// Of fewer queries too little is saved to tell.
-constexpr std::int64_t least_queries_of_products = 8;
 CodeTimes code_times(Isa isa) {
   switch (isa) {
     case Isa::scalar:

@@ -1,7 +1,6 @@
 #include "knear/select/family.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -14,8 +13,6 @@
 
 namespace knear::detail {
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 class ByRadix final : public FamilyMember {
  public:

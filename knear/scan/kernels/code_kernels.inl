@@ -289,7 +289,6 @@ template <bool squared, int fixed>
 static inline void direct_sums(const DirectSumArgs& a) {
   typedef double Four __attribute__((vector_size(32)));
   typedef float FourFloats __attribute__((vector_size(16)));
-  typedef int64_t Places __attribute__((vector_size(32)));
   const int64_t width = fixed > 0 ? fixed : a.width;
   for (int64_t i = 0; i < a.count; i += 4) {
     const uint8_t* code[4];
@@ -323,14 +322,14 @@ static inline void direct_sums(const DirectSumArgs& a) {
             __builtin_memcpy(&x, centroid[r] + j, sizeof x);
             row[r] = __builtin_convertvector(x, Four);
           }
-          const Four low01 = __builtin_shuffle(row[0], row[1], Places{0, 4, 2, 6}),
-                     high01 = __builtin_shuffle(row[0], row[1], Places{1, 5, 3, 7}),
-                     low23 = __builtin_shuffle(row[2], row[3], Places{0, 4, 2, 6}),
-                     high23 = __builtin_shuffle(row[2], row[3], Places{1, 5, 3, 7});
-          one += product(query[j], __builtin_shuffle(low01, low23, Places{0, 1, 4, 5}));
-          one += product(query[j + 1], __builtin_shuffle(high01, high23, Places{0, 1, 4, 5}));
-          one += product(query[j + 2], __builtin_shuffle(low01, low23, Places{2, 3, 6, 7}));
-          one += product(query[j + 3], __builtin_shuffle(high01, high23, Places{2, 3, 6, 7}));
+          const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 2, 6),
+                     high01 = __builtin_shufflevector(row[0], row[1], 1, 5, 3, 7),
+                     low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 2, 6),
+                     high23 = __builtin_shufflevector(row[2], row[3], 1, 5, 3, 7);
+          one += product(query[j], __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
+          one += product(query[j + 1], __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
+          one += product(query[j + 2], __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
+          one += product(query[j + 3], __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
         }
       }
       for (; j < width; ++j)

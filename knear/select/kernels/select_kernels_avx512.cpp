@@ -8,8 +8,10 @@
 #include "knear/select/kernels/select_kernels.hpp"
 
 // GCC 12 warns of a variable of its own header that is left unset on purpose.
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 
 #define KNEAR_TABLE select_kernels_avx512
 
