@@ -3,9 +3,13 @@
 // The grid is fixed: synthetic vectors of 8 bits and of floats, bases of 20,000 and 200,000 rows,
 // 32, 128 and 784 columns, 1 to 2,000 queries, 1 to 1,000 neighbours; the base is packed before,
 // without a prefix. Each search is measured several times, and the median counts. A prediction is
-// good if it is within a quarter of that.
+// good if it is within a quarter of that. With --lists nothing is searched: what the model of
+// inverted lists says of an index of any size, which may be larger than the machine.
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "cli/arguments.hpp"
 #include "cli/bench.hpp"
@@ -14,6 +18,7 @@
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/cost/list_plan.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::cli {
@@ -23,6 +28,10 @@ struct ModelBench {
   std::string device = "cpu";
   std::int64_t threads = 0, repeat = 5;
   bool quick = false, json = false;
+  // Of inverted lists, which are predicted alone.
+  std::optional<std::int64_t> lists;
+  std::int64_t rows = 0, dim = 0, parts = 0, bits = 8, queries = 10000, k = 10, training_rows = 0;
+  std::vector<std::int64_t> probes;
 };
 
 struct Point {
@@ -90,10 +99,65 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
   return points;
 }
 
+// What searches of an index of lists, and its making, are expected to take.
+void predict_index(const ModelBench& bench, int threads) {
+  for (const auto& [name, value] : {std::pair{"--rows", bench.rows},
+                                    {"--dim", bench.dim},
+                                    {"--lists", *bench.lists},
+                                    {"--queries", bench.queries},
+                                    {"-k", bench.k}})
+    check_positive(name, value);
+  if (bench.parts < 0 || bench.parts > bench.dim)
+    throw InvalidArgument("--code-parts must be between 0 and --dim {}, but is {}", bench.dim,
+                          bench.parts);
+  if (bench.training_rows < 0)
+    throw InvalidArgument("--training-rows must not be negative, but is {}", bench.training_rows);
+  const MachinePeaks peaks = measure_peaks(threads, bench.quick ? 0.2 : 0.5);
+  ListShape shape{.rows = bench.rows,
+                  .dim = bench.dim,
+                  .queries = bench.queries,
+                  .k = bench.k,
+                  .lists = *bench.lists,
+                  .code_parts = bench.parts,
+                  .code_bits = static_cast<int>(bench.bits),
+                  .threads = threads};
+  const std::int64_t usual = std::min(bench.rows, 256 * *bench.lists);
+  const ListMakingCost making =
+      predict_list_making(shape, bench.training_rows > 0 ? bench.training_rows : usual, peaks);
+  nlohmann::ordered_json out{{"rows", bench.rows},
+                             {"threads", threads},
+                             {"train_seconds", making.train_seconds},
+                             {"add_seconds", making.add_seconds}};
+  auto& searches = out["searches"] = nlohmann::ordered_json::array();
+  std::vector<std::vector<std::string>> table{
+      {"probes", "queries/s", "limit", "one alone, one thread"}};
+  for (const std::int64_t probes : bench.probes) {
+    check_positive("--probes", probes);
+    shape.probes = static_cast<double>(probes);
+    shape.probed_rows = static_cast<double>(bench.rows) * shape.probes / double(*bench.lists);
+    shape.queries = bench.queries, shape.threads = threads;
+    const ListCost many = predict_lists(shape, peaks);
+    shape.queries = 1, shape.threads = 1;
+    const ListCost one = predict_lists(shape, peaks);
+    searches.push_back({{"probes", probes},
+                        {"queries_per_second", double(bench.queries) / many.seconds},
+                        {"limit", many.limit},
+                        {"seconds_alone", one.seconds}});
+    table.push_back({fmt::format("{}", probes),
+                     fmt::format("{:.0f}", double(bench.queries) / many.seconds), many.limit,
+                     readable_seconds(one.seconds)});
+  }
+  if (bench.json) return print("{}\n", out.dump(2));
+  print("predicted for {} rows by {} threads: training {}, adding {}\n\n", bench.rows, threads,
+        readable_seconds(making.train_seconds), readable_seconds(making.add_seconds));
+  print_text(format_table(table));
+}
+
 void run_model(const ModelBench& bench) {
   check_positive("--repeat", bench.repeat);
   check_no_device(bench.device, "bench model");
   const int threads = checked_threads(bench.threads);
+  if (bench.lists) return predict_index(bench, threads);
   KnownPeaks machine;
   const std::vector<Point> points = measure(bench, threads, machine);
   const auto good =
@@ -155,7 +219,24 @@ void add_bench_model(CLI::App& bench) {
             "searches, of which the median counts (default 5)");
   command->add_flag("--quick", arguments->quick, "a small part of the grid, to see that it works");
   command->add_flag("--json", arguments->json, "print one JSON object");
-  command->footer("Example:\n  knear bench model --threads 2");
+  CLI::Option* lists = add_whole(*command, "--lists", arguments->lists,
+                                 "predict for so many inverted lists, and search nothing");
+  const auto of_lists = [&](const char* name, std::int64_t& value, const char* text) {
+    return add_whole(*command, name, value, text)->needs(lists);
+  };
+  lists->needs(of_lists("--rows", arguments->rows, "vectors in these lists"));
+  lists->needs(of_lists("--dim", arguments->dim, "columns of a vector"));
+  of_lists("--code-parts", arguments->parts, "sub-quantisers of their codes (default: vectors)");
+  of_lists("--code-bits", arguments->bits, "bits of each (default 8)");
+  of_lists("--queries", arguments->queries, "queries in a call (default 10000)");
+  of_lists("-k", arguments->k, "neighbours of a query (default 10)");
+  of_lists("--training-rows", arguments->training_rows,
+           "vectors to train on (default: 256 a list)");
+  lists->needs(command->add_option("--probes", arguments->probes, "lists of a query, one or more")
+                   ->needs(lists));
+  command->footer(
+      "Example:\n  knear bench model --threads 2\n"
+      "  knear bench model --rows 1000000000 --dim 96 --lists 65536 --code-parts 16 --probes 1 16");
   command->callback([arguments] { run_model(*arguments); });
 }
 

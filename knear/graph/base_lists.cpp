@@ -382,7 +382,7 @@ Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
       search.probe(std::min(first_probes, lists()));
       search.certify(true);
     } else {
-      search.probe_by(point_.rule, search.lists_near(queries.view(), point_.rule));
+      search.probe_by(point_.rule, search.lists_near(point_.rule));
     }
     probes += search.report().probes * static_cast<double>(end - begin);
     const Neighbors found =

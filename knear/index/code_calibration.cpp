@@ -168,7 +168,7 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     one.rule = rule, one.lists = 1, one.rows = static_cast<double>(state.size);
     if (state.coarse) {
       ListProbing search(state, request, probed);
-      Neighbors near = search.lists_near(queries, rule);
+      NearLists near = search.lists_near(rule);
       const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
       search.probe_by(rule, std::move(near));
       note(one, search.found(), scales);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t usual_scan_bytes = std::int64_t{1} << 28;
+// Queries whose codes found are merged with those found before, together, where memory is limited.
+constexpr std::int64_t most_merged = 1024;
 
 }  // namespace
 
@@ -69,10 +72,17 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
          given.shard, given.shards});
   }
   if (!request.limited()) return;
+  // What is found by codes, twice where queries are searched a part at a time; what is measured,
+  // and as it is returned. A range search takes memory as it finds rows.
   const std::int64_t k = request.k * std::max<std::int64_t>(1, refine_factor);
-  const std::int64_t least = request.queries.rows() * (k * 32 + request.k_asked * 12 + 64) +
-                             request.threads * bytes_of_coded_query(state.coder->book(), k) +
-                             more_bytes;
+  constexpr auto row_bytes = static_cast<std::int64_t>(sizeof(CodedNeighbors::Row));
+  const std::int64_t queries = request.queries.rows();
+  kept_bytes_ = more_bytes + queries * 64;
+  if (request.kind == SearchKind::nearest)
+    kept_bytes_ += queries * (k * row_bytes + request.k * 16 + request.k_asked * 12) +
+                   std::min(queries, most_merged) * k * row_bytes;
+  const std::int64_t least =
+      kept_bytes_ + request.threads * bytes_of_coded_query(state.coder->book(), k);
   if (request.options.memory < least)
     throw MemoryBudgetError(
         "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
@@ -205,7 +215,7 @@ CodeScanJob CodeSearch::job_of(AnyMatrixView queries, std::int64_t k) const {
       .k = k,
       .threads = request_.threads,
       .isa = request_.isa,
-      .memory = request_.limited() ? request_.options.memory : usual_scan_bytes};
+      .memory = request_.limited() ? request_.options.memory - kept_bytes_ : usual_scan_bytes};
 }
 
 std::int64_t CodeSearch::rows_probed(MatrixView<Id> probes) const {
@@ -263,6 +273,22 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
         CodedNeighbors(queries, refined() ? std::min(request_.allowed_rows, measured_codes_) : k);
   }
   if (k == 0) return;
+  const bool alone = first && which.empty();
+  if (request_.limited() && !alone && probes.rows() > most_merged) {
+    std::vector<std::int64_t> all;
+    if (which.empty()) {
+      all.resize(static_cast<std::size_t>(queries));
+      std::iota(all.begin(), all.end(), std::int64_t{0});
+      which = all;
+    }
+    for (std::int64_t begin = 0; begin < probes.rows(); begin += most_merged) {
+      const std::int64_t end = std::min(probes.rows(), begin + most_merged);
+      nearest(
+          probes.rows(begin, end), found,
+          which.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    }
+    return;
+  }
   pairs_ += rows_probed(probes);
   const auto number = [&](std::int64_t q) {
     return which.empty() ? q : which[static_cast<std::size_t>(q)];
@@ -284,7 +310,6 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     }
     job.upper_bounds = bounds.data();
   }
-  const bool alone = first && which.empty();
   CodedNeighbors part;
   if (!alone) part = CodedNeighbors(asked.rows(), rough_.k);
   scan(job, {probes, terms.view()}, alone ? rough_ : part);

@@ -69,6 +69,7 @@ class CodeSearch final : public ProbedSearch {
   const AnyMatrixView vectors_;
   const std::int64_t refine_factor_;
   std::int64_t measured_codes_;  // of each query
+  std::int64_t kept_bytes_ = 0;  // of a limited memory, beside what is scanned with
   std::vector<CodeSegment> segments_;
   std::unique_ptr<CodeDevice> device_;                // nullptr: the processor
   std::vector<CodeDevice::Segment> device_segments_;  // the same

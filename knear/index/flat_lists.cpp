@@ -297,7 +297,7 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
                               options_of_scan(options, shape.metric), Reuse::expected);
   ListSearch rows(request);
   ListProbing search(*known->lists, request, rows);
-  Neighbors near = search.lists_near(queries, point->rule);
+  NearLists near = search.lists_near(point->rule);
   if (!of_one_kind(*known->curve, near)) return {};
   const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
   search.probe_by(point->rule, std::move(near));

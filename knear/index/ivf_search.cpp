@@ -161,7 +161,7 @@ class RecallSearch {
     });
     const RecallPoint* point = curve->find(recall_);
     ListProbing* search = &begin();
-    Neighbors near = lists_of_first_round(*search, point);
+    NearLists near = lists_of_first_round(*search, point);
     bool like_others = !filtered_ && of_one_kind(*curve, near), probed = false;
     if (like_others && point) {
       const std::vector<Nearness> scales = nearness_scales(request_.queries, metric, near);
@@ -209,9 +209,8 @@ class RecallSearch {
   }
 
  private:
-  Neighbors lists_of_first_round(ListProbing& search, const RecallPoint* point) const {
-    if (!point) return state_.coarse->probe(request_.queries, 1, request_.threads);
-    return search.lists_near(request_.queries, point->rule);
+  NearLists lists_of_first_round(ListProbing& search, const RecallPoint* point) const {
+    return point ? search.lists_near(point->rule) : search.lists_near(1);
   }
   RecallCurve by_the_batch() const {
     const AnyMatrix sample =
@@ -300,8 +299,8 @@ class CodeRecall {
 
   // The scales of nearness, near: the lists that the queries choose from, of codes without lists
   // none.
-  std::vector<Nearness> scales(const Neighbors& near) const {
-    if (near.ids.rows() > 0)
+  std::vector<Nearness> scales(const NearLists& near) const {
+    if (!near.farthest.empty())
       return nearness_scales(request_.queries, request_.options.metric, near);
     return scales_without_lists(request_.queries, request_.options.metric);
   }
@@ -421,20 +420,16 @@ ExactNeighbors search_codes_by_recall(const State& state, const IndexShape& shap
                                       std::span<const SearchSegment> segments,
                                       AnyMatrixView vectors, const SearchRequest& request,
                                       const SearchOptions& options, KnnReport* report) {
-  const std::int64_t lists = state.coarse->lists(), queries = request.queries.rows();
+  const std::int64_t lists = state.coarse->lists();
   CodeRecall recall(state, shape, segments, vectors, request, options);
-  const auto near_of = [&](ListProbing& probing) {
-    return probing.lists_near(request.queries, recall.rule());
-  };
-  // Numbers and keys of the lists of the first rounds.
-  const std::int64_t more_bytes = queries * std::min<std::int64_t>(lists, 64) * 12;
+  const std::int64_t more_bytes = bytes_of_probing(request, lists);
   std::optional<CodeSearch> search;
   std::optional<ListProbing> probing;
   const auto begin = [&] {
     search.emplace(state, request, segments, vectors, recall.rule().refine_factor, more_bytes);
-    return near_of(probing.emplace(state, request, *search));
+    return probing.emplace(state, request, *search).lists_near(recall.rule());
   };
-  Neighbors near = begin();
+  NearLists near = begin();
   if (recall.settle(of_one_kind(recall.curve(), near))) near = begin();
   const std::vector<Nearness> scales = recall.scales(near);
   probing->probe_by(recall.rule(), std::move(near));
@@ -473,14 +468,12 @@ ExactNeighbors search_probed(const State& state, const IndexShape& shape,
           : SearchRequest(SearchKind::nearest, segments, queries, k, scan_options, Reuse::expected);
   if (shape.codes && options.method.recall && !nothing)
     return search_codes_by_recall(state, shape, segments, vectors, request, options, report);
-  // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
-  const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);
   std::unique_ptr<ProbedSearch> probed;
   std::optional<ListProbing> probing;
   const auto begin = [&]() -> ListProbing& {
     probing.reset();
     probed = probed_search(state, request, segments, vectors, refine_factor,
-                           queries.rows() * looked_at * 12);
+                           bytes_of_probing(request, probes > 0 ? probes : lists));
     return probing.emplace(state, request, *probed);
   };
   const bool everything = probes == 0 && *options.method.recall == 1;
@@ -535,12 +528,19 @@ RangeLists range_search_probed(const State& state, const IndexShape& shape,
   // Everything within a radius: a scan of all rows.
   if (probes == 0) return within_segments(request, radius, report);
   check_processor(scan_options, "a range search of some inverted lists");
+  // Of all queries the numbers of their lists and, of codes, their terms.
   const std::unique_ptr<ProbedSearch> search =
-      probed_search(state, request, segments, vectors, refine_factor, queries.rows() * probes * 12);
+      probed_search(state, request, segments, vectors, refine_factor,
+                    queries.rows() * probes * 12 + bytes_of_probing(request, probes));
   RangeLists found(static_cast<std::size_t>(queries.rows()));
-  search->within(state.coarse ? state.coarse->probe(queries, probes, request.threads).ids.view()
-                              : Matrix<Id>(queries.rows(), 1).view(),
-                 order_key(shape.metric, radius), found);
+  Matrix<Id> near(queries.rows(), probes);
+  const std::int64_t block = queries_together(request, probes);
+  for (std::int64_t q = 0; state.coarse && q < queries.rows(); q += block) {
+    const AnyMatrixView some = queries.rows(q, std::min(queries.rows(), q + block));
+    const Neighbors part = state.coarse->probe(some, probes, request.threads);
+    std::copy_n(part.ids.data(), some.rows() * probes, near.row(q));
+  }
+  search->within(near.view(), order_key(shape.metric, radius), found);
   if (report) {
     *report = search->report();
     report->k = 0;

@@ -15,6 +15,8 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 // Bytes that the distances to all centroids of some queries may take.
 constexpr std::int64_t most_distance_bytes = 64 << 20;
+// What a list of a query takes at most while it is found and scanned, as measured.
+constexpr std::int64_t bytes_of_probe = 72;
 
 // What is certain of the keys of rows in lists that were not probed.
 class ListBounds {
@@ -156,25 +158,74 @@ bool is_unlikely_mean(double mean, double n, const RecallByNearness& known, doub
 
 }  // namespace
 
-void ListProbing::probe(std::int64_t probes) {
-  const Neighbors near = order_lists(request_.queries, probes);
-  search_.nearest(near.ids.view(), found_);
-  probed_.assign(static_cast<std::size_t>(request_.queries.rows()), probes);
+std::int64_t queries_together(const SearchRequest& request, std::int64_t lists) {
+  const std::int64_t queries = std::max<std::int64_t>(1, request.queries.rows());
+  if (!request.limited()) return queries;
+  const std::int64_t room = request.options.memory / 4 / bytes_of_probe;
+  return std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, lists), 1, queries);
 }
 
-void ListProbing::probe_by(const RecallRule& rule, Neighbors near) {
-  const std::int64_t ordered = near.ids.cols();
-  probed_.resize(static_cast<std::size_t>(request_.queries.rows()));
-  constexpr std::int64_t block = 256;
-  const std::int64_t queries = request_.queries.rows();
-  parallel_for(request_.threads, (queries + block - 1) / block, [&](std::int64_t b) {
-    for (std::int64_t q = b * block; q < std::min(queries, (b + 1) * block); ++q) {
-      std::int64_t& probed = probed_[static_cast<std::size_t>(q)];
-      probed = lists_within({near.distances.row(q), static_cast<std::size_t>(ordered)}, rule);
-      std::fill(near.ids.row(q) + probed, near.ids.row(q) + ordered, no_id);
+std::int64_t bytes_of_probing(const SearchRequest& request, std::int64_t lists) {
+  return queries_together(request, lists) * lists * bytes_of_probe;
+}
+
+void ListProbing::probe(std::int64_t probes) {
+  const std::int64_t queries = request_.queries.rows(), block = queries_together(request_, probes);
+  for (std::int64_t begin = 0; begin < queries; begin += block) {
+    const std::int64_t end = std::min(queries, begin + block);
+    search_lists(order_lists(request_.queries.rows(begin, end), probes), begin);
+  }
+  if (queries == 0) search_.nearest(Matrix<Id>(0, probes).view(), found_);
+  probed_.assign(static_cast<std::size_t>(queries), probes);
+}
+
+void ListProbing::search_lists(const Neighbors& near, std::int64_t begin) {
+  if (near.ids.rows() == request_.queries.rows()) return search_.nearest(near.ids.view(), found_);
+  std::vector<std::int64_t> which(static_cast<std::size_t>(near.ids.rows()));
+  std::iota(which.begin(), which.end(), begin);
+  search_.nearest(near.ids.view(), found_, which);
+}
+
+NearLists ListProbing::lists_near(std::int64_t lists) {
+  const std::int64_t queries = request_.queries.rows(), block = queries_together(request_, lists);
+  NearLists out;
+  for (std::int64_t begin = 0; begin < queries; begin += block) {
+    const std::int64_t end = std::min(queries, begin + block);
+    Neighbors near = order_lists(request_.queries.rows(begin, end), lists);
+    for (std::int64_t q = 0; q < end - begin; ++q) {
+      out.nearest.push_back(near.distances.row(q)[0]);
+      out.farthest.push_back(near.distances.row(q)[lists - 1]);
     }
-  });
-  search_.nearest(near.ids.view(), found_);
+    if (end - begin == queries) out.lists = std::move(near);
+  }
+  return out;
+}
+
+void ListProbing::probe_by(const RecallRule& rule, NearLists near) {
+  const std::int64_t queries = request_.queries.rows(),
+                     ordered = std::min(coarse_.lists(), rule.lists),
+                     together = queries_together(request_, ordered);
+  probed_.resize(static_cast<std::size_t>(queries));
+  const auto probe_some = [&](Neighbors some, std::int64_t first) {
+    constexpr std::int64_t block = 256;
+    const std::int64_t count = some.ids.rows();
+    parallel_for(request_.threads, (count + block - 1) / block, [&](std::int64_t b) {
+      for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i) {
+        std::int64_t& probed = probed_[static_cast<std::size_t>(first + i)];
+        probed = lists_within({some.distances.row(i), static_cast<std::size_t>(ordered)}, rule);
+        std::fill(some.ids.row(i) + probed, some.ids.row(i) + ordered, no_id);
+      }
+    });
+    search_lists(some, first);
+  };
+  if (near.lists.ids.rows() == queries) {
+    probe_some(std::move(near.lists), 0);
+  } else {
+    for (std::int64_t begin = 0; begin < queries; begin += together) {
+      const std::int64_t end = std::min(queries, begin + together);
+      probe_some(order_lists(request_.queries.rows(begin, end), ordered), begin);
+    }
+  }
   widen();
 }
 
@@ -191,10 +242,14 @@ void ListProbing::widen() {
     std::erase_if(open,
                   [&](std::int64_t q) { return probed_[static_cast<std::size_t>(q)] != from; });
     const std::int64_t to = std::min(lists, 2 * from);
-    const AnyMatrix queries = copies_of(request_.queries, open);
-    const Neighbors near = order_lists(queries.view(), to);
-    for (const std::int64_t q : open) probed_[static_cast<std::size_t>(q)] = to;
-    search_.nearest({near.ids.data() + from, std::ssize(open), to - from, to}, found_, open);
+    const auto block = static_cast<std::size_t>(queries_together(request_, to));
+    for (std::size_t begin = 0; begin < open.size(); begin += block) {
+      const auto some = std::span(open).subspan(begin, std::min(block, open.size() - begin));
+      const AnyMatrix queries = copies_of(request_.queries, some);
+      const Neighbors near = order_lists(queries.view(), to);
+      for (const std::int64_t q : some) probed_[static_cast<std::size_t>(q)] = to;
+      search_.nearest({near.ids.data() + from, std::ssize(some), to - from, to}, found_, some);
+    }
   }
 }
 
@@ -207,30 +262,34 @@ void ListProbing::certify(bool go_on) {
                                  : most_distance_bytes;
   const std::int64_t block = std::max<std::int64_t>(1, bytes / (lists * 28));
   certified_.assign(static_cast<std::size_t>(queries), 0);
-  // Lists that are left to probe, after one another.
-  std::vector<std::vector<Id>> left(static_cast<std::size_t>(queries));
-  for (std::int64_t begin = 0; begin < queries; begin += block) {
-    const std::int64_t end = std::min(queries, begin + block);
-    const AnyMatrixView some = request_.queries.rows(begin, end);
-    const Neighbors all = order_lists(some, lists);
-    const Matrix<float> distances = coarse_.distances(some, request_.threads);
-    parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
-      const std::int64_t q = begin + i;
-      const auto at = static_cast<std::size_t>(q);
-      const double length =
-          request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
-      const double kth = kth_key(q);
-      for (std::int64_t p = probed_[at]; p < lists; ++p) {
-        const Id list = all.ids.row(i)[p];
-        if (!(bounds.least_key(list, distances.row(i)[list], length) > kth))
-          left[at].push_back(list);
-      }
-      certified_[at] = left[at].empty();
-    });
+  // Lists that are left to probe, after one another: of all queries, which fills the lists best, or
+  // where memory is limited of those that are looked at together.
+  const std::int64_t together = request_.limited() ? block : queries;
+  for (std::int64_t first = 0; first < queries; first += together) {
+    const std::int64_t last = std::min(queries, first + together);
+    std::vector<std::vector<Id>> left(static_cast<std::size_t>(last - first));
+    for (std::int64_t begin = first; begin < last; begin += block) {
+      const std::int64_t end = std::min(last, begin + block);
+      const AnyMatrixView some = request_.queries.rows(begin, end);
+      const Neighbors all = order_lists(some, lists);
+      const Matrix<float> distances = coarse_.distances(some, request_.threads);
+      parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
+        const std::int64_t q = begin + i;
+        std::vector<Id>& theirs = left[static_cast<std::size_t>(q - first)];
+        const double length =
+            request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+        const double kth = kth_key(q);
+        for (std::int64_t p = probed_[static_cast<std::size_t>(q)]; p < lists; ++p) {
+          const Id list = all.ids.row(i)[p];
+          if (!(bounds.least_key(list, distances.row(i)[list], length) > kth))
+            theirs.push_back(list);
+        }
+        certified_[static_cast<std::size_t>(q)] = theirs.empty();
+      });
+    }
+    if (go_on) probe_all(left, first);
   }
-  if (!go_on) return;
-  probe_all(left);
-  certified_.assign(certified_.size(), 1);
+  if (go_on) certified_.assign(certified_.size(), 1);
 }
 
 KnnReport ListProbing::report() {
@@ -267,11 +326,16 @@ double ListProbing::kth_key(std::int64_t q) const {
   return request_.k == 0 ? -infinity : found_.keys.row(q)[request_.k - 1];
 }
 
-void ListProbing::probe_all(const std::vector<std::vector<Id>>& left) {
+void ListProbing::probe_all(const std::vector<std::vector<Id>>& left, std::int64_t first) {
   std::size_t most = 0;
   for (std::size_t q = 0; q < left.size(); ++q) {
     most = std::max(most, left[q].size());
-    probed_[q] += std::ssize(left[q]);
+    probed_[static_cast<std::size_t>(first) + q] += std::ssize(left[q]);
+  }
+  std::vector<std::int64_t> which;  // none: all
+  if (std::ssize(left) < request_.queries.rows()) {
+    which.resize(left.size());
+    std::iota(which.begin(), which.end(), first);
   }
   constexpr std::size_t columns = 64;
   for (std::size_t from = 0; from < most; from += columns) {
@@ -281,13 +345,12 @@ void ListProbing::probe_all(const std::vector<std::vector<Id>>& left) {
       if (left[q].size() > from)
         std::copy_n(left[q].data() + from, std::min(columns, left[q].size() - from),
                     probes.row(static_cast<std::int64_t>(q)));
-    search_.nearest(probes.view(), found_);
+    search_.nearest(probes.view(), found_, which);
   }
 }
 
-bool of_one_kind(const RecallCurve& curve, const Neighbors& near) {
-  std::vector<float> keys;
-  for (std::int64_t q = 0; q < near.ids.rows(); ++q) keys.push_back(near.distances.row(q)[0]);
+bool of_one_kind(const RecallCurve& curve, const NearLists& near) {
+  std::vector<float> keys = near.nearest;
   std::sort(keys.begin(), keys.end());
   return of_one_kind(curve, keys);
 }
@@ -298,11 +361,10 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys) {
   return !too_many_beyond(keys, known) && alike(keys, known);
 }
 
-std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const Neighbors& near) {
+std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near) {
   if (metric == Metric::ip) return scales_without_lists(queries, metric);
   std::vector<Nearness> out;
-  for (std::int64_t q = 0; q < queries.rows(); ++q)
-    out.push_back({1, near.distances.row(q)[near.distances.cols() - 1]});
+  for (const float farthest : near.farthest) out.push_back({1, farthest});
   return out;
 }
 

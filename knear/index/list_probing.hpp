@@ -16,6 +16,20 @@
 
 namespace knear::detail {
 
+// In a limited memory queries are searched so many at a time that their lists, of so many each,
+// take a quarter of it at most, but one at least; else all.
+std::int64_t queries_together(const SearchRequest& request, std::int64_t lists);
+// The bytes of the lists of so many queries: of their numbers and keys, of what finds them, and of
+// what scans have of each query and list.
+std::int64_t bytes_of_probing(const SearchRequest& request, std::int64_t lists);
+
+// The lists that queries choose from.
+struct NearLists {
+  std::vector<float> nearest, farthest;  // keys of the first and of the last, of each query
+  Neighbors
+      lists;  // numbers and keys; without rows where they are to be found again, query by query
+};
+
 class ListProbing {
  public:
   // search: among the rows of lists.
@@ -26,13 +40,15 @@ class ListProbing {
   void probe(std::int64_t probes);
 
   // Those lists of each query that a rule says (index/recall_rule.hpp), and more of queries that
-  // find fewer than k rows in these. near: lists_near() of all queries.
-  void probe_by(const RecallRule& rule, Neighbors near);
+  // find fewer than k rows in these. near: lists_near() by the same rule.
+  void probe_by(const RecallRule& rule, NearLists near);
 
   // The lists of each query that a rule chooses from.
-  Neighbors lists_near(AnyMatrixView queries, const RecallRule& rule) {
-    return order_lists(queries, std::min(coarse_.lists(), rule.lists));
+  NearLists lists_near(const RecallRule& rule) {
+    return lists_near(std::min(coarse_.lists(), rule.lists));
   }
+  // So many of each query.
+  NearLists lists_near(std::int64_t lists);
 
   // Twice as many lists for queries that have found fewer than k rows, until they have or all lists
   // are probed.
@@ -55,7 +71,10 @@ class ListProbing {
   }
   double kth_key(std::int64_t q) const;
   // Some columns at a time: few queries have many.
-  void probe_all(const std::vector<std::vector<Id>>& left);
+  // Of the queries from `first` on.
+  void probe_all(const std::vector<std::vector<Id>>& left, std::int64_t first);
+  // Probes these lists of queries [begin, ...), or of all.
+  void search_lists(const Neighbors& near, std::int64_t begin);
 
   const State& state_;
   const SearchRequest& request_;
@@ -73,12 +92,12 @@ inline constexpr std::int64_t least_calibrated_batch = 1000;
 // Whether queries are like those of a calibration, near: their nearest lists. Of few (10) one that
 // is far from every centroid says that they are not; of more it takes as many far ones as queries
 // of that kind have once in a thousand batches, or another distribution.
-bool of_one_kind(const RecallCurve& curve, const Neighbors& near);
+bool of_one_kind(const RecallCurve& curve, const NearLists& near);
 // The same by what else tells them apart, ascending.
 bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);
 
 // The scales of nearness of queries (index/recall_rule.hpp), near: the lists that they choose from.
-std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const Neighbors& near);
+std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near);
 // The same where all codes are searched.
 std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric);
 // Whether a search by the rule of a point, which was asked for a recall of k neighbours and is to

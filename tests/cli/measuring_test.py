@@ -206,6 +206,23 @@ class Bench(ProgramTest):
                 self.fails(1, "bench", name, *more, "--device", "gpu", says="cpu, cuda or cuda:N")
         self.ok("bench", "index", *files, "--repeat", 1, "--device", "cpu")
 
+    def test_a_model_of_lists_that_nobody_has(self):
+        words = ["bench", "model", "--quick", "--json", "--threads", 1, "--rows", 10**9]
+        words += ["--dim", 96, "--lists", 65536, "--code-parts", 16, "--probes"]
+        of = json.loads(self.ok(*words, 1, 64))
+        self.assertEqual([one["probes"] for one in of["searches"]], [1, 64])
+        few, many = of["searches"]
+        self.assertGreater(few["queries_per_second"], 5 * many["queries_per_second"])
+        self.assertGreater(many["seconds_alone"], few["seconds_alone"])
+        self.assertGreater(of["add_seconds"], of["train_seconds"])
+        self.assertIn("one alone, one thread", self.ok(*(w for w in words if w != "--json"), 1))
+        self.fails(1, *words, 65537, says="--probes is 65537, but there are 65536 lists")
+        self.fails(1, *words, 0, says="--probes must be at least 1, but is 0")
+        self.fails(1, *words, 1, "-k", 0, says="-k must be at least 1, but is 0")
+        self.fails(1, *words, 1, "--code-bits", 5, says="--code-bits must be 4 or 8, but is 5")
+        self.fails(2, "bench", "model", "--rows", 5, says="--rows requires --lists")
+        self.fails(2, "bench", "model", "--lists", 5, says="--lists requires --rows")
+
     def test_threshold_heap_prints_a_table_for_each_figure(self):
         out = self.ok(
             "bench",

@@ -695,11 +695,24 @@ void add_pairs(const CodeProbes& probes, std::int64_t query, std::uint32_t q, st
         {static_cast<std::uint32_t>(probes.lists.row(query)[p]), q, probes.terms.row(query)[p]});
 }
 
+std::int64_t bytes_by_products(const CodeBook& book, std::int64_t k) {
+  return book.dim() * 9 + k * 60 + 2500;
+}
+// What rows take besides: decoded, with their scores, and the tables of their sums.
+std::int64_t bytes_of_products(const CodeBook& book) {
+  return groups_of_products(book.dim()) * code_group_rows * (book.dim() + 4 * max_group + 40) +
+         4 * book.parts() * book.count();
+}
+std::int64_t room_of(const CodeScanJob& job) {
+  return std::min(most_table_bytes, job.memory / job.threads);
+}
+
 // Whether lists are decoded for all of their queries.
 bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
                       std::int64_t queries, std::int64_t probes) {
   if (!job.book->tiles().usable() || job.comparison == CodeComparison::by_tables) return false;
   if (job.comparison == CodeComparison::by_products) return true;
+  if (room_of(job) < 2 * bytes_of_products(*job.book)) return false;  // of a limited memory
   ListShape shape{.dim = job.book->dim(), .queries = queries};
   shape.code_parts = job.book->parts(), shape.code_bits = job.book->bits();
   shape.threads = job.threads;
@@ -720,10 +733,6 @@ bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& 
   return products_of_codes_pay(shape, job.isa);
 }
 
-std::int64_t bytes_by_products(const CodeBook& book, std::int64_t k) {
-  return book.dim() * 9 + k * 60 + 2500;
-}
-
 // Queries of a task: as many as keep all threads busy and fit.
 std::int64_t block_size(const CodeScanJob& job, std::int64_t queries, std::int64_t probes,
                         bool by_products) {
@@ -731,7 +740,7 @@ std::int64_t block_size(const CodeScanJob& job, std::int64_t queries, std::int64
   const std::int64_t each =
       (by_products ? bytes_by_products(*job.book, job.k) : bytes_of_coded_query(*job.book, job.k)) +
       probes * 2 * static_cast<std::int64_t>(sizeof(Pair));
-  const std::int64_t room = std::min(most_table_bytes, job.memory / job.threads);
+  const std::int64_t room = room_of(job) - (by_products ? bytes_of_products(*job.book) : 0);
   const std::int64_t most = std::clamp<std::int64_t>(
       room / each, 1, by_products ? most_queries_of_products : most_queries);
   return std::clamp<std::int64_t>((queries + job.threads - 1) / job.threads, 1, most);
@@ -774,15 +783,11 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
   const bool by_products = goes_by_products(segments, job, queries, most);
   const std::int64_t size = block_size(job, queries, most, by_products),
                      blocks = (queries + size - 1) / size;
-  // By products rows take memory besides, with their scores and the tables of their sums.
   const CodeBook& book = *job.book;
   const std::int64_t bytes_of_block =
       size * (by_products ? bytes_by_products(book, job.k) : bytes_of_coded_query(book, job.k)) +
       size * most * 2 * static_cast<std::int64_t>(sizeof(Pair)) +
-      (by_products
-           ? groups_of_products(book.dim()) * code_group_rows * (book.dim() + 4 * max_group + 40) +
-                 4 * book.parts() * book.count()
-           : 0);
+      (by_products ? bytes_of_products(book) : 0);
   // Few queries are shared by threads, which look at parts of their rows.
   const std::int64_t parts =
       std::max<std::int64_t>(1, job.threads / std::max<std::int64_t>(1, queries));
