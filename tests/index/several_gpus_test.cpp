@@ -269,7 +269,7 @@ class SlowGpus final : public detail::DeviceMaker {
 TEST(SeveralGpus, WhatIsSentFirstIsNoPartOfTheirSpeed) {
   const SlowGpus gpus;
   const AnyMatrix base = vectors(50, 3), queries = vectors(512, 4);
-  detail::PreparedRows rows(BaseRows(base.view()), Metric::l2, {});
+  detail::PreparedRows rows(detail::BaseRows(base.view()), Metric::l2, {});
   const detail::SearchSegment segment{&rows};
   const detail::SearchRequest request(detail::SearchKind::nearest, {&segment, 1}, queries, 3,
                                       KnnOptions{.threads = 2, .device = "cuda:10,11"},
