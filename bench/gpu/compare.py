@@ -1,4 +1,4 @@
-"""Compares what knear_gpu measured with torch, CuPy and JAX of the same run.
+"""Compares what knear_gpu measured with torch, CuPy, JAX and cuVS of the same run.
 
     python3 bench/gpu/compare.py gpu_check.json [peers.jsonl]
 
@@ -40,12 +40,15 @@ def read_peers(path):
 def ours(report, task, k, shape):
     """The fastest of our own runs of this shape, or None. Shapes as peers write them."""
     shape = shape.removesuffix(" fp32")
-    name = {"exact": f"exact f32 k={k}", "select": f"select k={k}"}[task]
-    beginning = {"exact": f"{shape}, whole run()", "select": f"{shape} fp32"}[task]
+    name, end = {
+        "exact": ("exact f32", ", whole run()"),
+        "select": ("select", " fp32"),
+        "lists": ("lists f32", ", whole call"),
+    }[task]
     found = [
         one
         for one in report.get("benches", [])
-        if one["name"] == name and one["what"].startswith(beginning)
+        if one["name"] == f"{name} k={k}" and one["what"].startswith(shape + end)
     ]
     return min(found, key=lambda one: one["seconds"], default=None)
 
@@ -61,27 +64,43 @@ def theirs(peers, system, task, k, shape):
     return min(found, key=lambda one: one["seconds"], default=None)
 
 
-# Name of the target, the work, the peer and the factor.
+# Name of the target, the work, its shape, the factor, the peer and what of it.
 TARGETS = (
-    ("select_k, 10,000 x 128,000 fp32", "select", (100, 1000), "10000 x 128000 fp32", 4, "topk"),
-    ("exact, 10,000 x 1M x 128", "exact", (10, 100), "10000 x 1000000 x 128 fp32", 10, "mm + topk"),
+    (
+        "select_k, 10,000 x 128,000 fp32",
+        *("select", (100, 1000), "10000 x 128000 fp32"),
+        *(4, "torch", " topk"),
+    ),
+    (
+        "exact, 10,000 x 1M x 128",
+        *("exact", (10, 100), "10000 x 1000000 x 128 fp32"),
+        *(10, "torch", " mm + topk"),
+    ),
+    *(
+        (
+            f"IVF1024,{kind}, 10,000 x 1M x 128",
+            *("lists", (10,), f"10000 x 1000000 x 128, IVF1024,{kind}, 32 probes"),
+            *(2, "cuvs", ""),
+        )
+        for kind in ("Flat", "PQ32")
+    ),
 )
 
 
 def targets(report, peers):
-    for name, task, ks, shape, factor, what in TARGETS:
+    for name, task, ks, shape, factor, system, what in TARGETS:
         for k in ks:
             work = f"{name}, k = {k}"
-            target = f">= {factor} times as fast as torch {what}"
-            us, torch = ours(report, task, k, shape), theirs(peers, "torch", task, k, shape)
+            target = f">= {factor} times as fast as {system}{what}"
+            us, them = ours(report, task, k, shape), theirs(peers, system, task, k, shape)
             if us is None:
                 reason = "not measured in this run" if report.get("device") else "no GPU"
                 yield work, target, "skipped", reason
-            elif torch is None:
-                yield work, target, "skipped", "torch was not measured in this run"
+            elif them is None:
+                yield work, target, "skipped", f"{system} was not measured in this run"
             else:
-                times = torch["seconds"] / us["seconds"]
-                milliseconds = f"{us['seconds'] * 1e3:.2f} ms of {torch['seconds'] * 1e3:.2f} ms"
+                times = them["seconds"] / us["seconds"]
+                milliseconds = f"{us['seconds'] * 1e3:.2f} ms of {them['seconds'] * 1e3:.2f} ms"
                 verdict = "met" if times >= factor else "not met"
                 yield work, target, verdict, f"{times:.2f} times: {milliseconds}"
 

@@ -1,6 +1,6 @@
-"""Times torch, CuPy or JAX at what bench/gpu measures, on the same GPU: one line each.
+"""Times torch, CuPy, JAX or cuVS at what bench/gpu measures, on the same GPU: one line each.
 
-    python3 bench/gpu/peers.py torch|cupy|jax [--json FILE] [--anywhere]
+    python3 bench/gpu/peers.py torch|cupy|jax|cuvs [--json FILE] [--anywhere]
 
 Exact search is a product of matrices in fp32 (no tf32) and a selection, some queries at a time so
 that their distances fit; squared distances are without |q|^2, which does not change the order.
@@ -11,11 +11,13 @@ Selection is that of the rows of a matrix. The data are random: neither time dep
             ties by argpartition); argpartition alone, which sorts whole rows there, for a tenth of
             the queries
     jax     top_k, and approx_max_k with a recall target of 0.95, each compiled with the product
+    cuvs    ivf_flat and ivf_pq alone, of as many lists, probes and bytes a code as ours, with its
+            own defaults for all else; rows and queries around 1,000 centres, in arrays of CuPy
 
 Times are medians of five runs after two, or of fewer where those take long; by events of the
-device, for jax by the processor's clock. --anywhere runs small shapes once, without a GPU too, to
-see that it works. Exit status 1, with one line on standard error, where there is no such module or
-no GPU for it.
+device, for jax and cuvs by the processor's clock. --anywhere runs small shapes once, without a GPU
+too, to see that it works. Exit status 1, with one line on standard error, where there is no such
+module or no GPU for it.
 """
 
 import argparse
@@ -25,7 +27,7 @@ import statistics
 import sys
 import time
 
-SYSTEMS = ("torch", "cupy", "jax")
+SYSTEMS = ("torch", "cupy", "jax", "cuvs")
 
 
 class Torch:
@@ -233,6 +235,41 @@ class Jax:
         )
 
 
+class Cuvs(Cupy):
+    """Inverted lists of rows that are arrays of CuPy."""
+
+    def __init__(self, anywhere=False, module=None, cuvs=None):
+        """module, cuvs: stand in for CuPy and cuVS."""
+        if cuvs is None:
+            import cuvs
+            import cuvs.neighbors.ivf_flat
+            import cuvs.neighbors.ivf_pq
+        super().__init__(anywhere, module)
+        self.neighbors, self.version = cuvs.neighbors, cuvs.__version__
+
+    # A search returns when its answers are there.
+    def seconds_of(self, work):
+        return processor_seconds(work)
+
+    def clustered(self, rows, dim, centres):
+        near = self.random.integers(0, len(centres), rows)
+        return centres[near] + self.normal(rows, dim) * self.cupy.float32(0.2)
+
+    def index(self, kind, base, lists):
+        if kind == "Flat":
+            way = self.neighbors.ivf_flat
+            return way, way.build(way.IndexParams(n_lists=lists), base)
+        way = self.neighbors.ivf_pq
+        codes = {"pq_dim": int(kind.removeprefix("PQ")), "pq_bits": 8}
+        return way, way.build(way.IndexParams(n_lists=lists, **codes), base)
+
+    def search(self, made, asked, k, probes):
+        """The places of the k nearest that it finds."""
+        way, index = made
+        _, places = way.search(way.SearchParams(n_probes=probes), index, asked, k)
+        return self.cupy.asarray(places)
+
+
 def processor_seconds(work):
     begin = time.perf_counter()
     work()
@@ -306,6 +343,31 @@ def select(system, rows, cols, ks, budget):
             }
 
 
+def inverted_lists(system, kind, all_queries, rows, dim, lists, all_probes, k, budget):
+    centres = system.normal(min(rows, 1000), dim)
+    base = system.clustered(rows, dim, centres)
+    made = system.index(kind, base, lists)
+    squares = (base * base).sum(1)
+    for queries in all_queries:
+        asked = system.clustered(queries, dim, centres)
+        first = asked[:100]
+        nearest = system.places(system.distances(first, base, squares), k)
+        for probes in all_probes:
+            seconds = median_seconds(
+                system,
+                lambda asked=asked, probes=probes: system.search(made, asked, k, probes),
+                budget,
+            )
+            yield {
+                "name": f"cuvs lists k={k}",
+                "what": f"{queries} x {rows} x {dim}, IVF{lists},{kind}, {probes} probes",
+                "seconds": seconds,
+                "task": "lists",
+                "k": k,
+                "recall": recall(system.search(made, first, k, probes), nearest),
+            }
+
+
 def line(one):
     """A line of knear_gpu's table: name, what, two columns for its rate, milliseconds."""
     text = f"{one['name']:<30} {one['what']:<26} {'':>19} {one['seconds'] * 1e3:>10.3f} ms"
@@ -321,11 +383,18 @@ def main():
     parser.add_argument("--anywhere", action="store_true", help="small shapes, without a GPU too")
     arguments = parser.parse_args()
     try:
-        system = {"torch": Torch, "cupy": Cupy, "jax": Jax}[arguments.system](arguments.anywhere)
+        systems = {"torch": Torch, "cupy": Cupy, "jax": Jax, "cuvs": Cuvs}
+        system = systems[arguments.system](arguments.anywhere)
     except ImportError as error:
         sys.exit(f"{arguments.system} can't be imported: {error}")
 
-    if arguments.anywhere:
+    if arguments.system == "cuvs":
+        sizes = ((50,), 4000, 16, 20, (2,), 10, 1) if arguments.anywhere else None
+        sizes = sizes or ((10000, 1), 1000000, 128, 1024, (8, 32), 10, 5)
+        work = tuple(
+            lambda kind=kind: inverted_lists(system, kind, *sizes) for kind in ("Flat", "PQ32")
+        )
+    elif arguments.anywhere:
         work = (
             lambda: select(system, 30, 5000, (10,), 1),
             lambda: exact(system, 50, 4000, 16, (10,), 1),

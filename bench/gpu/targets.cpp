@@ -83,10 +83,16 @@ Target share_target(const Report& report, const std::string& work, const std::st
             fmt::format("{}; {:.3f} ms; kernels alone {:.3f} ms", run->peak, run->seconds * 1e3,
                         kernels->seconds * 1e3),
             "unmeasured"};
-  return {work, target,
-          fmt::format("{:.1f} %: {:.3f} ms; kernels alone {:.1f} %: {:.3f} ms", *run->of_peak * 100,
-                      run->seconds * 1e3, *kernels->of_peak * 100, kernels->seconds * 1e3),
-          verdict(*run->of_peak >= wanted)};
+  std::string measured =
+      fmt::format("{:.1f} %: {:.3f} ms; kernels alone {:.1f} %: {:.3f} ms", *run->of_peak * 100,
+                  run->seconds * 1e3, *kernels->of_peak * 100, kernels->seconds * 1e3);
+  // The kernels that are not used yet, on a GPU that has them.
+  if (const Exact by = find_exact(report, name + ", warpgroups", shape);
+      by.run && by.run->of_peak && by.kernels && by.kernels->of_peak)
+    measured +=
+        fmt::format("; by warpgroups {:.1f} %: {:.3f} ms, kernels alone {:.1f} %",
+                    *by.run->of_peak * 100, by.run->seconds * 1e3, *by.kernels->of_peak * 100);
+  return {work, target, measured, verdict(*run->of_peak >= wanted)};
 }
 
 Target partial_reduce_target(const Report& report) {
@@ -113,6 +119,26 @@ Target k_means_target(const Report& report) {
           verdict(*run->of_peak >= 0.6)};
 }
 
+// FAISS's own figures of SIFT1M, 10,000 queries, a Titan X (its benchs/README): 0.715 s for all
+// rows and 0.104 s by IVF16384,Flat with 64 probes, which find 0.948 of the nearest. That is what
+// counts where there is no cuVS (compare.py has the target beside it).
+Target lists_target(const Report& report) {
+  constexpr double published = 0.715 / 0.104;
+  const std::string work = "IVF1024,Flat, 10,000 x 1M x 128 fp32, k = 10";
+  const std::string target =
+      fmt::format(">= {:.1f} times as fast as all rows, as FAISS is", published);
+  if (!find(report, "lists f32 k=10", "10000 x 1000000 x 128, IVF1024,Flat"))
+    return not_measured(report, work, target);
+  const Entry* best =
+      find(report, "lists f32 k=10, all rows beside it", "10000 x 1000000 x 128, IVF1024,Flat");
+  if (!best) return {work, target, "none of them found 0.948 of the neighbours", "not met"};
+  return {work, target,
+          fmt::format("{:.1f} times: {:.2f} ms of {:.2f} ms ({})", best->value,
+                      best->seconds / best->value * 1e3, best->seconds * 1e3,
+                      best->what.substr(best->what.rfind(", ", best->what.rfind(',') - 1) + 2)),
+          verdict(best->value >= published)};
+}
+
 }  // namespace
 
 void judge_targets(Report& report) {
@@ -131,6 +157,7 @@ void judge_targets(Report& report) {
                                "int8 peak"));
   out.push_back(partial_reduce_target(report));
   out.push_back(k_means_target(report));
+  out.push_back(lists_target(report));
   for (const int queries : {1, 32})
     out.push_back(share_target(report, fmt::format("exact, {} x 10M x 96 fp32, k = 10", queries),
                                "exact f32 k=10", fmt::format("{} x 10000000 x 96", queries), 0.85,

@@ -71,7 +71,7 @@ def check(tmp_path):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     # None of them is to be found, whatever this machine has.
-    for name in ("torch", "cupy", "jax", "numba"):
+    for name in ("torch", "cupy", "jax", "cuvs", "numba"):
         (tools / f"{name}.py").write_text("raise ImportError('none here')\n")
     (tmp_path / "prebuilt" / "built.txt").write_text("a commit\n")
 
@@ -106,7 +106,7 @@ def test_without_a_gpu_it_says_so_and_leaves_its_files(check, tmp_path):
     assert "no GPU here: what needs none was done" in table
     assert "programs built before: a commit" in table
     assert "skipped compute-sanitizer: no GPU" in table
-    assert "skipped torch, CuPy and JAX: no GPU" in table
+    assert "skipped torch, CuPy, JAX and cuVS: no GPU" in table
     assert (tmp_path / "results/progress.txt").read_text() == err
     with tarfile.open(tmp_path / "results/logs.tar.gz") as logs:
         assert "logs/info.txt" in logs.getnames()
@@ -134,7 +134,8 @@ def test_three_calls_fill_one_folder(check, tmp_path):
     assert "--track-stream-ordered-races all" in words[0]
     assert not [line for line in words[1:] if "--track-stream" in line]
     assert all("--few" in line and "--seconds" in line for line in words)
-    assert "skipped torch: torch can't be imported: none here" in out
+    for peer in ("torch", "cupy", "jax", "cuvs"):
+        assert f"skipped {peer}: {peer} can't be imported: none here" in out
     assert "skipped the Python module" in out
     assert names_in(results) <= FILES
     assert {"tests.json", "gpu_check.json"} <= names_in(results)

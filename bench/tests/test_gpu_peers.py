@@ -55,6 +55,58 @@ def test_a_search_is_timed_in_parts_and_a_slow_way_on_fewer_queries(numpy_as_cup
     assert (one["what"], one["task"], one["recall"]) == ("10 x 100 fp32", "select", 1)
 
 
+class PretendedCuvs:
+    """cuVS whose lists are every so-manieth row; a search compares those of the first lists."""
+
+    __version__ = "9"
+
+    class Kind:
+        class Params:
+            def __init__(self, **words):
+                self.__dict__.update(words)
+
+        IndexParams = SearchParams = Params
+
+        def __init__(self):
+            self.built = []
+
+        def build(self, params, base):
+            self.built.append(params.__dict__)
+            return base, params.n_lists
+
+        def search(self, params, index, asked, k):
+            base, lists = index
+            distances = ((asked[:, None, :] - base[None]) ** 2).sum(2)
+            distances[:, np.arange(len(base)) % lists >= params.n_probes] = np.inf
+            places = np.argsort(distances, axis=1, kind="stable")[:, :k]
+            return np.take_along_axis(distances, places, 1), places
+
+    class neighbors:  # noqa: N801
+        pass
+
+    def __init__(self):
+        self.neighbors.ivf_flat, self.neighbors.ivf_pq = self.Kind(), self.Kind()
+
+
+def test_lists_of_cuvs_are_searched_with_the_words_of_ours():
+    cuvs = PretendedCuvs()
+    system = peers.Cuvs(module=np, cuvs=cuvs)
+    assert system.version == "9"
+    sizes = ((20, 1), 400, 8, 4, (1, 4), 5, 0.01)
+    flat = list(peers.inverted_lists(system, "Flat", *sizes))
+    assert [one["what"] for one in flat] == [
+        f"{queries} x 400 x 8, IVF4,Flat, {probes} probes"
+        for queries in (20, 1)
+        for probes in (1, 4)
+    ]
+    assert all(one["task"] == "lists" and one["k"] == 5 and one["seconds"] > 0 for one in flat)
+    assert [one["recall"] == 1 for one in flat[:2]] == [False, True]
+    (one, *_) = peers.inverted_lists(system, "PQ32", *sizes)
+    assert one["what"].endswith("IVF4,PQ32, 1 probes")
+    assert cuvs.neighbors.ivf_flat.built == [{"n_lists": 4}]
+    assert cuvs.neighbors.ivf_pq.built == [{"n_lists": 4, "pq_dim": 32, "pq_bits": 8}]
+
+
 def test_time_is_the_median_of_five_after_two_and_one_run_is_enough():
     class Clock:
         def __init__(self):
@@ -105,8 +157,21 @@ REPORT = {
         bench("exact f32 k=100", f"{SHAPE}, whole run()", 0.03),
         bench("select k=100", f"{ROWS}, random", 0.004),
         bench("select k=1000", f"{ROWS}, random", 0.008),
+        bench("lists f32 k=10", f"{SHAPE}, IVF1024,Flat, 8 probes, whole call", 0.001),
+        bench("lists f32 k=10", f"{SHAPE}, IVF1024,Flat, 32 probes, whole call", 0.002),
+        bench("lists f32 k=10", f"{SHAPE}, IVF1024,PQ32, 32 probes, whole call", 0.004),
     ],
 }
+CUVS = {
+    "system": "cuvs",
+    "version": "9",
+    "benches": [
+        {**bench("l", f"{SHAPE}, IVF1024,Flat, 32 probes", 0.005), "task": "lists", "k": 10,
+         "recall": 0.9},
+        {**bench("l", f"{SHAPE}, IVF1024,PQ32, 32 probes", 0.006), "task": "lists", "k": 10,
+         "recall": 0.7},
+    ],
+}  # fmt: skip
 TORCH = {
     "system": "torch",
     "version": "9",
@@ -130,7 +195,7 @@ JAX = {
 
 
 def test_targets_are_judged_by_the_best_of_torch_and_our_whole_run():
-    verdicts = [(t[0], t[2], t[3]) for t in compare.targets(REPORT, [JAX, TORCH])]
+    verdicts = [(t[0], t[2], t[3]) for t in compare.targets(REPORT, [JAX, TORCH, CUVS])]
     assert verdicts == [
         ("select_k, 10,000 x 128,000 fp32, k = 100", "met", "4.00 times: 4.00 ms of 16.00 ms"),
         (
@@ -140,12 +205,15 @@ def test_targets_are_judged_by_the_best_of_torch_and_our_whole_run():
         ),
         ("exact, 10,000 x 1M x 128, k = 10", "met", "10.00 times: 20.00 ms of 200.00 ms"),
         ("exact, 10,000 x 1M x 128, k = 100", "not met", "9.97 times: 30.00 ms of 299.00 ms"),
+        ("IVF1024,Flat, 10,000 x 1M x 128, k = 10", "met", "2.50 times: 2.00 ms of 5.00 ms"),
+        ("IVF1024,PQ32, 10,000 x 1M x 128, k = 10", "not met", "1.50 times: 4.00 ms of 6.00 ms"),
     ]
 
 
 def test_what_was_not_measured_is_skipped_with_the_reason():
     assert {t[2:] for t in compare.targets(REPORT, [JAX])} == {
-        ("skipped", "torch was not measured in this run")
+        ("skipped", "torch was not measured in this run"),
+        ("skipped", "cuvs was not measured in this run"),
     }
     no_gpu = {"device": None, "benches": []}
     assert {t[2:] for t in compare.targets(no_gpu, [TORCH])} == {("skipped", "no GPU")}
@@ -203,7 +271,7 @@ def test_the_program_prints_targets_then_every_peer_of_a_shape_of_ours(tmp_path)
     command = [sys.executable, str(GPU / "compare.py"), str(report)]
     done = subprocess.run([*command, str(jax)], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
-    assert len(lines) == 4 + 2 + 1
+    assert len(lines) == 6 + 2 + 1
     assert lines[0].split()[:2] == ["select_k,", "10,000"]
     assert lines[-1].split() == [
         "approx", *f"{SHAPE} fp32".split(), "10.000", "20.000", "0.50", "recall", "0.9600",

@@ -702,23 +702,22 @@ void promise_nothing(KnnReport& report, const detail::IndexShape& shape) {
 
 }  // namespace
 
-ExactNeighbors Index::Impl::nearest(AnyMatrixView queries, std::int64_t k,
+ExactNeighbors Index::Impl::nearest(const detail::State& now, AnyMatrixView queries, std::int64_t k,
                                     const SearchOptions& options, KnnReport* report) const {
   detail::check_answer(queries.rows(), k);
   check_columns("queries", queries);
-  const auto now = state();
-  check_trained(*now, "searching");
-  const IdFilter filter = detail::quick_filter(now->size, now->next_id, options.filter);
-  const bool looked_up = looks_up_ids(*now, shape, queries.rows(), k, filter.bits(), options);
-  const std::vector<SearchSegment> segments = search_segments_of(*now, filter, looked_up);
-  const Transformed transformed(*now, shape.metric, queries, options.threads);
+  check_trained(now, "searching");
+  const IdFilter filter = detail::quick_filter(now.size, now.next_id, options.filter);
+  const bool looked_up = looks_up_ids(now, shape, queries.rows(), k, filter.bits(), options);
+  const std::vector<SearchSegment> segments = search_segments_of(now, filter, looked_up);
+  const Transformed transformed(now, shape.metric, queries, options.threads);
   const AnyMatrixView inner = transformed.view();
   const auto search = [&] {
     if (shape.is_probed())
-      return detail::search_probed(*now, shape, segments, inner, queries, k, options, report);
-    if (now->graph) return detail::search_graph(*now, shape, segments, inner, k, options, report);
-    if (now->flat_lists)
-      if (auto near = now->flat_lists->search(*now, shape, inner, k, options, report))
+      return detail::search_probed(now, shape, segments, inner, queries, k, options, report);
+    if (now.graph) return detail::search_graph(now, shape, segments, inner, k, options, report);
+    if (now.flat_lists)
+      if (auto near = now.flat_lists->search(now, shape, inner, k, options, report))
         return std::move(*near);
     const detail::SearchRequest request(detail::SearchKind::nearest, segments, inner, k,
                                         options.with(shape.metric, RowFilter{}),
@@ -726,7 +725,7 @@ ExactNeighbors Index::Impl::nearest(AnyMatrixView queries, std::int64_t k,
     return detail::nearest_in_segments(request, report);
   };
   ExactNeighbors near = search();
-  if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+  if (report) report->rows = now.size, report->version = now.version, report->dim = shape.dim;
   if (report && shape.alters_vectors()) promise_nothing(*report, shape);
   if (report && looked_up) report->allowed_rows = -1;
   return near;

@@ -94,7 +94,13 @@ class Index::Impl {
   // [q x k at most], of method.aggregate = false the candidates; and all within a radius, in no
   // order.
   ExactNeighbors nearest(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
-                         KnnReport* report) const;
+                         KnnReport* report) const {
+    const auto now = state();
+    return nearest(*now, queries, k, options, report);
+  }
+  // Of a state that this index had.
+  ExactNeighbors nearest(const detail::State& now, AnyMatrixView queries, std::int64_t k,
+                         const SearchOptions& options, KnnReport* report) const;
   detail::RangeLists within(AnyMatrixView queries, double radius, const SearchOptions& options,
                             KnnReport* report) const;
 

@@ -46,7 +46,7 @@ void search_there(const Index::Impl& index, Queue& queue, const std::function<Qu
     AnyMatrix here = download_rows(queue, queries, 0, queries.count);
     if (!which.empty()) here = copies_of(here.view(), which);
     const std::int64_t count = here.rows();
-    const ExactNeighbors near = index.nearest(here.view(), k, options, told);
+    const ExactNeighbors near = index.nearest(*state, here.view(), k, options, told);
     const Neighbors found =
         rounded(near, index.shape.metric, count, options.method.aggregate ? k : near.columns(),
                 resolve_threads(options.threads));

@@ -79,6 +79,45 @@ TEST(Targets, WithTheLibrary) {
   EXPECT_EQ(target(report, "exact, 10,000 x 1M x 128 fp32, k = 100", "bf16").verdict, "skipped");
 }
 
+TEST(Targets, OfListsBesideAllRows) {
+  const std::string work = "IVF1024,Flat, 10,000 x 1M x 128 fp32, k = 10", words = "as FAISS is";
+  const auto judged = [&](const std::vector<Entry>& entries) {
+    Report report = with_device();
+    report.entries = entries;
+    judge_targets(report);
+    return target(report, work, words);
+  };
+  const std::string flat = std::string(shape) + ", IVF1024,Flat, ";
+  EXPECT_EQ(judged({}).verdict, "skipped");
+  std::vector<Entry> entries = {
+      entry("lists f32 k=10", flat + "8 probes, whole call", 1e6, 0.001),
+      entry("lists f32 k=10, all rows beside it",
+            std::string(shape) + ", IVF1024,PQ32, 32 probes, recall 0.9900", 20, 0.01)};
+  EXPECT_EQ(judged(entries).verdict, "not met");
+  EXPECT_EQ(judged(entries).target, ">= 6.9 times as fast as all rows, as FAISS is");
+  EXPECT_EQ(judged(entries).measured, "none of them found 0.948 of the neighbours");
+  const std::string beside = "lists f32 k=10, all rows beside it";
+  entries.push_back(entry(beside, flat + "32 probes, recall 0.9990", 5, 0.01));
+  EXPECT_EQ(judged(entries).verdict, "not met");
+  entries.push_back(entry(beside, flat + "8 probes, recall 0.9500", 8, 0.01));
+  EXPECT_EQ(judged(entries).verdict, "met");
+  EXPECT_EQ(judged(entries).measured, "8.0 times: 1.25 ms of 10.00 ms (8 probes, recall 0.9500)");
+}
+
+// The kernels that a GPU has beside those that searches take are in the same line.
+TEST(Targets, OfBothScans) {
+  Report report = with_device();
+  report.entries.push_back(entry("bf16 product", "", 800, 1));
+  add_search(report, "exact f32 k=10", "bf16", 360);
+  add_search(report, "exact f32 k=10, warpgroups", "bf16", 480);
+  judge_targets(report);
+  const Target one = target(report, f32, "bf16 peak");
+  EXPECT_EQ(one.verdict, "not met");
+  EXPECT_EQ(one.measured,
+            "45.0 %: 10.000 ms; kernels alone 45.0 %: 10.000 ms; by warpgroups 60.0 %: 10.000 ms, "
+            "kernels alone 60.0 %");
+}
+
 TEST(Targets, WithoutTheLibraryAreUnmeasured) {
   Report report = with_device();
   report.no_cublaslt = "none here";

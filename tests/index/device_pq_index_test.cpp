@@ -119,6 +119,18 @@ TEST(DevicePqIndex, VectorsMeasureWhatItFinds) {
   check(index, 7, 4);
 }
 
+// The id of a row that was removed is given again, or a row gets another vector: ids are there
+// twice, and only one of the two rows may be found and measured.
+TEST(DevicePqIndex, IdsThatWereGivenAgain) {
+  IvfPqIndex index(dim, 6, 4, Metric::l2, {.refined = true});
+  fill(index);
+  std::vector<Id> ids;
+  for (Id id = 0; id < 400; id += 2)
+    if (index.contains(id)) ids.push_back(id);
+  index.replace(ids, clustered(std::ssize(ids), dim, 5).view());
+  check(index, 7, 4);
+}
+
 TEST(DevicePqIndex, WithoutListsAndOfScalarQuantizers) {
   PqIndex product(dim, 4, Metric::l2);
   fill(product);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -60,8 +61,12 @@ class There {
     options.device = "cuda:0";
     const std::int64_t up = gpus_[0].bytes_up(), down = gpus_[0].bytes_down();
     detail::search_there<HostQueue>(
-        impl_of(index), queue_, [&] { return gpus_.queue(0); }, rows, k, options,
-        {ids.data(), distances.data()}, report);
+        impl_of(index), queue_,
+        [&] {
+          if (meanwhile) std::exchange(meanwhile, nullptr)();
+          return gpus_.queue(0);
+        },
+        rows, k, options, {ids.data(), distances.data()}, report);
     sent = gpus_[0].bytes_up() - up, returned = gpus_[0].bytes_down() - down;
     Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
     queue_.download(out.ids.data(), ids.data(), places);
@@ -71,6 +76,7 @@ class There {
   }
 
   std::int64_t sent = 0, returned = 0;  // bytes of the last search
+  std::function<void()> meanwhile;      // done once, when the next search has begun
 
  private:
   const EmulatedGpus& gpus_;
@@ -182,6 +188,32 @@ TEST(QueriesThere, WhatIsLeftIsAnsweredAllTheSame) {
   const AnyMatrixView some = queries.view().rows(0, 33);
   expect_same(there.search(copies, some, 3, {}, &report), copies.search(some, 3));
   EXPECT_EQ(report.repeated_queries, 15);  // those to which the copies are nearest
+}
+
+// All answers of a search are of the index as it was when the search began, also those of queries
+// that come back.
+TEST(QueriesThere, AChangeMeanwhileIsSeenByNone) {
+  EmulatedGpus gpus(1);
+  There there(gpus);
+  constexpr std::int64_t dim = 8;
+  const AnyMatrix queries = make(ElementType::f32, 6, dim, [](std::int64_t q, std::int64_t i) {
+    return q % 2 == 0 ? 0.0 : double(q * 7 + i % 5) / 100;  // zeros among them
+  });
+  FlatIndex index(dim, Metric::ip);
+  index.add(vectors(ElementType::f32, 300, dim, 1));
+  const Neighbors wanted = index.search(queries, 5);
+  std::vector<Id> gone;
+  for (std::int64_t q = 0; q < 6; ++q) gone.push_back(wanted.ids.row(q)[0]);
+  std::sort(gone.begin(), gone.end());
+  gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
+  there.meanwhile = [&] { index.remove(gone); };
+  const std::int64_t version = index.version();
+  KnnReport report;
+  expect_same(there.search(index, queries, 5, {}, &report), wanted);
+  EXPECT_EQ(report.repeated_queries, 3);
+  EXPECT_EQ(report.rows, 300);
+  EXPECT_EQ(report.version, version);
+  expect_same(there.search(index, queries, 5), index.search(queries, 5));
 }
 
 TEST(QueriesThere, OtherKindsGoByTheProcessorsMemory) {

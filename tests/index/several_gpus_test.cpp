@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -228,6 +231,56 @@ TEST(SeveralGpus, QueriesAreDividedByTheSpeedOfReplicas) {
   const detail::DeviceGrid turns({{0, 1}}, 3);
   EXPECT_EQ(turns.replicas(), 1);
   EXPECT_EQ(turns.column_of(2), 0);
+}
+
+// A GPU whose rows have to be sent first, which takes far longer than the search.
+class SlowToPrepare final : public detail::ProbedSearch {
+ public:
+  explicit SlowToPrepare(double seconds) : left_(seconds) {}
+  void nearest(MatrixView<Id>, ExactNeighbors&, std::span<const std::int64_t>) override {
+    const double now = std::exchange(left_, 0);
+    std::this_thread::sleep_for(std::chrono::duration<double>(now + 0.02));
+    prepared_ += now;
+  }
+  void within(MatrixView<Id>, double, detail::RangeLists&) override {}
+  KnnReport report() override {
+    KnnReport out;
+    out.prepare_seconds = prepared_;
+    return out;
+  }
+
+ private:
+  double left_, prepared_ = 0;
+};
+class SlowGpus final : public detail::DeviceMaker {
+ public:
+  SlowGpus() { detail::use_devices(this); }
+  ~SlowGpus() override { detail::use_devices(nullptr); }
+  int count() const override { return 12; }
+  void check(int) const override {}
+  std::unique_ptr<detail::DeviceEngine> engine(int, std::int64_t) const override { return nullptr; }
+  std::unique_ptr<detail::ProbedSearch> list_search(int gpu, const detail::SearchRequest&,
+                                                    std::int64_t) const override {
+    return std::make_unique<SlowToPrepare>(gpu == 11 ? 0.5 : 0);
+  }
+  std::unique_ptr<detail::CodeDevice> code_device(int) const override { return nullptr; }
+};
+
+TEST(SeveralGpus, WhatIsSentFirstIsNoPartOfTheirSpeed) {
+  const SlowGpus gpus;
+  const AnyMatrix base = vectors(50, 3), queries = vectors(512, 4);
+  detail::PreparedRows rows(detail::BaseRows(base.view()), Metric::l2, {});
+  const detail::SearchSegment segment{&rows};
+  const detail::SearchRequest request(detail::SearchKind::nearest, {&segment, 1}, queries, 3,
+                                      KnnOptions{.threads = 2, .device = "cuda:10,11"},
+                                      detail::Reuse::expected);
+  const detail::Devices both{{10, 11}};
+  detail::DividedListSearch search(request, both, 0);
+  ExactNeighbors found;
+  search.nearest(Matrix<Id>(512, 1).view(), found);
+  const std::int64_t half = detail::DeviceGrid(both, 1).split(12'800)[1];
+  EXPECT_GT(half, 12'800 / 4);
+  EXPECT_LT(half, 12'800 * 3 / 4);
 }
 
 TEST(SeveralGpus, SearchesWithoutAnIndexAreDivided) {

@@ -195,6 +195,9 @@ class HostBlock {
     std::size_t number;  // of the warpgroup's
     Sums* sums;
     std::uint8_t rows[2][product_depth];
+    // The thread's own registers, and what they held.
+    const unsigned* registers;
+    std::array<unsigned, 4> held;
   };
   struct Warpgroup {
     std::deque<Product> products;
@@ -702,7 +705,14 @@ void HostThread::issue_product(int (&sums)[64], const unsigned (&a)[4], Operand 
   if (!(product.operand == b) || product.adds != add)
     throw std::logic_error("the warps of a warpgroup multiply different operands");
 
-  HostBlock::MyProduct out = {number, nullptr, {}};
+  HostBlock::MyProduct out = {number, nullptr, {}, a, {a[0], a[1], a[2], a[3]}};
+  const auto check_registers = [&](const std::vector<HostBlock::MyProduct>& products) {
+    for (const HostBlock::MyProduct& one : products)
+      if (one.registers == out.registers && one.held != out.held)
+        throw std::logic_error("registers of a product were written before it was waited for");
+  };
+  check_registers(mine.products);
+  for (const auto& products : mine.product_groups) check_registers(products);
   for (int half = 0; half < 2; ++half)
     for (int row = 0; row < 2; ++row)
       for (int q = 0; q < 4; ++q)

@@ -17,7 +17,8 @@
 // stands still where they are fewer. Sums of products are poison from the first product on until
 // they are waited for, and only then the operand is read. It throws where a barrier gets more bytes
 // than it expects or was not shown to copies, where an operand has bytes that nobody copied or
-// stored and showed, or changed before the product was made, where sums were written too early,
+// stored and showed, or changed before the product was made, where sums were written too early, or
+// registers of a product that is under way hold something else when they are multiplied again,
 // where the warps of a warpgroup do not multiply the same operands, where products are not waited
 // for in the end, and where registers are taken that nobody gives back.
 //

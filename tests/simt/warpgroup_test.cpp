@@ -285,6 +285,20 @@ TEST(Warpgroup, NoticesSumsAndOperandsThatAreTouchedTooEarly) {
                }));
   expect_error("before it has waited for its products", warpgroup_size,
                after([](HostThread, int(&)[64]) {}));
+  // The registers of one that is under way get the rows of the next.
+  expect_error("registers of a product were written", warpgroup_size,
+               after([&](HostThread t, int(&sums)[64]) {
+                 t.wait_for_products<0>(sums);
+                 unsigned a[4];
+                 const auto b = t.operand(t.shared(), column_bytes, half_bytes);
+                 t.begin_products();
+                 for (const int k : {0, 32}) {
+                   factors.fragment(t, k, a);
+                   t.add_product(sums, a, t.further(b, static_cast<unsigned>(k) / 32 * step_bytes));
+                   t.close_products();
+                 }
+                 t.wait_for_products<0>(sums);
+               }));
   // A group that is still under way.
   expect_error("before it has waited for its products", warpgroup_size,
                after([](HostThread t, int(&sums)[64]) { t.wait_for_products<1>(sums); }));

@@ -316,13 +316,16 @@ void DividedListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     const std::int64_t first = begin[static_cast<std::size_t>(part.replica)],
                        some = begin[static_cast<std::size_t>(part.replica) + 1] - first;
     if (some == 0 || part.request.k == 0) return;
+    // What is sent there now is no part of the speed, by which queries are divided.
+    const double before = part.search->report().prepare_seconds;
     const Stopwatch time;
     // Each query's row is one replica's.
     part.search->nearest(
         probes.rows(first, first + some),
         found_.empty() ? found : found_[static_cast<std::size_t>(part.column)],
         which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(some)));
-    seconds[static_cast<std::size_t>(i)] = time.seconds();
+    seconds[static_cast<std::size_t>(i)] =
+        time.seconds() - (part.search->report().prepare_seconds - before);
   });
   std::vector<double> of_replicas;
   for (std::int64_t r = 0; r < grid_.replicas(); ++r) {

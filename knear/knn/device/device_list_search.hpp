@@ -143,16 +143,17 @@ class DeviceListSearch final : public ProbedSearch {
                                          name_of(at_.device_pass()));
     std::shared_ptr<void> there = listed.kept_device_form(name);
     if (!there && !request_.limited()) {
+      const Stopwatch time;
       const ListLayout layout = layout_of([](Id, std::uint32_t) { return true; });
       if (!fits(layout)) return nullptr;
       there = listed.device_form(name, [&]() -> std::shared_ptr<void> {
-        const Stopwatch time;
         const auto made =
             code(layout, upload_rows(*queue(), at_.rows, {}, request_.threads, piece_of(request_)));
-        report_.prepare_seconds += time.seconds();
         queue_ = nullptr;  // which is theirs now: another thread may be searching them
         return made;
       });
+      // With the time for which it waited until others had theirs.
+      report_.prepare_seconds += time.seconds();
     }
     return std::static_pointer_cast<RowsThere<Queue>>(there);
   }

@@ -317,29 +317,33 @@ class DeviceSearch final : public DeviceEngine {
   // The rows at hand, those allowed where they do not stay: kept, or sent now.
   std::shared_ptr<RowsThere> sent(const SearchPosition& at, ReportBuilder& report) {
     PreparedRows& prepared = at.prepared();
+    const bool stays = at.request.reuses() && at.whole && at.subset.empty();
+    if (stays)
+      if (auto kept = prepared.kept_device_form(name(at)))
+        return std::static_pointer_cast<RowsThere>(kept);
+    const Stopwatch time;
     const auto make = [&] {
-      const Stopwatch time;
       auto out = std::make_shared<RowsThere>();
       out->queue = queue();
       out->coding =
           device_coding(coding_there(at.request, prepared, at.device_pass()),
                         at.subset.empty() ? at.rows.rows() : std::ssize(at.subset), at.rows.cols());
       out->scan.emplace(*out->queue, out->coding, rows_of(at), at.request.threads);
-      report.prepare_seconds += time.seconds();
       return out;
     };
-    if (!at.request.reuses() || !at.whole || !at.subset.empty()) return make();
+    std::shared_ptr<RowsThere> out;
     // What stays was made without a limit; it takes nothing more of one that has.
-    if (at.request.limited()) {
-      if (auto kept = prepared.kept_device_form(name(at)))
-        return std::static_pointer_cast<RowsThere>(kept);
-      return make();
-    }
-    return std::static_pointer_cast<RowsThere>(prepared.device_form(name(at), [&] {
-      auto made = make();
-      queue_ = nullptr;  // which is theirs now: another thread may be searching them
-      return made;
-    }));
+    if (stays && !at.request.limited())
+      out = std::static_pointer_cast<RowsThere>(prepared.device_form(name(at), [&] {
+        auto made = make();
+        queue_ = nullptr;  // which is theirs now: another thread may be searching them
+        return made;
+      }));
+    else
+      out = make();
+    // With the time for which it waited until others had theirs.
+    report.prepare_seconds += time.seconds();
+    return out;
   }
 
   // The rows at hand on the device: those that were sent ahead, if they are these.

@@ -56,6 +56,10 @@ struct DeviceCodedView {
   const std::uint32_t* allowed;  // a bit for each row; nullptr: all
 };
 
+KNEAR_DEVICE bool may_be_found(const DeviceCodedView& segment, std::int64_t row) {
+  return !segment.allowed || (segment.allowed[row >> 5] >> (row & 31) & 1) != 0;
+}
+
 // Queries, what they probe and where; all pointers are to device memory.
 struct DeviceCodeJob {
   DeviceCodeBookView book;
@@ -210,8 +214,8 @@ class CodeRows {
     const bool two = lane + warp_size < rows;
     // Lanes without a row do as others do, with the last one.
     const int a = lane < rows ? lane : rows - 1, b = two ? lane + warp_size : rows - 1;
-    const bool found[2] = {lane < rows && is_allowed(segment, first + a),
-                           two && is_allowed(segment, first + b)};
+    const bool found[2] = {lane < rows && may_be_found(segment, first + a),
+                           two && may_be_found(segment, first + b)};
     keys[0] = keys[1] = std::numeric_limits<float>::quiet_NaN();
     if (segment.allowed && !t_.any(found[0] || found[1])) return;
     const std::uint8_t* const codes = segment.codes + first * job_.book.code_size();
@@ -233,9 +237,6 @@ class CodeRows {
   }
 
  private:
-  KNEAR_DEVICE static bool is_allowed(const DeviceCodedView& segment, std::int64_t row) {
-    return !segment.allowed || (segment.allowed[row >> 5] >> (row & 31) & 1) != 0;
-  }
   KNEAR_DEVICE Range range_of(std::int64_t query, std::int64_t number) const {
     const std::int64_t at = query * job_.probes + number / job_.segment_count;
     const int s = static_cast<int>(number % job_.segment_count);
@@ -328,8 +329,9 @@ struct MergeCodeLists {
   }
 };
 
-// A warp for each place of an answer finds the row of its id. Requires that the ids of each list
-// ascend, and that those that are there lie in lists that the query probes.
+// A warp for each place of an answer finds the row of its id, one that may be found: rows that were
+// removed have theirs still, which others may have got. Requires that the ids of each list ascend,
+// and that those that are there lie in lists that the query probes.
 template <class Thread>
 struct LocateRows {
   static constexpr int threads = 128, resident_blocks = 8, warps = threads / warp_size;
@@ -373,7 +375,7 @@ struct LocateRows {
       else
         high = middle;
     }
-    if (low == end || segment.ids[low] != id) return false;
+    if (low == end || segment.ids[low] != id || !may_be_found(segment, low)) return false;
     segments[place] = s, rows[place] = low;
     return true;
   }

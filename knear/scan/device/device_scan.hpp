@@ -708,9 +708,9 @@ class DeviceScan {
       run.watched->add(queries * work);
     };
     std::int64_t first = again ? base.panels : first_panels(k, run.limited);
-    // Whether all pairs of the first step are stored.
-    const bool stored =
-        queries <= few_queries && !again && run.upper_bounds.empty() && !base.allowed && !rounds;
+    // Whether all pairs of the first step are stored, which is then so short that lists hold them.
+    const bool known = !run.upper_bounds.empty() || run.known_there;
+    const bool stored = queries <= few_queries && !again && !known && !base.allowed && !rounds;
     if (stored) first = std::max(first, std::min(room / 4, first_rows_of_few) / panel_rows);
     if (rounds)
       scan_lists(*rounds, run.probes.cols(), lists, again, first, growth, step);
@@ -718,10 +718,7 @@ class DeviceScan {
       // With thresholds from elsewhere the first step may be longer, though not all of the base:
       // these rows may be nearer than those.
       for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end) {
-        end = begin > 0
-                  ? growth * begin
-                  : std::max(first,
-                             run.upper_bounds.empty() && !run.known_there ? 0 : base.panels / 4);
+        end = begin > 0 ? growth * begin : std::max(first, known ? base.panels / 4 : 0);
         end = std::min(end, base.panels);
         step(end - begin, [&] {
           if (stored && begin == 0)

@@ -125,6 +125,20 @@ TEST(DevicePqScan, FiltersAndRemovedRows) {
   check(problem, {20}, "nothing of one segment");
 }
 
+// Rows of two segments have the same ids, and of two one may be found: the other was removed, and
+// its id given again.
+TEST(DevicePqScan, IdsThatWereGivenAgain) {
+  CodeShape shape{5, 8};
+  shape.sizes = {{130, 64, 7}, {130, 64, 7}};
+  shape.probes = 3;
+  CodeProblem problem = problem_of(shape);
+  problem.ids[1] = problem.ids[0];
+  RowSet first(problem.lists[0].rows()), second(problem.lists[1].rows());
+  for (std::int64_t row = 0; row < first.rows(); ++row) (row % 3 == 0 ? first : second).remove(row);
+  problem.allowed[0].live = &first, problem.allowed[1].live = &second;
+  check(problem, {1, 20, 200}, "ids that are there twice");
+}
+
 // Where float32 does not reach keys are infinite on the processor too, and such rows come before
 // empty places.
 TEST(DevicePqScan, KeysThatAreInfinite) {

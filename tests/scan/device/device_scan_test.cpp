@@ -787,6 +787,43 @@ double wavefronts_of_warp(const DeviceBaseView& base, const DeviceQueryView& que
   return static_cast<double>(taken[1] - taken[0]) / ((more - fewer) / 4. * (tiles ? 8 : 4));
 }
 
+// Few queries that are in the memory of the device, of which an index knows keys from rows
+// elsewhere: a quarter of the rows is the first step then, more than a list has room for.
+TEST(DeviceScan, FewQueriesThereOfWhichKeysAreKnown) {
+  constexpr std::int64_t rows = 12'000, dim = 8, k = 4, count = 5;
+  Random random(77);
+  const auto base = vectors<float>(Kind::uniform, rows, dim, random);
+  const auto queries = vectors<float>(Kind::uniform, count, dim, random);
+  const Neighbors truth = reference_knn(queries.view(), base.view(), k, Metric::l2);
+  const ValueRange found = find_value_range(queries.view(), Metric::l2, "queries", 1);
+  const BaseRows all = AnyMatrixView(base.view());
+  HostQueue queue(5);
+  DeviceScan<HostQueue> scan(queue, coding_of(all, Metric::l2, false, found, 8),
+                             upload_rows(queue, all, {}, 1), 1);
+  ASSERT_GT(scan.packed().panels() / 4 * panel_rows, scan.room_for(k));
+  DeviceRowData<HostQueue> asked;
+  asked.borrowed = queries.data(), asked.count = count, asked.dim = dim;
+  std::vector<double> bounds;
+  for (std::int64_t q = 0; q < count; ++q)
+    bounds.push_back(2 * double{truth.distances.row(q)[k - 1]});
+  DeviceStats stats;
+  std::int64_t answered = 0;
+  // Within so few bytes that lists are of the usual length.
+  const auto left = scan.run_there(
+      asked, found, k, stats, 128, {}, bounds.data(), {}, 1,
+      [&](const DeviceScan<HostQueue>::FoundThere& there) {
+        for (std::int64_t place = 0; place < there.count; ++place) {
+          if (there.lost[place] != 0) continue;
+          const std::int64_t q = there.first + (there.order ? there.order[place] : place);
+          ++answered;
+          for (std::int64_t j = 0; j < k; ++j)
+            EXPECT_EQ(there.rows[place * k + j], truth.ids.row(q)[j]) << q << ", " << j;
+        }
+      });
+  EXPECT_EQ(left, std::vector<std::int64_t>{});
+  EXPECT_EQ(answered, count);
+}
+
 TEST(DeviceScan, WavefrontsOfSharedMemory) {
   Random random(43);
   for (const std::int64_t dim : {96, 128, 160}) {
