@@ -140,7 +140,7 @@ def request(source: random.Random, dim: int) -> bytes:
 
 def answer(port: int, data: bytes) -> bytes:
     """What comes back, up to the end of the connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as link:
         out = b""
         try:
             link.sendall(data)
