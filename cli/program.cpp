@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "cli/arguments.hpp"
 #include "cli/interrupt.hpp"
@@ -50,6 +52,33 @@ void refuse_empty_words(CLI::App& app) {
           "", "");
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     refuse_empty_words(*command);
+}
+
+// A flag that is given twice is refused as every other option is that takes one value: of
+// --json=false and --json the last would count, and the other be ignored.
+void refuse_flags_twice(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->get_items_expected_max() == 0 && option->nonpositional())
+      option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    refuse_flags_twice(*command);
+}
+
+// Says of an option that was given too often what it was given; nothing if there is none.
+void name_repeated_option(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const int most = std::max(1, option->get_items_expected_max());
+    const std::vector<std::string>& words = option->results();
+    if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::Throw ||
+        std::ssize(words) <= most)
+      continue;
+    if (option->get_items_expected_max() == 0)
+      unparsable(fmt::format("{} is given {} times, but may be given once", option->get_name(),
+                             words.size()));
+    unparsable(fmt::format("{} is given {} times, as {}, but may be given once", option->get_name(),
+                           words.size(), fmt::join(words, " and ")));
+  }
+  for (const CLI::App* command : app.get_subcommands()) name_repeated_option(*command);
 }
 
 // The option of this name, with as many dashes as it takes, that was given to the command that ran;
@@ -127,7 +156,11 @@ void parse(CLI::App& app, const std::string& program, int argc, char** argv, boo
   try {
     check_first_word(app, program, argc, argv);
     refuse_empty_words(app);
+    refuse_flags_twice(app);
     app.parse(argc, argv);
+  } catch (const CLI::ArgumentMismatch&) {
+    name_repeated_option(app);
+    throw;
   } catch (const Error& error) {
     // The library names its argument, which is mostly that of an option.
     const std::string said = error.what(), named = with_options(app, said);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
@@ -10,6 +11,7 @@
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
+#include "knear/cost/new_memory.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/roofline.hpp"
 #include "knear/cost/scan_cost_model.hpp"
@@ -150,6 +152,9 @@ void run_roofline(const RooflineArguments& arguments) {
   const Source here{processor_name(), true};
   const int asked = checked_threads(arguments.threads);
   const std::vector<int> counts = arguments.threads > 0 ? std::vector{asked} : thread_counts(asked);
+  // First, before there is memory that was given back.
+  std::optional<double> new_memory;
+  if (!arguments.out.empty()) new_memory = measure_new_memory(counts.back());
   std::vector<MachinePeaks> peaks;
   for (const int threads : counts)
     peaks.push_back(measure_peaks(threads, arguments.seconds / double(counts.size())));
@@ -161,7 +166,9 @@ void run_roofline(const RooflineArguments& arguments) {
     kept = fmt::format("Not kept for later predictions: {}.", error.what());
   }
   if (!arguments.out.empty()) {
-    const std::string text = text_of_machine(this_machine(peaks.back()));
+    MachineDescription machine = this_machine(peaks.back());
+    machine.new_memory_bytes_per_second = new_memory;
+    const std::string text = text_of_machine(machine);
     io::AtomicFile file(arguments.out);
     file.write(text.data(), text.size());
     file.commit();

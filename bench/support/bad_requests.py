@@ -1,6 +1,6 @@
 """Altered requests to a running `knear serve`: each is to be answered by a success or a 4xx.
 
-    counts = bad_requests.send(port, dim=12, count=3000, seed=1)
+    counts = bad_requests.send(port, dim=12, refused=3000, seed=1)
 
 Each begins as a valid request and is altered where its structure is: a key, a value, a row, a field
 of the head, a length, a byte of the binary form. Some stay valid. The server must hold an index
@@ -140,7 +140,7 @@ def request(source: random.Random, dim: int) -> bytes:
 
 def answer(port: int, data: bytes) -> bytes:
     """What comes back, up to the end of the connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as link:
         out = b""
         try:
             link.sendall(data)
@@ -152,28 +152,39 @@ def answer(port: int, data: bytes) -> bytes:
         return out
 
 
-def send(port: int, dim: int, count: int, seed: int) -> dict:
-    """{"2xx", "4xx", "504", "closed": how often; "unexpected": [(number, request, answer)]}.
+def send(port: int, dim: int, refused: int, seed: int) -> dict:
+    """{"sent", "2xx", "4xx", "504", "closed": how many; "unexpected": [(number, request, answer)]}.
 
-    A request that was cut off by its own length may end with the connection, without an answer.
+    Sends until so many were refused with a 4xx, which most are. Once there are three times as many
+    of all, which no server that works comes to, or a hundred were answered as none may be, it ends
+    with fewer. A request that was cut off by its own length may end with the connection, without an
+    answer.
     """
-    counts: dict = {"2xx": 0, "4xx": 0, "504": 0, "closed": 0}
-    for number in range(-len(KEPT), count):
-        source = random.Random(f"{seed} {number}")
-        data = KEPT[number] if number < 0 else request(source, dim)
-        out = answer(port, data)
-        status = out[9:12]
-        if out == b"":
-            counts["closed"] += 1
-        elif out.startswith(b"HTTP/1.1 2"):
-            counts["2xx"] += 1
-        elif status == b"504":  # by a timeout_ms of a moment, which is one of the values
-            counts["504"] += 1
-        elif status in (b"400", b"401", b"404", b"409", b"413") and _is_error(out):
-            counts["4xx"] += 1
-        else:
-            counts.setdefault("unexpected", []).append((number, data[:300], out[:300]))
+    counts: dict = {"sent": 0, "2xx": 0, "4xx": 0, "504": 0, "closed": 0}
+    for number in range(-len(KEPT), 3 * refused):
+        if counts["4xx"] == refused or len(counts.get("unexpected", [])) >= 100:
+            break
+        _send_one(port, dim, seed, number, counts)
     return counts
+
+
+def _send_one(port: int, dim: int, seed: int, number: int, counts: dict) -> None:
+    """Sends the request of that number, which for a seed is always the same, and counts it."""
+    source = random.Random(f"{seed} {number}")
+    data = KEPT[number] if number < 0 else request(source, dim)
+    out = answer(port, data)
+    counts["sent"] += 1
+    status = out[9:12]
+    if out == b"":
+        counts["closed"] += 1
+    elif out.startswith(b"HTTP/1.1 2"):
+        counts["2xx"] += 1
+    elif status == b"504":  # by a timeout_ms of a moment, which is one of the values
+        counts["504"] += 1
+    elif status in (b"400", b"401", b"404", b"409", b"413") and _is_error(out):
+        counts["4xx"] += 1
+    else:
+        counts.setdefault("unexpected", []).append((number, data[:300], out[:300]))
 
 
 def _is_error(out: bytes) -> bool:

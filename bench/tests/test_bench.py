@@ -239,10 +239,10 @@ def test_quantizers_on_a_small_set(tmp_path):
     assert "'32x5' is not like 32x8 or 32x4" in refused.stderr
 
 
-def small_sift(folder):
+def small_sift(folder, queries=60):
     """A set 'sift-5k' of made rows."""
     (folder / "sift-5k").mkdir(parents=True)
-    for name, rows in (("base", 4000), ("queries", 60)):
+    for name, rows in (("base", 4000), ("queries", queries)):
         made = synthetic.bytes_like(rows, 24, len(name))
         sets.write(folder / "sift-5k" / f"{name}.bvecs", made)
     return folder
@@ -301,18 +301,21 @@ def test_shards_on_a_small_set(tmp_path):
     program = Path(os.environ.get("KNEAR_PROGRAM", BENCH.parent / "build/release/bin/knear"))
     if not program.is_file():
         pytest.skip(f"bench/shards needs {program}, which predicts")
-    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    data, out = small_sift(tmp_path / "data", queries=96), tmp_path / "out.json"
     options = ("--sets", "sift-5k", "--factories", "Flat", "IVF8,Flat", "--probes", "2")
-    few = ("--parts", "2x1", "1x2", "--batches", "60", "--repeat", "1", "--threads", "2")
+    few = ("--parts", "2x1", "1x2", "--batches", "96", "--repeat", "1", "--threads", "2")
     more = ("--program", str(program), "--json", str(out))
     done = run("shards", *options, *few, *more, cache=tmp_path, data=data)
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(out.read_text())
-    assert [(each["shards"], each["replicas"]) for each in found["beside_one"]] == 2 * [
+    assert [(each["shards"], each["replicas"]) for each in found["beside_one"]] == 4 * [
         (2, 1), (1, 2)
     ]  # fmt: skip
+    cores = len(os.sched_getaffinity(0))
     for each in found["beside_one"]:
         assert each["ratio"] > 0
+        if each["groups"] == "single" and cores > 1:  # between which 96 queries can be divided
+            assert each["replicas_used"] == each["replicas"]
     for each in found["speed_up"]:
         assert 0 < each["predicted"] <= 2
         # In one group of processors shards are segments of one index, which merges nothing; lists
@@ -334,7 +337,15 @@ def test_plans_on_a_small_set(tmp_path):
     more = ("--program", str(program), "--json", str(out))
     done = run("plan", "times", *options, *few, *more, cache=tmp_path, data=data)
     assert done.returncode == 0, done.stderr + done.stdout
-    lines = json.loads(out.read_text())["times"]
+    told = json.loads(out.read_text())
+    lines, ranks = told["times"], told["ranks"]
+    if shutil.which("mpirun") and program.with_name("knear-dist").is_file():
+        assert sorted((each["index"], each["ranks"]) for each in ranks) == [
+            ("Flat", 1), ("Flat", 2), ("IVF8,Flat", 1), ("IVF8,Flat", 2)
+        ]  # fmt: skip
+        assert all(each["predicted"] > 0 and min(each["measured"]) > 0 for each in ranks)
+    else:
+        assert ranks == []
     assert sorted((each["index"], each["shards"]) for each in lines) == [
         ("Flat", 1), ("Flat", 2), ("IVF8,Flat", 1), ("IVF8,Flat", 2)
     ]  # fmt: skip

@@ -4,7 +4,10 @@
 // What an index learns it learns in the first process, from the rows that `knear build` would draw
 // from the whole file: few, and the same bits for any kind of index. The others read it from a file
 // beside the shards.
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <numeric>
@@ -14,6 +17,7 @@
 #include "cli/arguments.hpp"
 #include "cli/build_job.hpp"
 #include "cli/dist/job.hpp"
+#include "cli/dist/stop_line.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "knear/core/error.hpp"
@@ -46,6 +50,51 @@ struct OwnShards {
   const std::int64_t first, end;            // those of this process
 };
 
+// The files of shards, which nobody can use before the manifest names them, and which no later run
+// goes on with: its own have other names.
+class FilesOfShards : public StoppedWork {
+ public:
+  FilesOfShards(const std::string& out, std::int64_t shards) : out_(out), shards_(shards) {}
+
+  // Of the save of this number, with the file from which processes read what was learned.
+  void begin(std::uint64_t number) {
+    for (std::int64_t s = 0; s <= shards_; ++s)
+      files_.push_back(detail::file_of_shard(out_, number, s));
+    phase_ = Phase::shards;
+  }
+  // From here on the manifest may be there. Of all processes before one of them goes on.
+  void commit() { phase_ = Phase::manifest; }
+
+  bool tell(SignalLine& line) const override {
+    if (phase_ == Phase::manifest) {
+      line.add(" when all shards were written; "), line.add(out_.c_str());
+      line.add(
+          " is the index of before, if there was one, or the new one, whole; make it again with: ");
+      return false;
+    }
+    std::int64_t written = 0;
+    if (phase_ == Phase::shards)
+      for (std::int64_t s = 0; s < shards_; ++s)
+        written += access(files_[static_cast<std::size_t>(s)].c_str(), F_OK) == 0;
+    line.add("; "), line.add(written), line.add(" of "), line.add(shards_);
+    line.add(" shards were written, of which nothing is kept; begin again with: ");
+    clean_up();
+    return false;
+  }
+  void clean_up() const override {
+    if (phase_ == Phase::shards)
+      for (const std::string& file : files_) unlink(file.c_str());
+  }
+
+ private:
+  enum class Phase { learning, shards, manifest };
+
+  const std::string out_;
+  const std::int64_t shards_;
+  std::vector<std::string> files_;
+  std::atomic<Phase> phase_ = Phase::learning;
+};
+
 void run_build(const BuildArguments& arguments, const Job& job) {
   check_build(arguments);
   ShardingOptions sharding = sharding_of(arguments);
@@ -55,6 +104,9 @@ void run_build(const BuildArguments& arguments, const Job& job) {
   const CatchInterrupts guard;
   const FileShape file(job, arguments.base, arguments.type);
   job.at_first([&] { check_build_output(arguments); });
+  FilesOfShards files(arguments.out, sharding.shards);
+  std::optional<StopLine> line;
+  line.emplace(job, arguments.out, files);
   Built built{.rows = file.rows,
               .dim = file.dim,
               .threads = threads,
@@ -78,6 +130,7 @@ void run_build(const BuildArguments& arguments, const Job& job) {
     number = save->number();
   });
   job.peers().broadcast(0, std::as_writable_bytes(std::span(&number, 1)));
+  files.begin(number);
   const std::int64_t trains = !like->is_trained();
   if (trains) {
     const std::string learned = detail::file_of_shard(arguments.out, number, sharding.shards);
@@ -129,11 +182,15 @@ void run_build(const BuildArguments& arguments, const Job& job) {
   job.peers().sum(told), job.peers().sum(sums);
   for (std::size_t s = 0; s < saved.size(); ++s)
     saved[s] = {told[3 * s], told[3 * s + 1], static_cast<std::uint64_t>(told[3 * s + 2])};
+  job.together([&] { files.commit(); });
   job.at_first([&] {
     const std::int64_t changes = trains + (file.rows > 0) + optimizes;
     save->commit({sharding.shards, file.rows, file.rows, changes, sharding.replicas}, saved,
                  {.progress = progress});
     save.reset();
+  });
+  line.reset();
+  job.at_first([&] {
     bar.clear();
     built.seconds = since(start), built.memory_bytes = sums[0], built.optimized_rows = sums[1];
     built.has_graph = like->has_graph();

@@ -1,8 +1,10 @@
 // cli/dist/graph.cpp -- `knear dist graph`: the exact graph of `knear graph`, to the bit, by many
 // processes that have a part of the rows each.
-#include <sys/random.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +18,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
+#include "knear/graph/partial_graph.hpp"
 #include "knear/mpi/part_graph.hpp"
 
 namespace knear::cli {
@@ -23,14 +26,72 @@ namespace {
 
 constexpr auto left_out = {"--from", "--recall", "--distinct", "--accuracy", "--memory"};
 
-// Another one for each run; the same in all processes.
-std::uint64_t number_of_run(const Job& job) {
-  std::uint64_t number = 0;
-  if (job.is_first() && getrandom(&number, sizeof number, 0) != sizeof number) number = 1;
-  number |= 1;
-  job.peers().broadcast(0, std::as_writable_bytes(std::span(&number, 1)));
-  return number;
-}
+// The blocks of a graph, of which those that are finished lie in a file and have a sum there.
+class BlocksOfGraph : public StoppedWork {
+ public:
+  explicit BlocksOfGraph(const std::string& partial) : partial_(partial) {}
+
+  void begin(std::int64_t blocks) { blocks_ = blocks; }
+  // All blocks are there, and become the graph.
+  void search_ended() { searched_ = true; }
+
+  bool tell(SignalLine& line) const override {
+    if (blocks_ == 0) {
+      line.add(" before the first block was begun; begin again with: ");
+      return false;
+    }
+    line.add("; of "), line.add(blocks_), line.add(" blocks in "), line.add(partial_.c_str());
+    line.add(" these are finished:");
+    if (searched_)
+      line.add(" all");
+    else
+      add_finished(line);
+    line.add("; go on with: ");
+    return true;
+  }
+
+ private:
+  // " 0-3, 5", or " none".
+  void add_finished(SignalLine& line) const {
+    constexpr std::int64_t at_once = 256;
+    constexpr int most_ranges = 100;
+    const std::int64_t blocks = blocks_;
+    std::uint64_t sums[at_once];
+    std::int64_t begin = -1;
+    int ranges = 0;
+    const auto end_range = [&](std::int64_t end) {
+      if (begin < 0) return;
+      if (ranges < most_ranges) {
+        line.add(ranges > 0 ? ", " : " "), line.add(begin);
+        if (end - begin > 1) line.add("-"), line.add(end - 1);
+      } else if (ranges == most_ranges) {
+        line.add(", ...");
+      }
+      ++ranges, begin = -1;
+    };
+    const int file = open(partial_.c_str(), O_RDONLY | O_CLOEXEC);
+    for (std::int64_t first = 0; file >= 0 && first < blocks; first += at_once) {
+      const std::int64_t count = std::min(at_once, blocks - first);
+      const auto bytes = static_cast<std::size_t>(count) * sizeof sums[0];
+      if (pread(file, sums, bytes,
+                detail::PartialGraph::sums_at + first * std::int64_t{sizeof sums[0]}) !=
+          static_cast<ssize_t>(bytes)) {
+        end_range(first);  // of the others nothing is known
+        break;
+      }
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (sums[i] != 0 && begin < 0) begin = first + i;
+        if (sums[i] == 0) end_range(first + i);
+      }
+    }
+    end_range(blocks);
+    if (ranges == 0) line.add(" none");
+  }
+
+  const std::string partial_;
+  std::atomic<std::int64_t> blocks_ = 0;
+  std::atomic<bool> searched_ = false;
+};
 
 void print_graph(const GraphArguments& arguments, const Job& job, const PartGraphReport& report,
                  int threads) {
@@ -80,6 +141,9 @@ void run_graph(const CLI::App& command, const GraphArguments& arguments, const J
   });
   job.at_first([&] { check_output("--out", arguments.out, {".knear"}, {arguments.base}); });
   const FileShape file(job, arguments.base, arguments.type);
+  BlocksOfGraph blocks(arguments.out + ".partial");
+  std::optional<StopLine> line;
+  line.emplace(job, arguments.out, blocks);
   ProgressBar bar;
   options.progress = job.progress(bar);
   bar.count("rows", file.rows);
@@ -97,14 +161,11 @@ void run_graph(const CLI::App& command, const GraphArguments& arguments, const J
     part = io::VectorFile::open(file.path, opening);
     return part->view();
   };
-  std::optional<StopLine> line;
-  const std::uint64_t run = number_of_run(job);
-  options.begun = [&](std::int64_t blocks) {
-    line.emplace(job, arguments.out + ".partial", blocks, run);
-  };
-  options.searched = [&] { line.reset(); };
+  options.begun = [&](std::int64_t number) { blocks.begin(number); };
+  options.searched = [&] { blocks.search_ended(); };
   PartGraphReport report;
   build_graph_of_parts(job.peers(), mark, open_rows, arguments.k, arguments.out, options, &report);
+  line.reset();
   bar.clear();
   job.at_first([&] { print_graph(arguments, job, report, options.threads); });
 }

@@ -1,9 +1,12 @@
 // cli/dist/kmeans.cpp -- `knear dist kmeans`: the centroids of `knear kmeans`, to the bit, by many
 // processes that have a part of the rows each.
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "cli/dist/job.hpp"
+#include "cli/dist/stop_line.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/kmeans_job.hpp"
@@ -16,6 +19,23 @@ namespace {
 
 // Rows are not read anew: each process has its part mapped or in memory.
 constexpr auto left_out = {"--memory"};
+
+// Centroids are in memory until all iterations are done: nothing is left of them.
+class Iterations : public StoppedWork {
+ public:
+  explicit Iterations(std::int64_t most) : most_(most) {}
+  void add_one() { ++done_; }
+
+  bool tell(SignalLine& line) const override {
+    line.add(" after "), line.add(done_), line.add(" of "), line.add(most_);
+    line.add(" iterations, of which nothing is kept; begin again with: ");
+    return false;
+  }
+
+ private:
+  const std::int64_t most_;
+  std::atomic<std::int64_t> done_ = 0;
+};
 
 void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const Job& job) {
   check_left_out(command, left_out);
@@ -36,11 +56,15 @@ void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const
     check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
                  {arguments.base, arguments.initial, arguments.weights});
   });
+  Iterations iterations(options.restarts * options.iterations);
+  std::optional<StopLine> line;
+  line.emplace(job, arguments.out, iterations);
   ProgressBar bar;
   const Progress shown = job.progress(bar);
   std::string stage = "k-means";
   options.progress = [&](std::string_view, double fraction) { return shown(stage, fraction); };
   options.report = [&](const KMeansStep& step) {
+    iterations.add_one();
     stage = fmt::format("k-means, objective {:.6g}", step.objective);
   };
   const AnyMatrixView view = base.view();
@@ -53,8 +77,9 @@ void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   bar.clear();
+  job.at_first([&] { io::write_vectors(arguments.out, found.centroids.view()); });
+  line.reset();
   job.at_first([&] {
-    io::write_vectors(arguments.out, found.centroids.view());
     print_kmeans(arguments, options, found, base.all().rows, seconds,
                  KMeansProcesses{job.ranks(), on_gpus, between.why_not});
   });

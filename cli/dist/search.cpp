@@ -2,14 +2,17 @@
 // processes that have a part of the rows each, or some of the shards of an index.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "cli/arguments.hpp"
 #include "cli/dist/job.hpp"
+#include "cli/dist/stop_line.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
@@ -150,6 +153,23 @@ class SomeShards : public Part {
   SearchOptions options_;
 };
 
+// Answers are in memory until all queries have theirs.
+class AnsweredQueries : public StoppedWork {
+ public:
+  explicit AnsweredQueries(std::int64_t all) : all_(all) {}
+  void add(std::int64_t queries) { done_ += queries; }
+
+  bool tell(SignalLine& line) const override {
+    line.add(" after "), line.add(done_), line.add(" of "), line.add(all_);
+    line.add(" queries, of which nothing is kept; begin again with: ");
+    return false;
+  }
+
+ private:
+  const std::int64_t all_;
+  std::atomic<std::int64_t> done_ = 0;
+};
+
 struct Outcome {
   Neighbors near;    // of rank 0
   KnnReport report;  // of all
@@ -204,7 +224,7 @@ void add(KnnReport& all, const KnnReport& more) {
 }
 
 Outcome search(const Job& job, Part& part, AnyMatrixView queries, std::int64_t k,
-               const KnnOptions& options) {
+               const KnnOptions& options, AnsweredQueries& answered) {
   Outcome out;
   if (job.is_first()) out.near = {Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
   // A recall below 1 is a promise for a batch as a whole.
@@ -224,7 +244,7 @@ Outcome search(const Job& job, Part& part, AnyMatrixView queries, std::int64_t k
       check_interrupt();
     });
     merge_at_first(job.peers(), found, end - begin, k, options.threads, out.merged);
-    ++out.merges;
+    ++out.merges, answered.add(end - begin);
     if (!job.is_first()) continue;
     const Neighbors some = rounded(found, part.metric, end - begin, k, options.threads);
     std::copy_n(some.ids.data(), (end - begin) * k, out.near.ids.row(begin));
@@ -328,12 +348,15 @@ void run_search(const CLI::App& command, const SearchArguments& arguments, const
     find_value_range(queries, part->metric, "queries", options.threads);
     check_answer_files(arguments, queries.rows());
   });
-  const Outcome outcome = search(job, *part, queries, arguments.k, options);
+  AnsweredQueries answered(queries.rows());
+  std::optional<StopLine> line;
+  line.emplace(job, arguments.out, answered);
+  const Outcome outcome = search(job, *part, queries, arguments.k, options, answered);
   bar.clear();
-  job.at_first([&] {
-    write_answers(arguments, outcome.near);
-    print_dist(job, arguments, *part, outcome, queries.rows(), options.threads);
-  });
+  job.at_first([&] { write_answers(arguments, outcome.near); });
+  line.reset();
+  job.at_first(
+      [&] { print_dist(job, arguments, *part, outcome, queries.rows(), options.threads); });
 }
 
 }  // namespace

@@ -268,6 +268,8 @@ class Planner {
     const ListMakingCost cost = predict_list_making(
         list_shape(form, out), std::int64_t(training_rows(out)), machine_.peaks);
     out.train_seconds = cost.train_seconds, out.add_seconds = cost.add_seconds;
+    if (machine_.new_memory_bytes_per_second)
+      out.add_seconds += out.rows_of_shard * out.row_bytes / *machine_.new_memory_bytes_per_second;
     out.receive_seconds =
         (out.rows_of_shard * 4 * dim_ + double(out.levels) * double(out.lists) * 4 * dim_) /
         bandwidth_;
@@ -299,6 +301,10 @@ class Planner {
       all.push_back(
           fmt::format("the description has no cycles_per_second: {:.4g} of each thread is assumed",
                       assumed_cycles_per_second));
+    if (!machine_.new_memory_bytes_per_second)
+      all.push_back(
+          "the description has no new_memory_bytes_per_second: adding rows is taken not to wait "
+          "for memory");
     if (!machine_.price_per_hour)
       all.push_back("the description has no price_per_hour: no money is told");
     if (out.lists > 0 && needs_.probes == 0)

@@ -41,9 +41,8 @@ void check_finished(const std::string& path, const GraphPlan& plan, double promi
 
 class PartialGraph {
  public:
-  // Where the sums are in the file, 8 bytes each; and 8 bytes before them that nothing here reads,
-  // for whoever shares the file between processes.
-  static constexpr std::int64_t sums_at = 4096, shared_at = 2048;
+  // Where the sums are in the file, 8 bytes each; that of a block is 0 until it is finished.
+  static constexpr std::int64_t sums_at = 4096;
 
   // Whether there is a file of this name.
   static bool exists(const std::string& path);

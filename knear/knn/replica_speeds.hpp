@@ -5,7 +5,9 @@
 //   speeds.note(begin, seconds);   // of each replica [replicas]
 //
 // A core that others use, or of another kind, gets fewer queries from the next call on. A new
-// measurement counts a quarter, so that one slow call is soon forgotten. Any number of threads.
+// measurement counts a quarter, so that one slow call is soon forgotten. However slow, a replica
+// keeps a ninth of an even share, by which it can be seen to be fast again: of a few queries time
+// is what a call takes at all, and one query alone would look slow for ever. Any number of threads.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -21,8 +23,8 @@ class ReplicaSpeeds {
 
   std::int64_t replicas() const { return std::ssize(rates_); }
 
-  // Where the queries of the first `replicas` begin, and where the last ends. Each has at least
-  // one where there are as many.
+  // Where the queries of the first `replicas` begin, and where the last ends. Each has at least a
+  // ninth of an even share, give or take one, and one where there are as many.
   std::vector<std::int64_t> split(std::int64_t queries, std::int64_t replicas) const {
     std::vector<double> rates(static_cast<std::size_t>(replicas), 1);
     {
@@ -32,7 +34,10 @@ class ReplicaSpeeds {
       if (std::find(rates_.begin(), end, 0.0) == end) std::copy(rates_.begin(), end, rates.begin());
     }
     double sum = 0, before = 0;
-    for (const double rate : rates) sum += rate;
+    for (double& rate : rates) {
+      rate = std::max(rate, least_rate);
+      sum += rate;
+    }
     std::vector<std::int64_t> begin{0};
     for (std::int64_t r = 1; r <= replicas; ++r) {
       before += rates[static_cast<std::size_t>(r - 1)];
@@ -63,6 +68,8 @@ class ReplicaSpeeds {
   }
 
  private:
+  static constexpr double least_rate = 1. / 8;
+
   mutable std::mutex mutex_;
   std::vector<double> rates_;  // beside the others, 1 on average; 0: not known
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 
 #include "knear/core/error.hpp"
 
@@ -23,6 +24,42 @@ void in_pieces(std::size_t count, F f) {
     f(first, static_cast<int>(std::min(piece, count - first)));
 }
 
+// What waits for processes that are at work leaves the processor to them: Open MPI would look again
+// and again whether they have come, on a processor that they could use where there are more
+// processes or threads than processors. So calls are preceded by a wait for all who take part, and
+// only what is then passed on, which takes little time, is MPI's own.
+//
+// Calls is_there() until it is true, between pauses of a sixteenth of the time waited so far and a
+// millisecond at most: no wait becomes longer by more than that.
+template <class F>
+void wait_until(F is_there) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::nanoseconds busy{50'000}, longest{1'000'000};
+  const auto start = Clock::now();
+  while (!is_there()) {
+    const std::chrono::nanoseconds waited = Clock::now() - start;
+    if (waited < busy) continue;
+    const timespec pause{0, std::min(waited / 16, longest).count()};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+void wait_for(MPI_Request& request) {
+  wait_until([&] {
+    int is_done = 0;
+    MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+    return is_done != 0;
+  });
+}
+
+void wait_for_message(int from, int tag) {
+  wait_until([&] {
+    int is_there = 0;
+    MPI_Iprobe(from, tag, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
+    return is_there != 0;
+  });
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
@@ -36,7 +73,14 @@ MpiSession::MpiSession(int& argc, char**& argv) {
 
 MpiSession::~MpiSession() { MPI_Finalize(); }
 
-MpiPeers::MpiPeers() {
+// A communicator of its own, so that no other call takes part in a wait.
+struct MpiPeers::Gate {
+  Gate() { MPI_Comm_dup(MPI_COMM_WORLD, &all); }
+  // Not freed before the end, which some processes may come to alone.
+  MPI_Comm all;
+};
+
+MpiPeers::MpiPeers() : gate_(std::make_unique<Gate>()) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   MPI_Comm here;
@@ -52,6 +96,15 @@ MpiPeers::MpiPeers() {
   MPI_Comm_free(&here);
   sharers_ = static_cast<int>(std::count_if(
       all.begin(), all.end(), [&](const cpu_set_t& other) { return CPU_EQUAL(&own, &other); }));
+}
+
+MpiPeers::~MpiPeers() = default;
+
+void MpiPeers::wait_for_all() {
+  if (size_ == 1) return;
+  MPI_Request request;
+  MPI_Ibarrier(gate_->all, &request);
+  wait_for(request);
 }
 
 bool MpiPeers::all_come(double seconds) {
@@ -72,6 +125,7 @@ void MpiPeers::end_all(int status) {
 }
 
 void MpiPeers::sum(std::span<std::int64_t> values) {
+  wait_for_all();
   in_pieces(values.size(), [&](std::size_t first, int count) {
     // Without a sign, so that sums are modulo 2^64.
     MPI_Allreduce(MPI_IN_PLACE, values.data() + first, count, MPI_UINT64_T, MPI_SUM,
@@ -80,6 +134,7 @@ void MpiPeers::sum(std::span<std::int64_t> values) {
 }
 
 void MpiPeers::largest(std::span<double> values) {
+  wait_for_all();
   in_pieces(values.size(), [&](std::size_t first, int count) {
     MPI_Allreduce(MPI_IN_PLACE, values.data() + first, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   });
@@ -88,6 +143,7 @@ void MpiPeers::largest(std::span<double> values) {
 std::vector<std::vector<std::byte>> MpiPeers::gather(std::span<const std::byte> own) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(size_));
   auto size = static_cast<std::int64_t>(own.size());
+  wait_for_all();
   MPI_Allgather(&size, 1, MPI_INT64_T, sizes.data(), 1, MPI_INT64_T, MPI_COMM_WORLD);
   std::vector<std::vector<std::byte>> out(sizes.size());
   for (int from = 0; from < size_; ++from) {
@@ -96,12 +152,17 @@ std::vector<std::vector<std::byte>> MpiPeers::gather(std::span<const std::byte> 
       bytes.assign(own.begin(), own.end());
     else
       bytes.resize(static_cast<std::size_t>(sizes[static_cast<std::size_t>(from)]));
-    broadcast(from, bytes);
+    pass_on(from, bytes);
   }
   return out;
 }
 
 void MpiPeers::broadcast(int from, std::span<std::byte> bytes) {
+  wait_for_all();
+  pass_on(from, bytes);
+}
+
+void MpiPeers::pass_on(int from, std::span<std::byte> bytes) {
   in_pieces(bytes.size(), [&](std::size_t first, int count) {
     MPI_Bcast(bytes.data() + first, count, MPI_BYTE, from, MPI_COMM_WORLD);
   });
@@ -109,7 +170,9 @@ void MpiPeers::broadcast(int from, std::span<std::byte> bytes) {
 
 void MpiPeers::send(int to, std::span<const std::byte> bytes) {
   const auto size = static_cast<std::int64_t>(bytes.size());
-  MPI_Send(&size, 1, MPI_INT64_T, to, size_tag, MPI_COMM_WORLD);
+  MPI_Request request;
+  MPI_Issend(&size, 1, MPI_INT64_T, to, size_tag, MPI_COMM_WORLD, &request);
+  wait_for(request);
   in_pieces(bytes.size(), [&](std::size_t first, int count) {
     MPI_Send(bytes.data() + first, count, MPI_BYTE, to, bytes_tag, MPI_COMM_WORLD);
   });
@@ -117,6 +180,7 @@ void MpiPeers::send(int to, std::span<const std::byte> bytes) {
 
 std::vector<std::byte> MpiPeers::receive(int from) {
   std::int64_t size = 0;
+  wait_for_message(from, size_tag);
   MPI_Recv(&size, 1, MPI_INT64_T, from, size_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   std::vector<std::byte> bytes(static_cast<std::size_t>(size));
   in_pieces(bytes.size(), [&](std::size_t first, int count) {
@@ -129,6 +193,7 @@ std::vector<std::byte> MpiPeers::receive(int from) {
 void MpiPeers::in_turn(std::span<double> values, const std::function<void()>& change) {
   if (rank_ > 0)
     in_pieces(values.size(), [&](std::size_t first, int count) {
+      wait_for_message(rank_ - 1, turn_tag);
       MPI_Recv(values.data() + first, count, MPI_DOUBLE, rank_ - 1, turn_tag, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
     });
@@ -137,6 +202,7 @@ void MpiPeers::in_turn(std::span<double> values, const std::function<void()>& ch
     in_pieces(values.size(), [&](std::size_t first, int count) {
       MPI_Send(values.data() + first, count, MPI_DOUBLE, rank_ + 1, turn_tag, MPI_COMM_WORLD);
     });
+  wait_for_all();
   in_pieces(values.size(), [&](std::size_t first, int count) {
     MPI_Bcast(values.data() + first, count, MPI_DOUBLE, size_ - 1, MPI_COMM_WORLD);
   });

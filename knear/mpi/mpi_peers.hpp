@@ -7,11 +7,13 @@
 //   }
 //
 // MPI counts in 32 bits; what is longer goes in pieces. Calls come from the thread that made the
-// session. An error of MPI itself ends the process, as MPI has it by default: what is left of the
-// others could not be told of it.
+// session, and waits for processes that are still at work leave the processor to others. An error
+// of MPI itself ends the process, as MPI has it by default: what is left of the others could not be
+// told of it.
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -32,6 +34,7 @@ class MpiSession {
 class MpiPeers : public Peers {
  public:
   MpiPeers();
+  ~MpiPeers() override;
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -54,6 +57,13 @@ class MpiPeers : public Peers {
   std::vector<std::byte> receive(int from) override;
 
  private:
+  struct Gate;
+  // Until all processes have called it.
+  void wait_for_all();
+  // broadcast(), of which all know that all have come.
+  void pass_on(int from, std::span<std::byte> bytes);
+
+  const std::unique_ptr<Gate> gate_;
   int rank_ = 0, size_ = 1, number_here_ = 0, sharers_ = 1;
 };
 

@@ -320,7 +320,69 @@ class Indexes(Searching):
         self.same_refusal(3, *search, "--probes", "2")
 
 
-class Graph(Dist):
+class Stopping(Dist):
+    """Commands of which a process is killed, or mpirun is told to stop."""
+
+    def large_base(self):
+        source = random.Random(5)
+        # Some seconds by plain code: Open MPI waits for one before it tells its processes to stop.
+        rows = [[source.random() for _ in range(12)] for _ in range(120000)]
+        write_vecs(self.path("large.fvecs"), rows, "f")
+        return ["--base", "large.fvecs", "--threads", "1"]
+
+    def ranks_of(self, process):
+        """The processes of knear-dist below mpirun, by rank."""
+        found = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if pathlib.Path(os.readlink(path / "exe")).name != "knear-dist":
+                    continue
+                if int((path / "stat").read_text().rsplit(")")[-1].split()[1]) != process.pid:
+                    continue
+                environment = (path / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            of = dict(entry.split(b"=", 1) for entry in environment if b"=" in entry)
+            found[int(of[b"OMPI_COMM_WORLD_RANK"])] = int(path.name)
+        return found
+
+    def kill_rank(self, rank):
+        return lambda process: os.kill(self.ranks_of(process)[rank], signal.SIGKILL)
+
+    def stopped(self, words, begun, kill, ranks=3):
+        """Begins, calls kill(process) once begun() is true, and returns the one line of ours."""
+        process = subprocess.Popen(
+            self.command(ranks, *words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            # By plain code, so that it takes long enough to be stopped in the middle.
+            env=dict(self.environment, KNEAR_ISA="scalar"),
+            text=True,
+        )
+        for _ in range(6000):
+            self.assertIsNone(process.poll(), "it was over before it could be stopped")
+            if begun():
+                break
+            time.sleep(0.01)
+        begin = time.monotonic()
+        kill(process)
+        _, said = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertNotEqual(process.returncode, 0)
+        lines = [line for line in said.splitlines() if line.startswith("knear: ")]
+        self.assertEqual(len(lines), 1, said)
+        return lines[0]
+
+    def run_again(self, line):
+        """What the command that the line names prints."""
+        again = line.split(": mpirun -n ")[1].split()
+        self.assertEqual(again[1:3], ["knear", "dist"])
+        return self.dist(again[0], *again[3:], "--json")
+
+
+class Graph(Stopping):
     def test_the_bytes_of_one_process(self):
         words = ["graph", "--base", "base.bvecs", "-k", "5", "--out"]
         for metric in ("l2", "ip", "cosine"):
@@ -358,64 +420,24 @@ class Graph(Dist):
         for flag in (["--distinct"], ["--recall", "0.9"], ["--accuracy", "9"]):
             self.refused(1, 2, *words, "-k", "3", *flag, says=f"{flag[0]} is not for dist graph")
 
-    def large_base(self):
-        source = random.Random(5)
-        # Some seconds by plain code: Open MPI waits for one before it tells its processes to stop.
-        rows = [[source.random() for _ in range(12)] for _ in range(120000)]
-        write_vecs(self.path("large.fvecs"), rows, "f")
-        return ["graph", "--base", "large.fvecs", "-k", "10", "--threads", "1", "--out"]
-
-    def ranks_of(self, process):
-        """The processes of knear-dist below mpirun, by rank."""
-        found = {}
-        for path in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if pathlib.Path(os.readlink(path / "exe")).name != "knear-dist":
-                    continue
-                if int((path / "stat").read_text().rsplit(")")[-1].split()[1]) != process.pid:
-                    continue
-                environment = (path / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            of = dict(entry.split(b"=", 1) for entry in environment if b"=" in entry)
-            found[int(of[b"OMPI_COMM_WORLD_RANK"])] = int(path.name)
-        return found
-
-    def stopped_line(self, kill, ranks=3):
-        """Begins a graph, calls kill(process) once a block is there, and returns what was said."""
-        words = self.large_base()
-        process = subprocess.Popen(
-            self.command(ranks, *words, "g.knear"),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.folder,
-            # By plain code, so that it takes long enough to be stopped in the middle.
-            env=dict(self.environment, KNEAR_ISA="scalar"),
-            text=True,
-        )
+    def stopped_line(self, kill):
+        words = ["graph", *self.large_base(), "-k", "10", "--out"]
         partial = self.file("g.knear.partial")
-        for _ in range(6000):
-            self.assertIsNone(process.poll(), "it was over before it could be stopped")
-            if partial.exists() and partial.stat().st_size > 8192:
-                with open(partial, "rb") as file:
-                    file.seek(4096)
-                    if any(file.read(64)):
-                        break
-            time.sleep(0.01)
-        begin = time.monotonic()
-        kill(process)
-        _, said = process.communicate(timeout=60)
-        self.assertLess(time.monotonic() - begin, 10)
-        self.assertNotEqual(process.returncode, 0)
+
+        def has_a_block():
+            if not partial.exists() or partial.stat().st_size <= 8192:
+                return False
+            with open(partial, "rb") as file:
+                file.seek(4096)
+                return any(file.read(64))
+
+        line = self.stopped([*words, "g.knear"], has_a_block, kill)
         self.assertFalse(self.file("g.knear").exists(), "it was over before it was stopped")
-        self.assertTrue(partial.exists(), said)
-        lines = [line for line in said.splitlines() if line.startswith("knear: ")]
-        self.assertEqual(len(lines), 1, said)
-        self.assertRegex(lines[0], r"stopped; of \d+ blocks in g\.knear\.partial these are "
+        self.assertTrue(partial.exists(), line)
+        self.assertRegex(line, r"^knear: stopped; of \d+ blocks in g\.knear\.partial these are "
                          r"finished: \d[\d, -]*; go on with: mpirun -n \d knear dist graph "
                          r".* --resume$")  # fmt: skip
-        return words, lines[0]
+        return words, line
 
     def goes_on(self, words, line):
         finished = re.search(r"finished: ([\d, -]+);", line).group(1)
@@ -423,17 +445,14 @@ class Graph(Dist):
         before = sum(int(part[-1]) - int(part[0]) + 1 for part in counts)
         self.ok(*words, "one.knear")
         self.refused(1, 2, *words, "g.knear", says="resume it")
-        again = line.split("go on with: mpirun -n ")[1].split()
-        told = json.loads(self.dist(again[0], *again[3:], "--json"))
+        told = json.loads(self.run_again(line))
         self.assertGreaterEqual(told["blocks_before"], before)
         self.assertEqual(self.file("g.knear").read_bytes(), self.file("one.knear").read_bytes())
         self.assertFalse(self.file("g.knear.partial").exists())
 
     def test_a_process_is_killed(self):
         for rank in (1, 0):
-            words, line = self.stopped_line(
-                lambda process, rank=rank: os.kill(self.ranks_of(process)[rank], signal.SIGKILL)
-            )
+            words, line = self.stopped_line(self.kill_rank(rank))
             if rank == 1:
                 self.goes_on(words, line)
             else:  # the plain command goes on as well
@@ -452,6 +471,58 @@ class Graph(Dist):
     def test_mpirun_is_told_to_stop(self):
         words, line = self.stopped_line(lambda process: process.send_signal(signal.SIGTERM))
         self.goes_on(words, line)
+
+
+class Stopped(Stopping):
+    """Commands that keep nothing of what they have done say so, and how to begin again."""
+
+    def check(self, words, begun, says, output):
+        before = sorted(os.listdir(self.folder))
+        told_to_stop = lambda process: process.send_signal(signal.SIGTERM)  # noqa: E731
+        for kill in (self.kill_rank(1), self.kill_rank(0), told_to_stop):
+            line = self.stopped(words, begun, kill)
+            typed = " ".join(["mpirun -n 3 knear dist", *map(str, words)])
+            self.assertRegex(line, f"^knear: stopped{says}; begin again with: {re.escape(typed)}$")
+            self.assertEqual(sorted(os.listdir(self.folder)), before, "it left a file behind")
+        self.run_again(line)
+        self.assertTrue(self.file(output).exists())
+
+    def is_marked(self, output):
+        """Whether the file by which processes agree who writes the line is there, for a moment."""
+
+        def begun():
+            if not list(self.folder_path().glob(output + ".tmp-*")):
+                return False
+            time.sleep(0.5)
+            return True
+
+        return begun
+
+    def folder_path(self):
+        return pathlib.Path(self.folder)
+
+    def test_kmeans(self):
+        words = ["kmeans", *self.large_base(), "-k", "128", "--iterations", "40",
+                 "--out", "c.fvecs"]  # fmt: skip
+        says = r" after \d+ of 40 iterations, of which nothing is kept"
+        self.check(words, self.is_marked("c.fvecs"), says, "c.fvecs")
+
+    def test_search(self):
+        words = ["search", *self.large_base(), "--queries", "large.fvecs", "-k", "5",
+                 "--out", "near.npy"]  # fmt: skip
+        says = r" after \d+ of 120000 queries, of which nothing is kept"
+        self.check(words, self.is_marked("near.npy"), says, "near.npy")
+
+    def test_build(self):
+        words = ["build", *self.large_base(), "--index", "Graph16", "--shards", "9",
+                 "--out", "i.knear"]  # fmt: skip
+
+        def has_a_shard():
+            return any(self.folder_path().glob("i.knear.*.shard"))
+
+        says = r"; [1-8] of 9 shards were written, of which nothing is kept"
+        self.check(words, has_a_shard, says, "i.knear")
+        self.assertIn("rows", self.ok("info", "i.knear"))
 
 
 def networks_can_be_made():

@@ -66,6 +66,7 @@ class Plan(ProgramTest):
         here = json.loads(self.file("here.json").read_text())
         self.assertEqual(here["threads"], 1)
         self.assertGreater(here["memory_bytes"], 2**28)
+        self.assertGreater(here["new_memory_bytes_per_second"], 1e7)
         for field in ("network_bytes_per_second", "network_latency_seconds", "price_per_hour"):
             self.assertIsNone(here[field])
         out = json.loads(

@@ -156,6 +156,22 @@ TEST(PlanAtScale, MoneyFollowsFromMachinesAndHours) {
   EXPECT_FALSE(plan_at_scale(needs(), free)[0].price_per_hour);
 }
 
+// Rows are written to memory that is new to the process, at a rate of its own.
+TEST(PlanAtScale, AddingWaitsForMemory) {
+  MachineDescription slow = machine();
+  slow.new_memory_bytes_per_second = 1e9;
+  const std::vector<ScalePlan> plans = plan_at_scale(needs(), machine()),
+                               waiting = plan_at_scale(needs(), slow);
+  ASSERT_EQ(waiting.size(), plans.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    EXPECT_EQ(waiting[i].factory, plans[i].factory);
+    const double seconds = plans[i].rows_of_shard * plans[i].row_bytes / 1e9;
+    EXPECT_NEAR(waiting[i].add_seconds, plans[i].add_seconds + seconds, 1e-6 * seconds);
+    EXPECT_NEAR(waiting[i].build_seconds, plans[i].build_seconds + seconds, 1e-6 * seconds);
+    EXPECT_EQ(waiting[i].latency_seconds, plans[i].latency_seconds);
+  }
+}
+
 TEST(PlanAtScale, SaysWhatItAssumes) {
   const auto says = [](const ScalePlan& plan, const std::string& words) {
     for (const std::string& one : plan.assumptions)
@@ -164,6 +180,10 @@ TEST(PlanAtScale, SaysWhatItAssumes) {
   };
   EXPECT_TRUE(says(plan_at_scale(needs(), machine())[0], "unit96"));
   EXPECT_FALSE(says(plan_at_scale(needs(), machine())[0], "network_bytes_per_second"));
+  EXPECT_TRUE(says(plan_at_scale(needs(), machine())[0], "not to wait for memory"));
+  MachineDescription known = machine();
+  known.new_memory_bytes_per_second = 5e9;
+  EXPECT_FALSE(says(plan_at_scale(needs(), known)[0], "not to wait for memory"));
   ScaleNeeds other = needs();
   other.refine_factor = 4;
   EXPECT_TRUE(says(plan_of(plan_at_scale(other, machine()), "PQ48x4,Refine(SQ8)"),

@@ -854,15 +854,36 @@ TEST(ReplicaSpeeds, DivideByMeasuredSpeed) {
   // A call that takes long for other reasons says the same.
   speeds.note({0, 100, 200, 300}, {100, 100, 50});
   EXPECT_EQ(speeds.split(400, 3), (Begins{0, 100, 200, 400}));
-  // A slow replica keeps at least one query, by which it can be seen to be fast again.
+  // A slow replica keeps some queries, by which it can be seen to be fast again.
   for (int i = 0; i < 50; ++i) speeds.note({0, 100, 101, 201}, {1, 1e6, 1});
-  EXPECT_EQ(speeds.split(300, 3), (Begins{0, 150, 151, 300}));
+  EXPECT_EQ(speeds.split(300, 3), (Begins{0, 144, 156, 300}));
   for (int i = 0; i < 50; ++i) speeds.note({0, 100, 200, 300}, {1, 1, 1});
   EXPECT_EQ(speeds.split(300, 3), (Begins{0, 100, 200, 300}));
   for (const std::int64_t queries : {0, 1, 2, 3, 4}) {
     const Begins begin = speeds.split(queries, 3);
     EXPECT_TRUE(std::is_sorted(begin.begin(), begin.end()));
     EXPECT_EQ(begin.back(), queries);
+  }
+}
+
+// A replica that was slow for a while, and is as fast as the other since, has half of the queries
+// again, even where a call takes as long for any number of them: with one query of each call it
+// would have been taken to be slow for ever.
+TEST(ReplicaSpeeds, SlowForAWhileIsNotSlowForEver) {
+  for (const double call : {0., 30., 400.}) {  // what a call takes, in times of a query
+    for (const std::int64_t queries : {96, 1000, 10000}) {
+      detail::ReplicaSpeeds speeds(2);
+      const auto calls = [&](int count, double slower) {
+        for (int i = 0; i < count; ++i) {
+          const std::vector<std::int64_t> begin = speeds.split(queries, 2);
+          speeds.note(begin,
+                      {call + double(begin[1]), slower * (call + double(queries - begin[1]))});
+        }
+        return double(queries - speeds.split(queries, 2)[1]) / double(queries);
+      };
+      EXPECT_LT(calls(50, 1000), 0.08);
+      EXPECT_GT(calls(1000, 1), 0.4) << call << " " << queries;
+    }
   }
 }
 
