@@ -99,16 +99,17 @@ Isa best_isa() {
 #endif
 }
 
-std::vector<Isa> available_isas() {
-  // The levels of the other processor lie before or behind all of this one's.
+std::vector<Isa> built_isas() {
 #if defined(__aarch64__)
-  constexpr Isa first = Isa::neon;
+  return {Isa::scalar, Isa::neon, Isa::neon_dot, Isa::neon_i8mm};
 #else
-  constexpr Isa first = Isa::avx2;
+  return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_amx};
 #endif
-  std::vector<Isa> all{Isa::scalar};
-  for (const Isa isa : all_isas)
-    if (isa >= first && isa <= best_isa()) all.push_back(isa);
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> all = built_isas();
+  while (all.back() > best_isa()) all.pop_back();
   return all;
 }
 

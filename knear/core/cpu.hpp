@@ -60,7 +60,8 @@ bool has_byte_permutes();
 // Whether the processor multiplies bfloat16 (AVX-512 BF16), for which no level is needed.
 bool has_bf16_products();
 
-// Every level that this machine can run, lowest first.
+// Every level of this kind of processor, lowest first, and those that this machine can run.
+std::vector<Isa> built_isas();
 std::vector<Isa> available_isas();
 
 namespace detail {
