@@ -136,7 +136,9 @@ set(KNEAR_FLAGS_avx512_amx ${KNEAR_FLAGS_avx512_vnni} -mamx-tile -mamx-int8)
 set(KNEAR_FLAGS_avx512_vbmi ${KNEAR_FLAGS_avx512} -mavx512vbmi)
 set(KNEAR_FLAGS_neon -march=armv8-a)
 set(KNEAR_FLAGS_neon_dot -march=armv8.2-a+dotprod)
-set(KNEAR_FLAGS_neon_i8mm -march=armv8.2-a+dotprod+i8mm)
+# Scheduled before registers are given out, GCC 12 spills sums in the loop of USMMLA.
+set(KNEAR_FLAGS_neon_i8mm -march=armv8.2-a+dotprod+i8mm
+    $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 function(knear_isa_sources stem)
   foreach(level avx2 avx512 avx512_vnni avx512_amx avx512_vbmi neon neon_dot neon_i8mm)
     if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${level}.cpp)

@@ -472,11 +472,8 @@ static void tile(TileArgs* args) {
   Limits limits[2];
   for (Limits& each : limits) block_rows(~uint32_t{0}, each);
   constexpr bool lacking = signed_rows && format == format_int8 && !Made::made;
-  alignas(64) int32_t lacks[head_lanes];
-  if constexpr (lacking) {
-    for (int q = 0; q < head_lanes; ++q) lacks[q] = 0;
-    lacks_of<group>(a, lacks);
-  }
+  alignas(64) int32_t lacks[head_lanes] = {};
+  if constexpr (lacking) lacks_of<group>(a, lacks);
   const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
     Limits& out = limits[panel & 1];
     if constexpr (mode == Mode::integer)
@@ -540,7 +537,7 @@ template <int group>
 static void score(TileArgs* args) {
   constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
   int32_t* out = args->scores;
-  alignas(64) int32_t lacks[head_lanes];
+  alignas(64) int32_t lacks[head_lanes] = {};
   if constexpr (signed_rows) lacks_of<group>(*args, lacks);
   for (; args->panel < args->panel_end; ++args->panel, out += panel_rows)
     for (int row = 0; row < panel_rows; row += 2 * KNEAR_WIDTH)
