@@ -56,7 +56,7 @@ Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queri
       double ignored = 0;
       const Progress quiet;
       const FirstPass pass = metric != Metric::cosine && found.integer ? FirstPass::integer
-                             : active_isa() >= Isa::avx512_vnni        ? FirstPass::int8
+                             : has_byte_products(active_isa())         ? FirstPass::int8
                                                                        : FirstPass::fp32;
       rows.packed(pass, {base, {}, true, threads, quiet, ignored});
       out.form = name_of(pass);

@@ -77,7 +77,7 @@ void print_json(const std::string& used, const std::vector<std::string>& isas, c
 
 void describe_program(bool json) {
   std::vector<std::string> isas;
-  for (const Isa isa : all_isas) isas.emplace_back(name_of(isa));
+  for (const Isa isa : built_isas()) isas.emplace_back(name_of(isa));
   const std::string used(name_of(active_isa()));
   const Gpus gpus = look_for_gpus();
   if (json) return print_json(used, isas, gpus);

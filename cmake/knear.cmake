@@ -55,12 +55,13 @@ function(knear_layer variable folder)
   endforeach()
 endfunction()
 
-# knear_library(NAME [APART] [HEADERS a.hpp ...] [SOURCES a.cpp ...] LINKS knear::x ... [PRIVATE_LINKS
+# knear_library(NAME [APART] [HEADERS a.hpp ...] [SOURCES a.cpp ...] [SOURCES_x86_64 b.cpp ...]
+# [SOURCES_aarch64 c.cpp ...] LINKS knear::x ... [PRIVATE_LINKS
 # y ...]) is the target knear::NAME of the folder knear/NAME. HEADERS are the public ones: they are
 # installed under their path and stand in knear/knear.hpp. Without SOURCES it is a library of headers.
 # One that is APART has none, is not installed and no part of knear::knear.
 function(knear_library name)
-  cmake_parse_arguments(ARG "APART" "" "HEADERS;SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "APART" "" "HEADERS;SOURCES;SOURCES_x86_64;SOURCES_aarch64;LINKS;PRIVATE_LINKS" ${ARGN})
   knear_layer(layer ${name})
   foreach(link IN LISTS ARG_LINKS ARG_PRIVATE_LINKS)
     if(link MATCHES "^knear::(.*)")
@@ -72,7 +73,7 @@ function(knear_library name)
   endforeach()
 
   if(ARG_SOURCES)
-    add_library(knear_${name} STATIC ${ARG_SOURCES})
+    add_library(knear_${name} STATIC ${ARG_SOURCES} ${ARG_SOURCES_${KNEAR_PROCESSOR}})
     set(scope PUBLIC)
     set_target_properties(knear_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_link_libraries(knear_${name} PRIVATE ${ARG_PRIVATE_LINKS})
@@ -115,6 +116,16 @@ function(knear_test name source)
                        ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/no-cache")
 endfunction()
 
+# What the kernels are compiled for. Each kind of processor has sources of its own, which a folder's
+# CMakeLists.txt lists as SOURCES_x86_64 and SOURCES_aarch64.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(KNEAR_PROCESSOR x86_64)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  set(KNEAR_PROCESSOR aarch64)
+elseif(PROJECT_NAME)  # and not a script
+  message(FATAL_ERROR "knear has kernels for x86_64 and aarch64, but CMAKE_SYSTEM_PROCESSOR is '${CMAKE_SYSTEM_PROCESSOR}'")
+endif()
+
 # knear_isa_sources(STEM): gives STEM_avx2.cpp, STEM_avx512.cpp, ... of this folder, where they
 # exist, the flags of their level; nothing else is compiled with them.
 set(KNEAR_FLAGS_avx2 -mavx2 -mfma -mf16c)
@@ -123,8 +134,13 @@ set(KNEAR_FLAGS_avx512 ${KNEAR_FLAGS_avx2} -mbmi2 -mavx512f -mavx512bw -mavx512d
 set(KNEAR_FLAGS_avx512_vnni ${KNEAR_FLAGS_avx512} -mavx512vnni)
 set(KNEAR_FLAGS_avx512_amx ${KNEAR_FLAGS_avx512_vnni} -mamx-tile -mamx-int8)
 set(KNEAR_FLAGS_avx512_vbmi ${KNEAR_FLAGS_avx512} -mavx512vbmi)
+set(KNEAR_FLAGS_neon -march=armv8-a)
+set(KNEAR_FLAGS_neon_dot -march=armv8.2-a+dotprod)
+# Scheduled before registers are given out, GCC 12 spills sums in the loop of USMMLA.
+set(KNEAR_FLAGS_neon_i8mm -march=armv8.2-a+dotprod+i8mm
+    $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 function(knear_isa_sources stem)
-  foreach(level avx2 avx512 avx512_vnni avx512_amx avx512_vbmi)
+  foreach(level avx2 avx512 avx512_vnni avx512_amx avx512_vbmi neon neon_dot neon_i8mm)
     if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${level}.cpp)
       set_source_files_properties(${stem}_${level}.cpp PROPERTIES
                                   COMPILE_OPTIONS "${KNEAR_FLAGS_${level}}")

@@ -1,9 +1,9 @@
 #include "knear/core/checked_blocks.hpp"
 
-#ifdef KNEAR_SELF_CONTAINED  // Debian's static library cannot choose instructions at run time
-#include <xxhash.h>
-#else
+#ifdef KNEAR_XXHASH_DISPATCH
 #include <xxh_x86dispatch.h>
+#else
+#include <xxhash.h>
 #endif
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 namespace knear {
 
 std::uint64_t CheckedBlocks::sum_of(const std::byte* data, std::size_t bytes) {
-#ifdef KNEAR_SELF_CONTAINED
-  return XXH3_64bits(data, bytes);
-#else
+#ifdef KNEAR_XXHASH_DISPATCH
   return XXH3_64bits_dispatch(data, bytes);  // by the vector instructions that there are
+#else
+  return XXH3_64bits(data, bytes);
 #endif
 }
 

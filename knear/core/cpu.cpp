@@ -1,12 +1,20 @@
 #include "knear/core/cpu.hpp"
 
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #endif
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -27,6 +35,12 @@ std::string_view name_of(Isa isa) {
       return "avx512_vnni";
     case Isa::avx512_amx:
       return "avx512_amx";
+    case Isa::neon:
+      return "neon";
+    case Isa::neon_dot:
+      return "neon_dot";
+    case Isa::neon_i8mm:
+      return "neon_i8mm";
   }
   return "?";
 }
@@ -44,11 +58,12 @@ std::int64_t machine_memory() {
   return pages > 0 && bytes > 0 ? pages * bytes : std::numeric_limits<std::int64_t>::max();
 }
 
+#if defined(__x86_64__)
 namespace {
 
 // Whether the processor multiplies tiles of bytes, and the system lets this process.
 bool may_use_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__linux__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned amx_tile = 1u << 24, amx_int8 = 1u << 25;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & amx_tile) == 0 || (d & amx_int8) == 0)
@@ -61,6 +76,7 @@ bool may_use_tiles() {
 }
 
 }  // namespace
+#endif
 
 Isa best_isa() {
 #if defined(__x86_64__)
@@ -73,24 +89,48 @@ Isa best_isa() {
   if (!__builtin_cpu_supports("avx512vnni")) return Isa::avx512;
   static const bool tiles = may_use_tiles();
   return tiles ? Isa::avx512_amx : Isa::avx512_vnni;
+#elif defined(__aarch64__) && defined(__linux__)
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) == 0) return Isa::neon;
+  return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) == 0 ? Isa::neon_dot : Isa::neon_i8mm;
+#elif defined(__aarch64__)
+  return Isa::neon;
 #else
   return Isa::scalar;
 #endif
 }
 
+std::vector<Isa> built_isas() {
+#if defined(__aarch64__)
+  return {Isa::scalar, Isa::neon, Isa::neon_dot, Isa::neon_i8mm};
+#else
+  return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_amx};
+#endif
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> all = built_isas();
+  while (all.back() > best_isa()) all.pop_back();
+  return all;
+}
+
 Isa active_isa() {
   const char* forced = std::getenv("KNEAR_ISA");
   const Isa best = best_isa();
-  if (!forced || !*forced) return std::min(best, Isa::avx512_vnni);
+  if (!forced || !*forced) return best == Isa::avx512_amx ? Isa::avx512_vnni : best;
+  std::string names;
   for (const Isa isa : all_isas) {
-    if (forced != name_of(isa)) continue;
-    if (isa > best)
+    if (forced != name_of(isa)) {
+      names += (isa == Isa::scalar ? "" : isa == all_isas[std::size(all_isas) - 1] ? " or " : ", ");
+      names += name_of(isa);
+      continue;
+    }
+    const std::vector<Isa> all = available_isas();
+    if (std::find(all.begin(), all.end(), isa) == all.end())
       throw InvalidArgument("KNEAR_ISA is '{}', but this machine has at most '{}'", forced,
                             name_of(best));
     return isa;
   }
-  throw InvalidArgument(
-      "KNEAR_ISA must be scalar, avx2, avx512, avx512_vnni or avx512_amx, but is '{}'", forced);
+  throw InvalidArgument("KNEAR_ISA must be {}, but is '{}'", names, forced);
 }
 
 bool has_byte_permutes() {
@@ -101,11 +141,45 @@ bool has_byte_permutes() {
 #endif
 }
 
-std::vector<Isa> available_isas() {
-  std::vector<Isa> all;
-  for (const Isa isa : all_isas)
-    if (isa <= best_isa()) all.push_back(isa);
-  return all;
+bool has_bf16_products() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
 }
 
+namespace detail {
+
+std::uint64_t tick_count() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  std::uint64_t ticks;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#else
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#endif
+}
+
+#if defined(__x86_64__)
+std::uint64_t float_mode() { return _mm_getcsr(); }
+std::uint64_t default_float_mode() { return 0x1f80; }  // no exception is raised
+void set_float_mode(std::uint64_t mode) { _mm_setcsr(static_cast<unsigned>(mode)); }
+#elif defined(__aarch64__)
+std::uint64_t float_mode() {
+  std::uint64_t mode;
+  asm volatile("mrs %0, fpcr" : "=r"(mode));
+  return mode;
+}
+std::uint64_t default_float_mode() { return 0; }
+void set_float_mode(std::uint64_t mode) { asm volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+#else
+std::uint64_t float_mode() { return 0; }
+std::uint64_t default_float_mode() { return 0; }
+void set_float_mode(std::uint64_t) {}
+#endif
+
+}  // namespace detail
 }  // namespace knear

@@ -8,7 +8,6 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
-#include <xmmintrin.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
 
@@ -388,7 +388,9 @@ void BackgroundTask::wait() {
   if (const auto failure = std::exchange(call_->failure, nullptr)) std::rethrow_exception(failure);
 }
 
-DefaultFloatMode::DefaultFloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-DefaultFloatMode::~DefaultFloatMode() { _mm_setcsr(saved_); }
+DefaultFloatMode::DefaultFloatMode() : saved_(detail::float_mode()) {
+  detail::set_float_mode(detail::default_float_mode());
+}
+DefaultFloatMode::~DefaultFloatMode() { detail::set_float_mode(saved_); }
 
 }  // namespace knear

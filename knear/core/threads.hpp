@@ -86,7 +86,7 @@ class DefaultFloatMode {
   DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
 
  private:
-  unsigned saved_;
+  std::uint64_t saved_;
 };
 
 }  // namespace knear

@@ -96,7 +96,8 @@ PeakLoops peak_loops_avx2() {
           .int8 = {int8, 2 * 4 * lanes * sums},
           .cop = {cop, 3 * lanes * sums},
           .read = read,
-          .read_ahead = read_ahead};
+          .read_ahead = read_ahead,
+          .bf16 = {}};
 }
 
 }  // namespace knear::detail

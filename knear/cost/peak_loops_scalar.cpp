@@ -112,7 +112,8 @@ PeakLoops peak_loops_scalar() {
           .int8 = {int8, 2.0 * length},
           .cop = {cop, 3.0 * length},
           .read = read<false>,
-          .read_ahead = read<true>};
+          .read_ahead = read<true>,
+          .bf16 = {}};
 }
 
 }  // namespace knear::detail

@@ -26,22 +26,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int slices = 5;
 constexpr double part_seconds = 0.05;  // of work after which a thread asks whether to go on
 
-PeakLoops loops_of(Isa isa) {
-  switch (isa) {
-    case Isa::scalar:
-      return detail::peak_loops_scalar();
-    case Isa::avx2:
-      return detail::peak_loops_avx2();
-    case Isa::avx512:
-      return detail::peak_loops_avx512();
-    case Isa::avx512_vnni:
-      return detail::peak_loops_avx512_vnni();
-    case Isa::avx512_amx:
-      return detail::peak_loops_avx512_amx();
-  }
-  return detail::peak_loops_scalar();
-}
-
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
@@ -182,14 +166,6 @@ CachePeak measure_cache(const PeakLoops& loops, int threads, int level, double s
           double(threads) * double(rounds.all) * double(bytes) / seconds};
 }
 
-bool has_bf16() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
-#endif
-}
-
 }  // namespace
 
 MachinePeaks measure_peaks(int threads, double seconds) {
@@ -199,13 +175,13 @@ MachinePeaks measure_peaks(int threads, double seconds) {
     MachinePeaks peaks;
     peaks.isa = active_isa();
     peaks.threads = resolve_threads(threads);
-    const PeakLoops loops = loops_of(peaks.isa);
-    const bool bf16 = peaks.isa >= Isa::avx512_vnni && has_bf16();
+    const PeakLoops loops = detail::peak_loops(peaks.isa);
+    const bool bf16 = loops.bf16.run != nullptr;
     const double slice =
         seconds / ((bf16 ? 10 : 9) * (slices + 2));  // one warms up, one finds rounds
     peaks.fp32_flops = measure(loops.fp32, peaks.threads, slice);
-    peaks.bf16_flops = bf16 ? measure(detail::peak_loop_bf16(), peaks.threads, slice)
-                            : std::numeric_limits<double>::quiet_NaN();
+    peaks.bf16_flops =
+        bf16 ? measure(loops.bf16, peaks.threads, slice) : std::numeric_limits<double>::quiet_NaN();
     peaks.int16_ops = measure(loops.int16, peaks.threads, slice);
     peaks.int8_ops = measure(loops.int8, peaks.threads, slice);
     peaks.cop_per_second = measure(loops.cop, peaks.threads, slice);
@@ -222,18 +198,22 @@ MachinePeaks estimated_peaks(Isa isa, int threads) {
   peaks.isa = isa;
   peaks.threads = resolve_threads(threads);
   const double cycles = peaks.cycles_per_second = assumed_cycles_per_second * peaks.threads;
-  const double lanes = isa == Isa::scalar ? 4 : isa == Isa::avx2 ? 8 : 16;  // of 32 bits
+  const bool neon = isa == Isa::neon || isa == Isa::neon_dot || isa == Isa::neon_i8mm;
+  const double lanes = isa == Isa::scalar || neon ? 4 : isa == Isa::avx2 ? 8 : 16;  // of 32 bits
   // Two vector instructions per cycle. A multiply-add of a 32-bit lane: fp32 one instruction (two
   // without FMA); two int16 products two, with VNNI one; four int8 products three, with VNNI one
   // (without vpmaddubsw they are widened first: half the rate of int16).
   const double multiply_adds = 2 * lanes * cycles;
-  const bool vnni = isa >= Isa::avx512_vnni;
+  const bool vnni = isa == Isa::avx512_vnni || isa == Isa::avx512_amx;
   peaks.fp32_flops = 2 * multiply_adds / (isa == Isa::scalar ? 2 : 1);
   peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN();  // the level does not promise it
-  peaks.int16_ops = 2 * multiply_adds * 2 / (vnni ? 1 : 2);
+  peaks.int16_ops = 2 * multiply_adds * 2 / (vnni ? 1 : neon ? 4 : 2);
   peaks.int8_ops =
       isa == Isa::scalar ? peaks.int16_ops / 2 : 2 * multiply_adds * 4 / (vnni ? 1 : 3);
   if (isa == Isa::avx512_amx) peaks.int8_ops *= tile_gain;
+  // Four products to a lane: six instructions, one with SDOT, and with USMMLA half of one.
+  if (neon) peaks.int8_ops = 2 * multiply_adds * 4 / (isa == Isa::neon ? 6 : 1);
+  if (isa == Isa::neon_i8mm) peaks.int8_ops *= 2;
   peaks.cop_per_second = 1.5 * multiply_adds;  // three a cycle: any of the vector units
   peaks.memory_bytes_per_second = std::min(10e9 * peaks.threads, 40e9);
   return peaks;

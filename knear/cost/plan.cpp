@@ -121,7 +121,11 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   const double alone = std::min(1.0, model.single_efficiency * std::pow(dim / 128, 0.2));
   // Groups that are smaller go without tiles, at the rate of VNNI: twice that of int16.
   const bool tiles = peaks.isa == Isa::avx512_amx && shape.op == ScanOp::int8;
-  const double without = small && tiles ? std::min(1.0, 2 * peaks.int16_ops / peaks.int8_ops) : 1.0;
+  // Without products of matrices (USMMLA) half as many.
+  const bool matrices = peaks.isa == Isa::neon_i8mm && shape.op == ScanOp::int8;
+  const double without = small && tiles      ? std::min(1.0, 2 * peaks.int16_ops / peaks.int8_ops)
+                         : small && matrices ? 0.5
+                                             : 1.0;
   const double efficiency = model.scan_efficiency * without *
                             (!small   ? 1.0
                              : single ? alone

@@ -8,12 +8,6 @@
 namespace knear {
 namespace {
 
-const detail::ExactKernels& kernels_for(Isa isa) {
-  if (isa >= Isa::avx512) return detail::exact_kernels_avx512();
-  if (isa >= Isa::avx2) return detail::exact_kernels_avx2();
-  return detail::exact_kernels_scalar();
-}
-
 detail::ExactSums sums_for(const detail::ExactKernels& table, Metric metric, ElementType type,
                            detail::ExactShape shape) {
   const auto of = [&](const auto& kind) { return kind[shape][static_cast<int>(type)]; };
@@ -47,16 +41,17 @@ double load_query(const detail::ExactKernels& kernels, AnyMatrixView queries, st
 
 void detail::row_as_doubles(AnyMatrixView rows, std::int64_t i, double* out) {
   // Looked up once: the level is an environment variable, and no level changes a bit.
-  static const detail::ExactKernels& kernels = kernels_for(active_isa());
+  static const detail::ExactKernels& kernels = detail::exact_kernels(active_isa());
   kernels.to_doubles[static_cast<int>(rows.type())](rows.row(i), rows.cols(), out);
 }
 
 ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
-      kernels_(&kernels_for(isa)),
-      one_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_one)),
-      group_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_group)),
-      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
+      kernels_(&detail::exact_kernels(isa)),
+      one_(sums_for(detail::exact_kernels(isa), metric, row_type, detail::one_to_one)),
+      group_(sums_for(detail::exact_kernels(isa), metric, row_type, detail::one_to_group)),
+      squares_(
+          sums_for(detail::exact_kernels(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
   static_assert(most_rows == detail::exact_group && element_type_count == detail::exact_types);
 }
 
@@ -69,9 +64,10 @@ void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
 
 ExactGroup::ExactGroup(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
-      kernels_(&kernels_for(isa)),
-      sums_(sums_for(kernels_for(isa), metric, row_type, detail::group_to_one)),
-      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
+      kernels_(&detail::exact_kernels(isa)),
+      sums_(sums_for(detail::exact_kernels(isa), metric, row_type, detail::group_to_one)),
+      squares_(
+          sums_for(detail::exact_kernels(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
   static_assert(size == detail::exact_group);
 }
 

@@ -3,6 +3,9 @@
 #pragma once
 #include <cstdint>
 
+namespace knear {
+enum class Isa : std::uint8_t;  // core/cpu.hpp
+}
 namespace knear::detail {
 
 // Pairs of a few queries and a few rows at once: sums[q * rows + r] = sum (x_i - y_i)^2 or sum x_i
@@ -23,6 +26,9 @@ struct ExactKernels {
       product_and_squares[exact_shape_count][exact_types];
   ToDoubles to_doubles[exact_types];
 };
+
+// Those that serve a level; one source for each kind of processor knows which there are.
+const ExactKernels& exact_kernels(Isa isa);
 
 const ExactKernels& exact_kernels_scalar();
 const ExactKernels& exact_kernels_avx2();

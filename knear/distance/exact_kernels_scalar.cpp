@@ -1,4 +1,5 @@
-// The reference's partial sums for SSE2, which every x86-64 has. See exact_kernels.inl.
+// The reference's partial sums for registers of 16 bytes, which every processor has. See
+// exact_kernels.inl.
 #define KNEAR_BYTES 16
 #define KNEAR_TABLE exact_kernels_scalar
 #include "knear/distance/exact_kernels.inl"

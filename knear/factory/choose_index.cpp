@@ -83,7 +83,7 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
   const bool bytes = needs.type == ElementType::u8 || needs.type == ElementType::i8;
   const bool whole = bytes && needs.metric != Metric::cosine;
   // All rows may be scored in float32 where products of bytes are slow; those of lists never are.
-  const bool in_floats = !lists && !whole && active_isa() < Isa::avx512_vnni;
+  const bool in_floats = !lists && !whole && !has_byte_products(active_isa());
   const double packed = in_floats ? 4.05 * d + 12 : 1.055 * d + 9;
   const double vectors = whole ? packed : d * static_cast<double>(size_of(needs.type)) + packed;
   std::vector<Form> out{{"", "Flat", "vectors as they are", vectors, true}};

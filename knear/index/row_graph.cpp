@@ -8,21 +8,6 @@
 
 namespace knear::detail {
 
-RowCodeKernel row_code_kernel() {
-  switch (active_isa()) {
-    case Isa::scalar:
-      return row_code_distances_scalar;
-    case Isa::avx2:
-      return row_code_distances_avx2;
-    case Isa::avx512:
-      return row_code_distances_avx512;
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      break;
-  }
-  return row_code_distances_avx512_vnni;
-}
-
 double length_of_row(const double* row, std::int64_t dim) {
   double largest = 0;  // first, so that no square overflows
   for (std::int64_t j = 0; j < dim; ++j) largest = std::max(largest, std::abs(row[j]));
@@ -89,7 +74,7 @@ std::int64_t GraphWalk::Pool::insert(std::uint64_t key) {
 
 GraphWalk::GraphWalk(const RowGraph& graph)
     : graph_(graph),
-      distances_(row_code_kernel()),
+      distances_(row_code_kernel(active_isa())),
       code_(static_cast<std::size_t>(graph.coding.stride())),
       scratch_(static_cast<std::size_t>(graph.coding.columns())),
       seen_(static_cast<std::size_t>(graph.nodes() + 63) / 64) {}

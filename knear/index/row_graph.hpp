@@ -33,7 +33,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/metric.hpp"
 #include "knear/core/neighbors.hpp"
-#include "knear/scan/kernels/row_code_kernels.hpp"
+#include "knear/scan/kernels/levels.hpp"
 
 namespace knear::detail {
 
@@ -176,7 +176,5 @@ class GraphWalk {
 
 // |x| of a row of doubles.
 double length_of_row(const double* row, std::int64_t dim);
-// The kernel of the level in use.
-RowCodeKernel row_code_kernel();
 
 }  // namespace knear::detail

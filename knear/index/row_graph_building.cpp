@@ -436,7 +436,7 @@ class Linking {
     std::fill(out + taken, out + degree_, no_node);
   }
 
-  const RowCodeKernel distances_ = row_code_kernel();
+  const RowCodeKernel distances_ = row_code_kernel(active_isa());
   const std::uint8_t* const codes_;
   const RowGraph::Layer& above_;
   const std::int64_t nodes_, stride_, degree_;

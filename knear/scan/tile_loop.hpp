@@ -48,13 +48,7 @@ class StageClock {
   std::uint64_t queries = 0, probing = 0, scores = 0, selection = 0;
 
  private:
-  static std::uint64_t now() {
-#ifdef __x86_64__
-    return __builtin_ia32_rdtsc();
-#else
-    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-#endif
-  }
+  static std::uint64_t now() { return tick_count(); }
   std::chrono::steady_clock::time_point start_;
   std::uint64_t begin_, last_ = begin_;
 };

@@ -20,12 +20,6 @@ using Key = std::uint64_t;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const SelectKernels& kernels_for(Isa isa) {
-  if (isa >= Isa::avx512) return detail::select_kernels_avx512();
-  if (isa >= Isa::avx2) return detail::select_kernels_avx2();
-  return detail::select_kernels_scalar();
-}
-
 // Values read between two updates of the bound: 64 KiB of them, in the first-level caches.
 constexpr std::int64_t read_at_once = 16384;
 // A part of a row must not be longer than most_part, so that places in it have 32 bits; one shorter
@@ -283,7 +277,7 @@ void write_parts(std::span<const Part> parts, const T* row, std::int64_t k, bool
 
 template <class T>
 void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& options, Selection& out) {
-  const SelectKernels& kernels = kernels_for(active_isa());
+  const SelectKernels& kernels = detail::select_kernels(active_isa());
   const int threads = resolve_threads(options.threads);
   const auto length = [&](std::int64_t row) {
     return options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(row)];

@@ -13,12 +13,6 @@ using detail::product_rows;
 using detail::ProductFactor;
 using detail::ProductKernels;
 
-const ProductKernels& kernels_for(Isa isa) {
-  if (isa >= Isa::avx512) return detail::product_kernels_avx512();
-  if (isa >= Isa::avx2) return detail::product_kernels_avx2();
-  return detail::product_kernels_scalar();
-}
-
 // Rows of `out` made at a time, and products of a sum: 64 x 32 of b fit the first cache.
 constexpr std::int64_t block_rows = 64, block_inner = 64;
 
@@ -60,7 +54,7 @@ void multiply_block(const ProductKernels& kernels, const ProductFactor& a, std::
 
 void multiply_by_blocks(const ProductFactor& a, std::int64_t rows, MatrixView<double> b,
                         double* out, int threads) {
-  const ProductKernels& kernels = kernels_for(active_isa());
+  const ProductKernels& kernels = detail::product_kernels(active_isa());
   parallel_for(threads, (rows + block_rows - 1) / block_rows, [&](std::int64_t task) {
     const std::int64_t begin = task * block_rows;
     multiply_block(kernels, a.at(begin, 0), std::min(block_rows, rows - begin), b,
@@ -80,7 +74,7 @@ void multiply_transposed(MatrixView<double> a, MatrixView<double> b, Matrix<doub
 }
 
 void detail::multiply_here(MatrixView<double> a, MatrixView<double> b, double* out) {
-  const ProductKernels& kernels = kernels_for(active_isa());
+  const ProductKernels& kernels = detail::product_kernels(active_isa());
   for (std::int64_t begin = 0; begin < a.rows(); begin += block_rows)
     multiply_block(kernels, {a.row(begin), a.stride(), 1}, std::min(block_rows, a.rows() - begin),
                    b, out + begin * b.cols());

@@ -3,6 +3,9 @@
 #pragma once
 #include <cstdint>
 
+namespace knear {
+enum class Isa : std::uint8_t;  // core/cpu.hpp
+}
 namespace knear::detail {
 
 // Element (r, i) of a factor lies at data[r * row + i * inner].
@@ -24,6 +27,9 @@ inline constexpr int product_rows = 4;
 struct ProductKernels {
   AddProducts four_rows, one_row;
 };
+
+// Those that serve a level; one source for each kind of processor knows which there are.
+const ProductKernels& product_kernels(Isa isa);
 
 const ProductKernels& product_kernels_scalar();
 const ProductKernels& product_kernels_avx2();

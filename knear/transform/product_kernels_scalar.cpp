@@ -1,4 +1,5 @@
-// Products of matrices for SSE2, which every x86-64 has. See product_kernels.inl.
+// Products of matrices for registers of 16 bytes, which every processor has. See
+// product_kernels.inl.
 #define KNEAR_BYTES 16
 #define KNEAR_REGISTERS 2
 #define KNEAR_TABLE product_kernels_scalar

@@ -197,7 +197,7 @@ TEST(Knn, KeptCodesStayWithinTheBudget) {
   KnnReport report;
   const Neighbors got = searcher.search(queries, 10, {.threads = 2, .memory = budget}, &report);
   EXPECT_TRUE(same(got, knn(queries, base, 10, {.first_pass = FirstPass::direct})));
-  if (active_isa() >= Isa::avx512_vnni) {
+  if (has_byte_products(active_isa())) {
     EXPECT_GT(report.fallback_queries, 0);
   }
   EXPECT_LE(report.memory_bytes, budget);

@@ -310,12 +310,6 @@ TEST(SelectK, BadArguments) {
   EXPECT_EQ(select_k(narrow.view(), 2).places.row(2)[1], no_id);
 }
 
-const detail::SelectKernels& kernels_of(Isa isa) {
-  return isa >= Isa::avx512 ? detail::select_kernels_avx512()
-         : isa >= Isa::avx2 ? detail::select_kernels_avx2()
-                            : detail::select_kernels_scalar();
-}
-
 // Checks the k-th value of a row and what take() copies, in the middle of memory that must not
 // change.
 void expect_nth_and_take(const detail::SelectKernels& kernels, const std::vector<float>& row,
@@ -380,7 +374,7 @@ TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
             SCOPED_TRACE(testing::Message()
                          << name_of(isa) << " n " << n << " k " << k << " row " << r
                          << (extreme == Extreme::largest ? " largest" : ""));
-            expect_nth_and_take(kernels_of(isa), rows[r], k, extreme);
+            expect_nth_and_take(detail::select_kernels(isa), rows[r], k, extreme);
             if (HasFatalFailure()) return;
           }
     }
@@ -390,7 +384,7 @@ TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
 // the order.
 TEST(SelectKernels, SortAndSelectKeysMadeAgainstThem) {
   for (Isa isa : available_isas()) {
-    const detail::SelectKernels& kernels = kernels_of(isa);
+    const detail::SelectKernels& kernels = detail::select_kernels(isa);
     Random random(7);
     for (std::int64_t n : {1,   2,   31,  32,  33,  64,   65,   127,  128,  129,  200,  255,  256,
                            257, 511, 512, 513, 700, 1000, 1023, 1024, 1025, 1500, 4096, 70000})

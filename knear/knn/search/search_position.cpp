@@ -18,8 +18,12 @@ constexpr std::int64_t least_chunk_rows = 4096;            // but for the last o
 // tightest. Where even that is useless, measuring every row in order is cheaper than measuring most
 // of them as they come.
 std::vector<FirstPass> precision_cascade(Isa isa) {
-  if (isa >= Isa::avx512_vnni)
+  if (has_byte_products(isa)) {
+    // A 64-bit ARM multiplies int16 at half the rate of fp32.
+    if (isa == Isa::neon_dot || isa == Isa::neon_i8mm)
+      return {FirstPass::int8, FirstPass::fp32, FirstPass::direct};
     return {FirstPass::int8, FirstPass::int16, FirstPass::fp32, FirstPass::direct};
+  }
   return {FirstPass::fp32, FirstPass::direct};
 }
 

@@ -129,5 +129,6 @@ const CodeKernels& code_kernels_scalar();
 const CodeKernels& code_kernels_avx2();
 const CodeKernels& code_kernels_avx512();
 const CodeKernels& code_kernels_avx512_vbmi();
+const CodeKernels& code_kernels_neon();
 
 }  // namespace knear::detail

@@ -1,4 +1,4 @@
-// The kernels for codes for what every x86-64 has. See code_kernels.inl.
+// The kernels for codes for what every processor has. See code_kernels.inl.
 #include <stdint.h>
 
 #include "knear/scan/kernels/code_kernels.hpp"

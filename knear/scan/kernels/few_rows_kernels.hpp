@@ -47,5 +47,6 @@ struct FewRowsKernels {
 const FewRowsKernels& few_rows_kernels_scalar();
 const FewRowsKernels& few_rows_kernels_avx2();
 const FewRowsKernels& few_rows_kernels_avx512();
+const FewRowsKernels& few_rows_kernels_neon();
 
 }  // namespace knear::detail

@@ -32,5 +32,8 @@ void row_code_distances_avx512(const std::int16_t* query, const std::uint8_t* co
 void row_code_distances_avx512_vnni(const std::int16_t* query, const std::uint8_t* codes,
                                     std::int64_t stride, const std::uint32_t* rows,
                                     std::int64_t count, std::uint32_t* out);
+void row_code_distances_neon(const std::int16_t* query, const std::uint8_t* codes,
+                             std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
+                             std::uint32_t* out);
 
 }  // namespace knear::detail

@@ -177,6 +177,9 @@ const ScanKernels& scan_kernels_avx2();
 const ScanKernels& scan_kernels_avx512();
 const ScanKernels& scan_kernels_avx512_vnni();
 const ScanKernels& scan_kernels_avx512_amx();
+const ScanKernels& scan_kernels_neon();
+const ScanKernels& scan_kernels_neon_dot();
+const ScanKernels& scan_kernels_neon_i8mm();
 
 // Bounds of the int32 arithmetic of the certified test: |code dot| <= 2^29 by construction, the row
 // term is clamped to [-2^29, 0] (upwards: conservative), the limit to [-2^30 - 8, 2^29 + 8], where

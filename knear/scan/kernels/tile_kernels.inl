@@ -13,6 +13,12 @@
 // and the types Ints, Floats of a register and Doubles of as many bytes.
 // KNEAR_PRODUCTS, where it is defined, is a class that makes the int8 products of a whole group of
 // twelve and a panel (tile_kernels_avx512_amx.cpp); what becomes of them is the same.
+// KNEAR_BY_LANES, where it is defined: an instruction takes its second factor from one lane of a
+// register, so that four queries are one load and no broadcast:
+//   Ints dot_int8_by<lane>(Ints sum, Ints rows, Ints queries)   likewise dot_int16_by,
+//   multiply_add_by
+// KNEAR_SIGNED_ROWS, where it is defined: dot_int8 takes signed bytes for both. Rows lose 128 when
+// they are loaded, and sums begin with what that takes from them.
 // Everything is static and of C types: no inline function may be shared with another level.
 //
 // Registers at AVX-512: 24 accumulators (12 queries x 32 rows), two of rows, the rest broadcasts:
@@ -58,10 +64,30 @@ using Products = KNEAR_PRODUCTS;
 using Products = NoProducts;
 #endif
 
+#ifdef KNEAR_SIGNED_ROWS
+constexpr bool signed_rows = true;
+#else
+constexpr bool signed_rows = false;
+#endif
+
+// Codes of rows as dot_int8 takes them.
+static inline Ints load_int8_rows(const void* p) {
+  if constexpr (signed_rows)
+    return load_ints(p) ^ static_cast<int32_t>(0x80808080u);
+  else
+    return load_ints(p);
+}
+
 template <Format format>
 struct Arithmetic {
   using Sum = Ints;
-  static inline Sum load(const void* p) { return load_ints(p); }
+  static inline Sum load(const void* p) {
+    if constexpr (format == format_int8)
+      return load_int8_rows(p);
+    else
+      return load_ints(p);
+  }
+  static inline Sum load_queries(const void* p) { return load_ints(p); }
   static inline Sum broadcast(const void* p) { return broadcast_int(p); }
   static inline Sum dot(Sum sum, Sum rows, Sum query) {
     if constexpr (format == format_int8)
@@ -69,14 +95,65 @@ struct Arithmetic {
     else
       return dot_int16(sum, rows, query);
   }
+#ifdef KNEAR_BY_LANES
+  template <int lane>
+  static inline Sum dot_by(Sum sum, Sum rows, Sum queries) {
+    if constexpr (format == format_int8)
+      return dot_int8_by<lane>(sum, rows, queries);
+    else
+      return dot_int16_by<lane>(sum, rows, queries);
+  }
+#endif
 };
 template <>
 struct Arithmetic<format_fp32> {
   using Sum = Floats;
   static inline Sum load(const void* p) { return load_floats(p); }
+  static inline Sum load_queries(const void* p) { return load_floats(p); }
   static inline Sum broadcast(const void* p) { return broadcast_float(p); }
   static inline Sum dot(Sum sum, Sum rows, Sum query) { return multiply_add(sum, rows, query); }
+#ifdef KNEAR_BY_LANES
+  template <int lane>
+  static inline Sum dot_by(Sum sum, Sum rows, Sum queries) {
+    return multiply_add_by<lane>(sum, rows, queries);
+  }
+#endif
 };
+
+// Adds the products of one step of `queries` queries and two registers of rows to their sums.
+#ifdef KNEAR_BY_LANES
+template <class A, int queries, int q = 0>
+static inline __attribute__((always_inline)) void add_by_lanes(typename A::Sum (*sum)[2],
+                                                               typename A::Sum rows0,
+                                                               typename A::Sum rows1,
+                                                               const typename A::Sum* four) {
+  sum[q][0] = A::template dot_by<q % 4>(sum[q][0], rows0, four[q / 4]);
+  sum[q][1] = A::template dot_by<q % 4>(sum[q][1], rows1, four[q / 4]);
+  if constexpr (q + 1 < queries) add_by_lanes<A, queries, q + 1>(sum, rows0, rows1, four);
+}
+#endif
+template <class A, int queries>
+static inline __attribute__((always_inline)) void add_step(typename A::Sum (*sum)[2],
+                                                           const uint8_t* rows,
+                                                           const uint8_t* query) {
+  using Sum = typename A::Sum;
+  const Sum rows0 = A::load(rows), rows1 = A::load(rows + KNEAR_WIDTH * step_bytes);
+#ifdef KNEAR_BY_LANES
+  if constexpr (queries % 4 == 0) {
+    Sum four[queries / 4];
+#pragma GCC unroll 3
+    for (int i = 0; i < queries / 4; ++i) four[i] = A::load_queries(query + 4 * i * step_bytes);
+    add_by_lanes<A, queries>(sum, rows0, rows1, four);
+    return;
+  }
+#endif
+#pragma GCC unroll 12
+  for (int q = 0; q < queries; ++q) {
+    const Sum x = A::broadcast(query + q * step_bytes);
+    sum[q][0] = A::dot(sum[q][0], rows0, x);
+    sum[q][1] = A::dot(sum[q][1], rows1, x);
+  }
+}
 
 // Per panel: the limit of each query and the term of each row, in code units.
 struct Limits {
@@ -228,12 +305,52 @@ static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int
   }
 }
 
+static inline int32_t sum_of_lanes(Ints x) {
+  const Words u = (Words)x;
+  uint32_t sum = 0;
+  for (int j = 0; j < KNEAR_WIDTH; ++j) sum += u[j];
+  return static_cast<int32_t>(sum);
+}
+
+// 128 times the sum of the codes of a query, [dim] bytes that go on with zeros to a multiple of a
+// register: what a product lacks whose row has lost 128.
+static inline int32_t lack_of(const int8_t* query, int64_t dim) {
+  Ints sum{};
+  for (int64_t i = 0; i < dim; i += KNEAR_WIDTH * 4)
+    sum = dot_int8(sum, Ints{} + 0x01010101, load_ints(query + i));
+  return static_cast<int32_t>(static_cast<uint32_t>(sum_of_lanes(sum)) << 7);
+}
+// The same of each query of a group, to a multiple of a register.
+template <int group>
+static inline void lacks_of(const TileArgs& a, int32_t* out) {
+  if constexpr (group % KNEAR_WIDTH == 0) {
+    for (int q = 0; q < group; q += KNEAR_WIDTH) {
+      Ints sum{};
+      for (int64_t step = 0; step < a.steps; ++step)
+        sum = dot_int8(sum, Ints{} + 0x01010101,
+                       load_ints(a.query_codes + (step * group + q) * step_bytes));
+      store(out + q, (Words)sum << 7);
+    }
+  } else {
+    for (int q = 0; q < group; ++q) {
+      uint32_t sum = 0;
+      for (int64_t step = 0; step < a.steps; ++step)
+        for (int i = 0; i < step_bytes; ++i)
+          sum += static_cast<uint32_t>(
+              static_cast<int8_t>(a.query_codes[(step * group + q) * step_bytes + i]));
+      out[q] = static_cast<int32_t>(sum << 7);
+    }
+  }
+}
+
 // Scores one block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
-// `products`: of the panel, [group x panel_rows], if they are made.
+// `products`: of the panel, [group x panel_rows], if they are made. `lacks`: of the group, where
+// the limits of its queries have been lowered by them.
 template <Format format, Mode mode, int group, int queries, bool made>
 static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t panel,
                                                         const Limits& limits, int first_query,
-                                                        int first_row, const int32_t* products) {
+                                                        int first_row, const int32_t* products,
+                                                        const int32_t* lacks) {
   using A = Arithmetic<format>;
   using Sum = typename A::Sum;
   constexpr bool fp32 = format == format_fp32;
@@ -275,13 +392,7 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     }
   } else {
     for (int64_t step = 0; step < a.steps; ++step) {
-      const Sum rows0 = A::load(rows), rows1 = A::load(rows + KNEAR_WIDTH * step_bytes);
-#pragma GCC unroll 12
-      for (int q = 0; q < queries; ++q) {
-        const Sum x = A::broadcast(query + q * step_bytes);
-        sum[q][0] = A::dot(sum[q][0], rows0, x);
-        sum[q][1] = A::dot(sum[q][1], rows1, x);
-      }
+      add_step<A, queries>(sum, rows, query);
       rows += panel_step_bytes, query += group * step_bytes;
       if constexpr (queries <= 4) __builtin_prefetch(rows + 4096);
       if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
@@ -337,7 +448,9 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     if (kept[q] == 0) continue;
     Ints score0 = (Ints)sum[q][0], score1 = (Ints)sum[q][1];
     if constexpr (!fp32) {  // what the accumulators started from
-      const Ints limit = broadcast_int(limits.query + first_query + q);
+      Ints limit = broadcast_int(limits.query + first_query + q);
+      if constexpr (signed_rows && format == format_int8 && !made)
+        limit = add(limit, broadcast_int(lacks + first_query + q));
       score0 = add(subtract(score0, load_ints(limits.row + first_row)), limit);
       score1 = add(subtract(score1, load_ints(limits.row + first_row + KNEAR_WIDTH)), limit);
     }
@@ -358,12 +471,22 @@ static void tile(TileArgs* args) {
   // needs no shuffle port, one from a register does.
   Limits limits[2];
   for (Limits& each : limits) block_rows(~uint32_t{0}, each);
+  constexpr bool lacking = signed_rows && format == format_int8 && !Made::made;
+  alignas(64) int32_t lacks[head_lanes] = {};
+  if constexpr (lacking) lacks_of<group>(a, lacks);
   const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
     Limits& out = limits[panel & 1];
     if constexpr (mode == Mode::integer)
       integer_limits(a, panel, out);
     else
       certified_limits<format, mode == Mode::self_join>(a, panel, out);
+    if constexpr (lacking)
+      for (int q = 0; q < head_lanes; q += KNEAR_WIDTH) {
+        const Ints lack = load_ints(lacks + q);
+        store(out.query + q, subtract(load_ints(out.query + q), lack));
+        if constexpr (mode == Mode::self_join)
+          store(out.query_top + q, subtract(load_ints(out.query_top + q), lack));
+      }
     if (a.allowed) block_rows(a.allowed[panel], out);
     asm volatile("" : "+m"(out));
   };
@@ -378,7 +501,7 @@ static void tile(TileArgs* args) {
     for (int row = 0; any && row < panel_rows; row += 2 * KNEAR_WIDTH)
       for (int q = 0; q < group; q += queries)
         block<format, mode, group, queries, Made::made>(a, a.panel, limits[a.panel & 1], q, row,
-                                                        products.of(a.panel));
+                                                        products.of(a.panel), lacks);
     ++a.panel;
   }
 }
@@ -388,19 +511,18 @@ static void tile(TileArgs* args) {
 template <int group, int queries>
 static inline __attribute__((always_inline)) void score_block(const TileArgs& a, int64_t panel,
                                                               int first_query, int first_row,
-                                                              int32_t* out) {
+                                                              const int32_t* lacks, int32_t* out) {
   const uint8_t* rows = a.codes + panel * a.steps * panel_step_bytes + first_row * step_bytes;
   const uint8_t* query = a.query_codes + first_query * step_bytes;
   Ints sum[queries][2];
 #pragma GCC unroll 12
-  for (int q = 0; q < queries; ++q) sum[q][0] = sum[q][1] = Ints{};
+  for (int q = 0; q < queries; ++q) {
+    sum[q][0] = Ints{};
+    if constexpr (signed_rows) sum[q][0] = broadcast_int(lacks + first_query + q);
+    sum[q][1] = sum[q][0];
+  }
   for (int64_t step = 0; step < a.steps; ++step) {
-    const Ints rows0 = load_ints(rows), rows1 = load_ints(rows + KNEAR_WIDTH * step_bytes);
-#pragma GCC unroll 12
-    for (int q = 0; q < queries; ++q) {
-      const Ints x = broadcast_int(query + q * step_bytes);
-      sum[q][0] = dot_int8(sum[q][0], rows0, x), sum[q][1] = dot_int8(sum[q][1], rows1, x);
-    }
+    add_step<Arithmetic<format_int8>, queries>(sum, rows, query);
     rows += panel_step_bytes, query += group * step_bytes;
   }
   out += first_query * a.score_stride + first_row;
@@ -415,10 +537,12 @@ template <int group>
 static void score(TileArgs* args) {
   constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
   int32_t* out = args->scores;
+  alignas(64) int32_t lacks[head_lanes] = {};
+  if constexpr (signed_rows) lacks_of<group>(*args, lacks);
   for (; args->panel < args->panel_end; ++args->panel, out += panel_rows)
     for (int row = 0; row < panel_rows; row += 2 * KNEAR_WIDTH)
       for (int q = 0; q < group; q += queries)
-        score_block<group, queries>(*args, args->panel, q, row, out);
+        score_block<group, queries>(*args, args->panel, q, row, lacks, out);
 }
 
 static void upper_ends(const int32_t* scores, int32_t correction, const float* bias,
@@ -608,14 +732,6 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
 
 // ---- rows one by one ----------------------------------------------------------------------------
 
-static inline int32_t sum_of_lanes(Ints x) {
-  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Ints))));
-  const Unsigned u = (Unsigned)x;
-  uint32_t sum = 0;
-  for (int j = 0; j < KNEAR_WIDTH; ++j) sum += u[j];
-  return static_cast<int32_t>(sum);
-}
-
 // The sums of the lanes of four registers.
 typedef int32_t Quad __attribute__((vector_size(16)));
 static inline Quad quarter_sums(Ints x) {
@@ -636,6 +752,8 @@ static inline Quad sums_of_lanes(Ints a, Ints b, Ints c, Ints d) {
 static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* which, int64_t count,
                          const int8_t* query, int64_t dim, int32_t* out) {
   constexpr int64_t bytes = KNEAR_WIDTH * 4, ahead = 8;
+  Ints lack{};
+  if constexpr (signed_rows) lack[0] = lack_of(query, dim);
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
     const uint8_t *r0 = rows + which[i] * stride, *r1 = rows + which[i + 1] * stride,
@@ -644,19 +762,19 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
       const uint8_t* next = rows + which[j] * stride;
       for (int64_t c = 0; c < stride && c < 512; c += 64) __builtin_prefetch(next + c);
     }
-    Ints s0{}, s1{}, s2{}, s3{};
+    Ints s0 = lack, s1 = lack, s2 = lack, s3 = lack;
     for (int64_t c = 0; c < dim; c += bytes) {
       const Ints x = load_ints(query + c);
-      s0 = dot_int8(s0, load_ints(r0 + c), x), s1 = dot_int8(s1, load_ints(r1 + c), x);
-      s2 = dot_int8(s2, load_ints(r2 + c), x), s3 = dot_int8(s3, load_ints(r3 + c), x);
+      s0 = dot_int8(s0, load_int8_rows(r0 + c), x), s1 = dot_int8(s1, load_int8_rows(r1 + c), x);
+      s2 = dot_int8(s2, load_int8_rows(r2 + c), x), s3 = dot_int8(s3, load_int8_rows(r3 + c), x);
     }
     store(out + i, sums_of_lanes(s0, s1, s2, s3));
   }
   for (; i < count; ++i) {
     const uint8_t* row = rows + which[i] * stride;
-    Ints sum{};
+    Ints sum = lack;
     for (int64_t c = 0; c < dim; c += bytes)
-      sum = dot_int8(sum, load_ints(row + c), load_ints(query + c));
+      sum = dot_int8(sum, load_int8_rows(row + c), load_ints(query + c));
     out[i] = sum_of_lanes(sum);
   }
 }

@@ -8,23 +8,10 @@
 #include <vector>
 
 #include "knear/distance/exact.hpp"
+#include "knear/scan/kernels/levels.hpp"
 
 namespace knear::detail {
 namespace {
-
-const FewRowsKernels& kernels(Isa isa) {
-  switch (isa) {
-    case Isa::scalar:
-      return few_rows_kernels_scalar();
-    case Isa::avx2:
-      return few_rows_kernels_avx2();
-    case Isa::avx512:
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      break;
-  }
-  return few_rows_kernels_avx512();
-}
 
 FewRowsSize size_of_rows(std::int64_t rows) {
   if (rows <= 16) return few_rows_16;
@@ -130,7 +117,7 @@ std::int64_t FewRowsScan::find_some(AnyMatrixView queries, const float* moved, I
                                     std::uint32_t* nearest) const {
   constexpr std::int64_t together = 32;
   const std::int64_t words = words_of(padded_);
-  const FewRowsKernel kernel = kernels(isa).candidates[size_of_rows(rows_.rows())];
+  const FewRowsKernel kernel = few_rows_kernels(isa).candidates[size_of_rows(rows_.rows())];
   std::uint64_t candidates[(together + 1) * (most_few_rows / 64)];
   std::uint32_t undecided[together + 1];
   std::int64_t measured = 0;

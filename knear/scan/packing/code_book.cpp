@@ -3,24 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "knear/scan/kernels/code_kernels.hpp"
+#include "knear/scan/kernels/levels.hpp"
 
 namespace knear::detail {
-
-const CodeKernels& code_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      return has_byte_permutes() ? code_kernels_avx512_vbmi() : code_kernels_avx512();
-    case Isa::avx512:
-      return code_kernels_avx512();
-    case Isa::avx2:
-      return code_kernels_avx2();
-    case Isa::scalar:
-      break;
-  }
-  return code_kernels_scalar();
-}
 
 CodeBook::CodeBook(Matrix<float> centroids, std::int64_t parts, int bits)
     : parts_(parts), bits_(bits), centroids_(std::move(centroids)), by_column_(dim(), count()) {

@@ -16,9 +16,6 @@
 
 namespace knear::detail {
 
-struct CodeKernels;  // scan/kernels/code_kernels.hpp
-const CodeKernels& code_kernels(Isa isa);
-
 class CodeBook {
  public:
   // Centroids [parts * 2^bits x columns of a part], those of the first part first; bits 4 or 8.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "knear/scan/kernels/code_kernels.hpp"
+#include "knear/scan/kernels/levels.hpp"
 #include "knear/scan/packing/code_book.hpp"
 #include "knear/scan/packing/coding.hpp"
 

@@ -15,22 +15,6 @@
 
 namespace knear::detail {
 
-const ScanKernels& scan_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512_amx:
-      return scan_kernels_avx512_amx();
-    case Isa::avx512_vnni:
-      return scan_kernels_avx512_vnni();
-    case Isa::avx512:
-      return scan_kernels_avx512();
-    case Isa::avx2:
-      return scan_kernels_avx2();
-    case Isa::scalar:
-      break;
-  }
-  return scan_kernels_scalar();
-}
-
 std::int64_t usual_tile_bytes() {
   static const std::int64_t cache = cache_bytes(2);
   return cache == 0 ? 512 << 10 : std::clamp<std::int64_t>(cache / 2, 128 << 10, 2 << 20);

@@ -27,13 +27,11 @@
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/core/value_range.hpp"
-#include "knear/scan/kernels/tile_kernels.hpp"
+#include "knear/scan/kernels/levels.hpp"
 #include "knear/scan/packing/base_rows.hpp"
 #include "knear/scan/packing/duplicates.hpp"
 
 namespace knear::detail {
-
-const ScanKernels& scan_kernels(Isa isa);
 
 // The space in which vectors are coded, and how they are moved to it.
 struct CodingSpace {

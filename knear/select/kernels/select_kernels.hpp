@@ -6,6 +6,9 @@
 #pragma once
 #include <cstdint>
 
+namespace knear {
+enum class Isa : std::uint8_t;  // core/cpu.hpp
+}
 namespace knear::detail {
 
 struct SelectKernels {
@@ -42,9 +45,13 @@ struct SelectKernels {
                  const float* row, float* values, std::int64_t* places);
 };
 
+// Those that serve a level; one source for each kind of processor knows which there are.
+const SelectKernels& select_kernels(Isa isa);
+
 const SelectKernels& select_kernels_scalar();
 const SelectKernels& select_kernels_avx2();
 const SelectKernels& select_kernels_avx512();
+const SelectKernels& select_kernels_neon();
 
 // Zeros of both signs get the same bits. Static, so that each level has its own, compiled for it.
 static inline std::uint32_t ordered_bits(float value) {

@@ -1,6 +1,6 @@
 // tests/scan/kernels/code_kernels_test.cpp -- sums of codes, values of rows and the k-th of them at
 // every instruction set, against plain loops.
-#include "knear/scan/kernels/code_kernels.hpp"
+#include "knear/scan/kernels/levels.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The tile kernels of every level against plain loops: the scores are the dot products of the
 // codes, no pair that passes the exact test is missed, and few that fail it are kept.
-#include "knear/scan/kernels/tile_kernels.hpp"
+#include "knear/scan/kernels/levels.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,14 +19,6 @@
 
 namespace knear::detail {
 namespace {
-
-const ScanKernels& kernels_for(Isa isa) {
-  return isa == Isa::avx512_amx    ? scan_kernels_avx512_amx()
-         : isa == Isa::avx512_vnni ? scan_kernels_avx512_vnni()
-         : isa == Isa::avx512      ? scan_kernels_avx512()
-         : isa == Isa::avx2        ? scan_kernels_avx2()
-                                   : scan_kernels_scalar();
-}
 
 // A few panels of random codes and one group of queries.
 struct Case {
@@ -144,7 +136,7 @@ TEST(TileKernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
           }
           if (c.group_size > 1) c.group.threshold[1] = -std::numeric_limits<double>::infinity();
           if (c.group_size > 2) c.group.threshold[2] = 1e200;
-          const auto found = c.run(kernels_for(isa).certified[format][size], 64);
+          const auto found = c.run(scan_kernels(isa).certified[format][size], 64);
           for (std::int64_t slot = 0; slot < c.panels * panel_rows; ++slot)
             for (int q = 0; q < c.group_size; ++q) {
               const auto hit = found.find({std::uint32_t(slot), std::uint32_t(q)});
@@ -183,7 +175,7 @@ TEST(TileKernels, PassNoRowThatIsNotAllowed) {
           for (std::int64_t p = 0; p < c.panels; ++p)
             allowed.push_back(p % 3 == 0 ? 0
                                          : static_cast<std::uint32_t>(random.below(1ULL << 32)));
-          const ScanKernels& kernels = kernels_for(isa);
+          const ScanKernels& kernels = scan_kernels(isa);
           const TileKernel kernel =
               integer ? kernels.integer[size] : kernels.certified[format][size];
           auto expected = c.run(kernel, 64);
@@ -206,7 +198,7 @@ TEST(TileKernels, CollectFindsTheSlotsThatCertifiedDoes) {
           Case c(format_int8, group_sizes[size], steps, 11 * steps + size);
           for (int q = 0; q < c.group_size; ++q) c.group.threshold[q] = 2000.0 * (q % 5 - 2);
           if (size == group_12) c.group.count = 9;
-          const ScanKernels& kernels = kernels_for(isa);
+          const ScanKernels& kernels = scan_kernels(isa);
           std::map<std::uint32_t, std::vector<std::uint32_t>> expected, found;
           for (const auto& [pair, score] : c.run(kernels.certified[format_int8][size], 64))
             expected[pair.second].push_back(pair.first);
@@ -256,7 +248,7 @@ TEST_P(TileKernelsOfSize, SelfJoinPassesWhatEitherSideWants) {
         if (steps == 12)
           for (int q = 0; q < head_lanes; ++q)
             c.group.correction[q] = (q % 2 ? 1 : -1) * (128 * 128 * 128 - q);
-        const ScanKernels& kernels = kernels_for(isa);
+        const ScanKernels& kernels = scan_kernels(isa);
         AlignedArray<float> reach(c.panels * panel_rows);
         for (std::size_t i = 0; i < reach.size(); ++i)
           reach[i] =
@@ -327,8 +319,8 @@ TEST(TileKernels, RowProductsAreTheProducts) {
         for (std::int64_t i = 0; i < count; ++i)
           which.push_back(static_cast<std::uint32_t>(random.below(rows)));
         std::vector<std::int32_t> got(count + 1, 77);
-        kernels_for(isa).row_products(codes.data(), stride, which.data(), count, query.data(), dim,
-                                      got.data());
+        scan_kernels(isa).row_products(codes.data(), stride, which.data(), count, query.data(), dim,
+                                       got.data());
         for (std::int64_t i = 0; i < count; ++i) {
           std::int64_t sum = 0;
           for (std::int64_t j = 0; j < dim; ++j) sum += codes[which[i] * stride + j] * query[j];
@@ -364,7 +356,7 @@ TEST(TileKernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
           c.group.limit_bit[q] = twice[q] & 1;
           c.group.bound_row[q] = c.ids[(3 * slot + 40) % (c.panels * panel_rows)];
         }
-        const auto found = c.run(kernels_for(isa).integer[size], 1000);
+        const auto found = c.run(scan_kernels(isa).integer[size], 1000);
         for (std::int64_t slot = 0; slot < c.panels * panel_rows; ++slot)
           for (int q = 0; q < c.group_size; ++q) {
             const std::int64_t panel = slot / panel_rows;
@@ -384,7 +376,7 @@ TEST(TileKernels, QueriesBeyondTheCountAreNeverReported) {
     Case c(format_int8, 12, 4, 1);
     c.group.count = 5;
     for (double& t : c.group.threshold) t = -std::numeric_limits<double>::infinity();
-    for (const auto& [pair, score] : c.run(kernels_for(isa).certified[format_int8][group_12], 10))
+    for (const auto& [pair, score] : c.run(scan_kernels(isa).certified[format_int8][group_12], 10))
       EXPECT_LT(pair.second, 5u) << score;
   }
 }
@@ -400,7 +392,7 @@ TEST(TileKernels, ScoresAreTheProductsOfAllPairs) {
         args.codes = c.codes.data(), args.query_codes = c.query_codes.data();
         args.steps = steps, args.panel_end = c.panels;
         args.scores = out.data(), args.score_stride = slots;
-        kernels_for(isa).scores[size](&args);
+        scan_kernels(isa).scores[size](&args);
         for (int q = 0; q < c.group_size; ++q)
           for (std::int64_t slot = 0; slot < slots; ++slot) {
             std::int32_t sum = 0;
@@ -438,7 +430,7 @@ TEST(TileKernels, LargestValuesAreFoundWithFewMore) {
         }
         std::sort(sorted.begin(), sorted.end(), std::greater<>());
         for (const std::int64_t k : {1, 2, 10, 30, 500, 3000}) {
-          const ScanKernels& kernels = kernels_for(isa);
+          const ScanKernels& kernels = scan_kernels(isa);
           const float least = kernels.largest_value(values.data(), count, k);
           std::vector<std::uint32_t> places(static_cast<std::size_t>(count) + 1);
           const std::int64_t found =
