@@ -125,7 +125,7 @@ TEST(DevicePqIndex, IdsThatWereGivenAgain) {
   IvfPqIndex index(dim, 6, 4, Metric::l2, {.refined = true});
   fill(index);
   std::vector<Id> ids;
-  for (Id id = 0; id < 400; id += 2)
+  for (Id id = 0; id < 400; id += 24)
     if (index.contains(id)) ids.push_back(id);
   index.replace(ids, clustered(std::ssize(ids), dim, 5).view());
   check(index, 7, 4);
