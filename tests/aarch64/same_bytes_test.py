@@ -182,7 +182,7 @@ class OtherFiles(Case):
     def test_centroids_and_graphs(self):
         commands = {
             "kmeans": ("--base", "base.fvecs", "-k", 20, "--iterations", 6, "--out", "out.fvecs"),
-            "graph": ("--base", "base.fvecs", "-k", 8, "--out", "out.graph"),
+            "graph": ("--base", "base.fvecs", "-k", 8, "--out", "out.knear"),
         }
         for command, arguments in commands.items():
             words = [
