@@ -20,8 +20,8 @@
 //   latency    the tree's hops and transfers, service, merging, and the mean wait of a queue with
 //              Poisson arrivals and constant service, M/D/1: busy / (2 (1 - busy)) of a service
 //   building   centroids and quantiser learned on one machine and sent to all; each shard's rows
-//              received and added, to memory that the system has to give first, then copied to the other replicas, of which each passes on what
-//              it receives
+//              received and added, to memory that the system has to give first, then copied to the
+//              other replicas, of which each passes on what it receives
 //
 // What a recall takes in probes, and which codes reach it, is assumed (cost/recall_assumptions.hpp)
 // unless `probes` and `refine_factor` say it. Each plan lists what it rests on.
