@@ -319,8 +319,11 @@ def test_shards_on_a_small_set(tmp_path):
     for each in found["speed_up"]:
         assert 0 < each["predicted"] <= 2
         # In one group of processors shards are segments of one index, which merges nothing; lists
-        # repeat some work.
-        assert (each["merge_seconds"] > 0) == (each["measured_merge_seconds"] > 0)
+        # repeat some work. What replicas found is put together, of which no prediction speaks.
+        if each["shards"] > 1:
+            assert (each["merge_seconds"] > 0) == (each["measured_merge_seconds"] > 0)
+        else:
+            assert each["merge_seconds"] == 0
         assert (each["predicted"] < 2) or each["shards"] == 1 or each["factory"] == "Flat"
     refused = run("shards", "--parts", "2", *more, cache=tmp_path)
     assert refused.returncode == 2 and "'2' is not like 2x1" in refused.stderr
