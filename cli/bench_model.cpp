@@ -107,8 +107,10 @@ void predict_index(const ModelBench& bench, int threads) {
                                     {"--queries", bench.queries},
                                     {"-k", bench.k}})
     check_positive(name, value);
-  if (bench.parts < 0 || bench.parts > bench.dim)
-    throw InvalidArgument("--code-parts must be between 0 and --dim {}, but is {}", bench.dim,
+  if (*bench.lists > bench.rows)
+    throw InvalidArgument("--lists is {}, but there are {} rows", *bench.lists, bench.rows);
+  if (bench.parts < 0 || (bench.parts > 0 && bench.dim % bench.parts != 0))
+    throw InvalidArgument("--code-parts must divide --dim, which is {}, but is {}", bench.dim,
                           bench.parts);
   if (bench.training_rows < 0)
     throw InvalidArgument("--training-rows must not be negative, but is {}", bench.training_rows);
@@ -121,7 +123,8 @@ void predict_index(const ModelBench& bench, int threads) {
                   .code_parts = bench.parts,
                   .code_bits = static_cast<int>(bench.bits),
                   .threads = threads};
-  const std::int64_t usual = std::min(bench.rows, 256 * *bench.lists);
+  // As many as 256 a list, without a number that 64 bits do not hold.
+  const std::int64_t usual = *bench.lists > bench.rows / 256 ? bench.rows : 256 * *bench.lists;
   const ListMakingCost making =
       predict_list_making(shape, bench.training_rows > 0 ? bench.training_rows : usual, peaks);
   nlohmann::ordered_json out{{"rows", bench.rows},
@@ -215,8 +218,8 @@ void add_bench_model(CLI::App& bench) {
   auto arguments = std::make_shared<ModelBench>();
   add_no_device(*command, arguments->device);
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
-  add_whole(*command, "--repeat", arguments->repeat,
-            "searches, of which the median counts (default 5)");
+  CLI::Option* repeat = add_whole(*command, "--repeat", arguments->repeat,
+                                  "searches, of which the median counts (default 5)");
   command->add_flag("--quick", arguments->quick, "a small part of the grid, to see that it works");
   command->add_flag("--json", arguments->json, "print one JSON object");
   CLI::Option* lists = add_whole(*command, "--lists", arguments->lists,
@@ -226,8 +229,10 @@ void add_bench_model(CLI::App& bench) {
   };
   lists->needs(of_lists("--rows", arguments->rows, "vectors in these lists"));
   lists->needs(of_lists("--dim", arguments->dim, "columns of a vector"));
-  of_lists("--code-parts", arguments->parts, "sub-quantisers of their codes (default: vectors)");
-  of_lists("--code-bits", arguments->bits, "bits of each (default 8)");
+  lists->excludes(repeat);
+  CLI::Option* parts = of_lists("--code-parts", arguments->parts,
+                                "sub-quantisers of their codes (default: vectors)");
+  of_lists("--code-bits", arguments->bits, "bits of each (default 8)")->needs(parts);
   of_lists("--queries", arguments->queries, "queries in a call (default 10000)");
   of_lists("-k", arguments->k, "neighbours of a query (default 10)");
   of_lists("--training-rows", arguments->training_rows,

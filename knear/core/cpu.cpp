@@ -117,10 +117,11 @@ Isa active_isa() {
   const char* forced = std::getenv("KNEAR_ISA");
   const Isa best = best_isa();
   if (!forced || !*forced) return best == Isa::avx512_amx ? Isa::avx512_vnni : best;
+  const std::vector<Isa> built = built_isas();
   std::string names;
-  for (const Isa isa : all_isas) {
+  for (const Isa isa : built) {
     if (forced != name_of(isa)) {
-      names += (isa == Isa::scalar ? "" : isa == all_isas[std::size(all_isas) - 1] ? " or " : ", ");
+      names += (isa == built.front() ? "" : isa == built.back() ? " or " : ", ");
       names += name_of(isa);
       continue;
     }

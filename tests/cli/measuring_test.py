@@ -220,6 +220,15 @@ class Bench(ProgramTest):
         self.fails(1, *words, 0, says="--probes must be at least 1, but is 0")
         self.fails(1, *words, 1, "-k", 0, says="-k must be at least 1, but is 0")
         self.fails(1, *words, 1, "--code-bits", 5, says="--code-bits must be 4 or 8, but is 5")
+        self.fails(
+            2, *words, 1, "--code-parts", 7, says="--code-parts is given 2 times, as 16 and 7"
+        )
+        few = ["bench", "model", "--rows", 5, "--dim", 6, "--probes", 1, "--lists"]
+        self.fails(1, *few, 6, says="--lists is 6, but there are 5 rows")
+        says = "--code-parts must divide --dim, which is 6, but is 4"
+        self.fails(1, *few, 2, "--code-parts", 4, says=says)
+        self.fails(2, *few, 2, "--code-bits", 4, says="--code-bits requires --code-parts")
+        self.fails(2, *few, 2, "--repeat", 3, says="--lists excludes --repeat")
         self.fails(2, "bench", "model", "--rows", 5, says="--rows requires --lists")
         self.fails(2, "bench", "model", "--lists", 5, says="--lists requires --rows")
 

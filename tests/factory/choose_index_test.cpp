@@ -78,7 +78,7 @@ TEST(ChooseIndex, LosesMoreTheLessMemoryThereIs) {
   EXPECT_EQ(chosen(1'000'000, 96, bytes), "IVF1024,Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.type = ElementType::u8, .memory = 70'000'000}), "IVF2048,PQ48");
   // What recall of codes is measured by takes 1 MB, more than so few vectors.
-  const bool in_floats = active_isa() < Isa::avx512_vnni;
+  const bool in_floats = !has_byte_products(active_isa());
   EXPECT_EQ(chosen(1'000, 96, {.memory = in_floats ? 600'000 : 400'000}), "SQfp16");
   EXPECT_NE(refusal(1'000, 96, {.memory = 300'000})
                 .find(in_floats ? "but 1000 x 96 take 592800 at least"
