@@ -228,7 +228,7 @@ class Bench(ProgramTest):
         says = "--code-parts must divide --dim, which is 6, but is 4"
         self.fails(1, *few, 2, "--code-parts", 4, says=says)
         self.fails(2, *few, 2, "--code-bits", 4, says="--code-bits requires --code-parts")
-        self.fails(2, *few, 2, "--repeat", 3, says="--lists excludes --repeat")
+        self.fails(2, *few, 2, "--repeat", 3, says="--repeat excludes --lists")
         self.fails(2, "bench", "model", "--rows", 5, says="--rows requires --lists")
         self.fails(2, "bench", "model", "--lists", 5, says="--lists requires --rows")
 
