@@ -86,8 +86,8 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
   if (request.options.memory < least)
     throw MemoryBudgetError(
         "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
-        request.options.memory, least, request.queries.rows(), request.k_asked,
-        request.queries.cols());
+        request.options.memory, enough_memory(least, more_bytes), request.queries.rows(),
+        request.k_asked, request.queries.cols());
 }
 
 // Measures rows of segments by their vectors, from one query after another.

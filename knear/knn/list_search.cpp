@@ -196,6 +196,10 @@ void check_list_options(const KnnOptions& options, std::string_view lists) {
     throw InvalidArgument("choices are for a scan of all rows, and {} have none", lists);
 }
 
+std::int64_t enough_memory(std::int64_t least, std::int64_t more_bytes) {
+  return more_bytes == 0 ? least : std::max(least, (least - more_bytes + 2) / 3 * 4);
+}
+
 ListSearch::ListSearch(const SearchRequest& request, std::int64_t more_bytes)
     : request_(request), more_bytes_(more_bytes), at_(request, nullptr) {
   check_list_options(request.options, "inverted lists");
@@ -209,8 +213,8 @@ void ListSearch::check_memory() const {
   if (request_.options.memory < least)
     throw MemoryBudgetError(
         "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
-        request_.options.memory, least, request_.queries.rows(), request_.k_asked,
-        request_.queries.cols());
+        request_.options.memory, enough_memory(least, more_bytes_), request_.queries.rows(),
+        request_.k_asked, request_.queries.cols());
 }
 
 std::int64_t ListSearch::least_bytes() const {

@@ -49,6 +49,10 @@ ExactNeighbors nothing_found(std::int64_t queries, std::int64_t k);
 // Rows, or places for rows, of the lists that queries probe.
 std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes);
 
+// A limit of memory that a search is not refused by, which was refused as it needs `least` bytes
+// with more_bytes for probing: of these a larger memory lets it take more, up to a quarter.
+std::int64_t enough_memory(std::int64_t least, std::int64_t more_bytes);
+
 class ListSearch final : public ProbedSearch {
  public:
   // Requires segments that have lists (SearchSegment::lists). more_bytes: what the caller takes of

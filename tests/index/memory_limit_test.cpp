@@ -156,15 +156,25 @@ TEST_P(MemoryLimit, IsKeptByARangeSearch) {
   EXPECT_EQ(some.distances, all.distances);
 }
 
-TEST_P(MemoryLimit, TooLittleIsRefused) {
-  try {
-    index_.search(queries_.view(), k, options(100'000));
-    FAIL() << "no error";
-  } catch (const MemoryBudgetError& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("memory is 100000 bytes, but this search needs", 0),
-              0u)
-        << error.what();
-  }
+TEST_P(MemoryLimit, TooLittleIsRefusedByANumberThatIsEnough) {
+  for (const std::int64_t rows : {std::int64_t{7}, queries})
+    for (const std::int64_t probes : {std::int64_t{1}, std::int64_t{20}, lists}) {
+      const AnyMatrixView some = AnyMatrixView(queries_.view()).rows(0, rows);
+      SearchOptions asked = options(0);
+      asked.method.probes = probes;
+      const Neighbors all = index_.search(some, k, asked);
+      asked.memory = 10'000;
+      const std::string begin = "memory is 10000 bytes, but this search needs at least ";
+      std::string said = "no error";
+      try {
+        index_.search(some, k, asked);
+      } catch (const MemoryBudgetError& error) {
+        said = error.what();
+      }
+      ASSERT_EQ(said.rfind(begin, 0), 0u) << said;
+      asked.memory = std::stoll(said.substr(begin.size()));
+      expect_equal(index_.search(some, k, asked), all);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Indexes, MemoryLimit,
