@@ -305,6 +305,8 @@ TEST(Warpgroup, NoticesSumsAndOperandsThatAreTouchedTooEarly) {
   // One that was never closed.
   expect_error("before it has waited for its products", warpgroup_size,
                after([&](HostThread t, int(&sums)[64]) {
+                 t.wait_for_products<0>(sums);
+                 t.begin_products();
                  unsigned a[4] = {};
                  t.add_product(sums, a, t.operand(t.shared(), column_bytes, half_bytes));
                  t.wait_for_products<0>(sums);
