@@ -11,6 +11,7 @@
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
+#include "knear/cost/first_use.hpp"
 #include "knear/cost/new_memory.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/roofline.hpp"
@@ -153,8 +154,9 @@ void run_roofline(const RooflineArguments& arguments) {
   const int asked = checked_threads(arguments.threads);
   const std::vector<int> counts = arguments.threads > 0 ? std::vector{asked} : thread_counts(asked);
   // First, before there is memory that was given back.
-  std::optional<double> new_memory;
-  if (!arguments.out.empty()) new_memory = measure_new_memory(counts.back());
+  std::optional<double> new_memory, first_use;
+  if (!arguments.out.empty())
+    new_memory = measure_new_memory(counts.back()), first_use = measure_first_use(counts.back());
   std::vector<MachinePeaks> peaks;
   for (const int threads : counts)
     peaks.push_back(measure_peaks(threads, arguments.seconds / double(counts.size())));
@@ -168,6 +170,7 @@ void run_roofline(const RooflineArguments& arguments) {
   if (!arguments.out.empty()) {
     MachineDescription machine = this_machine(peaks.back());
     machine.new_memory_bytes_per_second = new_memory;
+    machine.first_use_bytes_per_second = first_use;
     const std::string text = text_of_machine(machine);
     io::AtomicFile file(arguments.out);
     file.write(text.data(), text.size());

@@ -36,6 +36,7 @@ constexpr const char* other_fields[] = {"name",
                                         "caches",
                                         "memory_bytes",
                                         "new_memory_bytes_per_second",
+                                        "first_use_bytes_per_second",
                                         "network_bytes_per_second",
                                         "network_latency_seconds",
                                         "price_per_hour"};
@@ -198,6 +199,8 @@ MachineDescription parse_machine(std::string_view text, std::string_view where) 
                                    "memory_bytes", 0x1p20, 0x1p50);
   out.new_memory_bytes_per_second =
       fields.optional_number("new_memory_bytes_per_second", least_rate, most_rate);
+  out.first_use_bytes_per_second =
+      fields.optional_number("first_use_bytes_per_second", least_rate, most_rate);
   out.network_bytes_per_second =
       fields.optional_number("network_bytes_per_second", least_rate, most_rate);
   out.network_latency_seconds = fields.optional_number("network_latency_seconds", 0, 60);
@@ -223,6 +226,7 @@ std::string text_of_machine(const MachineDescription& machine) {
       caches.push_back({{"bytes", cache.bytes}, {"bytes_per_second", cache.bytes_per_second}});
   out["memory_bytes"] = or_null(machine.memory_bytes);
   out["new_memory_bytes_per_second"] = or_null(machine.new_memory_bytes_per_second);
+  out["first_use_bytes_per_second"] = or_null(machine.first_use_bytes_per_second);
   out["network_bytes_per_second"] = or_null(machine.network_bytes_per_second);
   out["network_latency_seconds"] = or_null(machine.network_latency_seconds);
   out["price_per_hour"] = or_null(machine.price_per_hour);

@@ -18,6 +18,7 @@
 //   memory_bytes               of the whole machine; needed
 //   new_memory_bytes_per_second
 //                              as cost/new_memory.hpp measures it; null or left out: not known
+//   first_use_bytes_per_second as cost/first_use.hpp does; null or left out: not known
 //   network_bytes_per_second   of its link, each way     null or left out: 1.25e9 (10 Gbit/s) are
 //   network_latency_seconds    from one machine to another, one way    assumed, and 50e-6
 //   price_per_hour             of one machine, in any currency; null or left out: not known
@@ -41,7 +42,7 @@ struct MachineDescription {
   std::string name;
   MachinePeaks peaks;
   double memory_bytes = 0;
-  std::optional<double> new_memory_bytes_per_second = {};
+  std::optional<double> new_memory_bytes_per_second = {}, first_use_bytes_per_second = {};
   std::optional<double> network_bytes_per_second = {}, network_latency_seconds = {};
   std::optional<double> price_per_hour = {};
 };

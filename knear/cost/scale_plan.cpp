@@ -112,6 +112,8 @@ class Planner {
     const Service service = service_of(form, out);
     out.service_seconds = service.seconds, out.limit = service.limit;
     if (!replicate(choose_tree(out), out)) return std::nullopt;
+    if (machine_.first_use_bytes_per_second)
+      out.opening_seconds = out.memory_bytes / *machine_.first_use_bytes_per_second;
     build(form, out);
     price(out);
     out.assumptions = assumptions_of(form, out);
@@ -305,6 +307,11 @@ class Planner {
       all.push_back(
           "the description has no new_memory_bytes_per_second: adding rows is taken not to wait "
           "for memory");
+    if (!machine_.first_use_bytes_per_second)
+      all.push_back(
+          "the description has no first_use_bytes_per_second: it is not told what checking an "
+          "index "
+          "that was opened takes");
     if (!machine_.price_per_hour)
       all.push_back("the description has no price_per_hour: no money is told");
     if (out.lists > 0 && needs_.probes == 0)

@@ -19,6 +19,8 @@
 //   replicas   so many that none is busy more than `busy_share` of the time
 //   latency    the tree's hops and transfers, service, merging, and the mean wait of a queue with
 //              Poisson arrivals and constant service, M/D/1: busy / (2 (1 - busy)) of a service
+//   opening    once after a machine has opened its index from a file that is in memory: all pages
+//              are checked at the description's rate by the first calls that come to them
 //   building   centroids and quantiser learned on one machine and sent to all; each shard's rows
 //              received and added, to memory that the system has to give first, then copied to the
 //              other replicas, of which each passes on what it receives
@@ -77,6 +79,8 @@ struct ScalePlan {
   std::int64_t fan_in = 0, levels = 0;
   double network_bytes_of_query = 0;    // sent between machines, both ways
   double busiest_bytes_per_second = 0;  // into the machine at the top, or out of it, the larger
+
+  std::optional<double> opening_seconds;  // nothing where the description has no rate
 
   double train_seconds = 0, add_seconds = 0, receive_seconds = 0, copy_seconds = 0;
   double build_seconds = 0;  // the sum of these

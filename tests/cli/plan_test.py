@@ -67,6 +67,7 @@ class Plan(ProgramTest):
         self.assertEqual(here["threads"], 1)
         self.assertGreater(here["memory_bytes"], 2**28)
         self.assertGreater(here["new_memory_bytes_per_second"], 1e7)
+        self.assertGreater(here["first_use_bytes_per_second"], 1e7)
         for field in ("network_bytes_per_second", "network_latency_seconds", "price_per_hour"):
             self.assertIsNone(here[field])
         out = json.loads(
@@ -75,6 +76,10 @@ class Plan(ProgramTest):
         assumed = " ".join(out["assumptions"])
         self.assertIn("no network_bytes_per_second", assumed)
         self.assertIn("no price_per_hour", assumed)
+        self.assertAlmostEqual(
+            out["opening_seconds"], out["memory_bytes"] / here["first_use_bytes_per_second"]
+        )
+        self.assertIsNone(self.plan()["opening_seconds"])  # by a description without the rate
         self.assertIsNone(out["price_per_hour"])
         self.fails(1, "roofline", "--out", "here.txt", says="--out")
         self.fails(2, "roofline", "--out", "a.json", "--machine", "h200", says="--machine")

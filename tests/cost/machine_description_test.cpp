@@ -21,6 +21,7 @@ MachineDescription machine() {
   out.peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN(), out.peaks.int16_ops = 14e12;
   out.peaks.memory_bytes_per_second = 400e9, out.peaks.cycles_per_second = 200e9;
   out.peaks.caches[0] = {3 << 20, 20e12};
+  out.first_use_bytes_per_second = 6e9;
   out.memory_bytes = 1e12, out.price_per_hour = 3.5, out.new_memory_bytes_per_second = 2e9;
   return out;
 }
@@ -56,6 +57,7 @@ TEST(MachineDescription, IsReadAsItWasWritten) {
   EXPECT_EQ(read.peaks.caches[1].bytes, 0);
   EXPECT_EQ(read.memory_bytes, 1e12);
   EXPECT_EQ(read.new_memory_bytes_per_second, 2e9);
+  EXPECT_EQ(read.first_use_bytes_per_second, 6e9);
   EXPECT_FALSE(read.network_bytes_per_second);
   EXPECT_EQ(read.price_per_hour, 3.5);
   EXPECT_EQ(text_of_machine(read), text);

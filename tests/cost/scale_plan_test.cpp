@@ -156,6 +156,21 @@ TEST(PlanAtScale, MoneyFollowsFromMachinesAndHours) {
   EXPECT_FALSE(plan_at_scale(needs(), free)[0].price_per_hour);
 }
 
+// An index that was opened has each of its pages checked once.
+TEST(PlanAtScale, AnOpenedIndexIsCheckedOnce) {
+  MachineDescription known = machine();
+  known.first_use_bytes_per_second = 4e9;
+  const std::vector<ScalePlan> plans = plan_at_scale(needs(), machine()),
+                               checked = plan_at_scale(needs(), known);
+  ASSERT_EQ(checked.size(), plans.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    EXPECT_FALSE(plans[i].opening_seconds);
+    ASSERT_TRUE(checked[i].opening_seconds);
+    EXPECT_DOUBLE_EQ(*checked[i].opening_seconds, checked[i].memory_bytes / 4e9);
+    EXPECT_EQ(checked[i].latency_seconds, plans[i].latency_seconds);
+  }
+}
+
 // Rows are written to memory that is new to the process, at a rate of its own.
 TEST(PlanAtScale, AddingWaitsForMemory) {
   MachineDescription slow = machine();
