@@ -108,7 +108,7 @@ def _skipped(app, what, name, thing, skip: bool, options) -> bool | None:
 
 
 def _of_the_site(app, name: str, source: list[str]) -> None:
-    """Links to python/README.md and bench/README.md lead to the pages that the site makes of them."""
+    """Links to these two files lead to the pages that the site makes of them."""
     for file, page in (("python/README.md", "python.md"), ("bench/README.md", "benchmarks.md")):
         source[0] = source[0].replace(f"](../{file}", f"]({page}")
         source[0] = source[0].replace(f"](../../{file}", f"](../{page}")
