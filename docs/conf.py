@@ -108,8 +108,10 @@ def _skipped(app, what, name, thing, skip: bool, options) -> bool | None:
 
 
 def _of_the_site(app, name: str, source: list[str]) -> None:
-    """Links to python/README.md lead to the page that the site makes of it."""
-    source[0] = source[0].replace("](../python/README.md", "](python.md")
+    """Links to these two files lead to the pages that the site makes of them."""
+    for file, page in (("python/README.md", "python.md"), ("bench/README.md", "benchmarks.md")):
+        source[0] = source[0].replace(f"](../{file}", f"]({page}")
+        source[0] = source[0].replace(f"](../../{file}", f"](../{page}")
 
 
 def setup(app) -> None:

@@ -44,8 +44,8 @@ ScanCost scan_of_centroids(const ListShape& shape, std::int64_t queries,
                       peaks);
 }
 
-// Nanoseconds of a thread for codes of 8 bits, by both ways, as measured (bench/README.md,
-// bench/codes).
+// Nanoseconds of a thread for codes of 8 bits, by both ways, as measured
+// (docs/measurements/codes.md).
 struct CodeTimes {
   double look_up, looked_up_row;  // per sub-quantiser of a row and query, and per row and query
   double column, multiplied_row;  // per column of a row and query, and per row and query
