@@ -165,7 +165,8 @@ class Index:
         progress: as that of knn().
 
         Raises InvalidArgument for the metric cosine, which FAISS has not, for lists of "ip" that
-        are found by an index, and for vectors that float32 does not hold exactly; IoError.
+        are found by an index, for codes in lists that are found by an index that rounds the
+        centroids ("IVF64(SQ8),PQ8"), and for vectors that float32 does not hold exactly; IoError.
         """
         reporting(
             progress,
