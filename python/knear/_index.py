@@ -383,7 +383,8 @@ class Index:
         >>> index.is_trained, len(index)
         (True, 0)
 
-        iterations: of k-means on a quarter of the rows, and half as many on all of them.
+        iterations: of k-means for inverted lists, on a quarter of the rows, and half as many on
+            all of them.
         rows: as many of `x` are used, drawn at random; None: 256 for each list, and 65,536 for
             codes.
         hold_out: whether a tenth of the vectors, 1,000 at most, is kept out of what is learned.
@@ -397,8 +398,8 @@ class Index:
         threads: as that of knn().
 
         Raises InvalidArgument for a NaN or infinity, for too few rows, when the index holds
-        vectors, and for arguments that say how an index learns that learns nothing ("Flat");
-        ShapeMismatch for another number of columns.
+        vectors, for `iterations` of an index without inverted lists, and for arguments that say how
+        an index learns that learns nothing ("Flat"); ShapeMismatch for another number of columns.
         """
         reporting(
             progress,

@@ -127,7 +127,7 @@ class History {
     // come, which `Known` below looks at.
     const std::int64_t rows = std::max<std::int64_t>(300, shape.lists);
     out.train(typed(clustered(rows, shape.dim, 1, {.offset = offset_})),
-              {.iterations = shape.learns() ? 4 : TrainOptions().iterations});
+              {.iterations = shape.lists > 0 ? 4 : TrainOptions().iterations});
     return out;
   }
   std::vector<Id> held(std::size_t count) {
