@@ -204,8 +204,9 @@ void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
   add_whole(
       command, "--train", arguments.train,
       "vectors that the lists are learned from, drawn at random (default: 256 for each list)");
-  add_whole(command, "--iterations", arguments.iterations,
-            "of k-means on a quarter of these, and half as many on all (default: 10)");
+  add_whole(
+      command, "--iterations", arguments.iterations,
+      "of k-means for the lists, on a quarter of these, and half as many on all (default: 10)");
   add_whole(command, "--seed", arguments.seed, "of what is drawn at random (default: 1)");
   add_size(command, "--memory", arguments.memory,
            "auto: what the index may take (default: as much as it likes)");

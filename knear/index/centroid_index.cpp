@@ -53,6 +53,7 @@ std::shared_ptr<const CentroidIndex> CentroidIndex::trained(IndexShape shape,
   IndexOfShape index(shape);
   TrainOptions by_centroids = options;
   by_centroids.rows = 0;
+  if (shape.lists == 0) by_centroids.iterations = TrainOptions().iterations;
   by_centroids.hold_out = false;  // they are all that it will ever have
   if (shape.learns()) index.train(centroids, by_centroids);
   index.add(centroids, {.threads = options.threads, .progress = options.progress});

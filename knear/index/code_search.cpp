@@ -74,7 +74,7 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
   if (!request.limited()) return;
   // What is found by codes, twice where queries are searched a part at a time; what is measured,
   // and as it is returned. A range search takes memory as it finds rows.
-  const std::int64_t k = request.k * std::max<std::int64_t>(1, refine_factor);
+  const std::int64_t k = found_by_codes();
   constexpr auto row_bytes = static_cast<std::int64_t>(sizeof(CodedNeighbors::Row));
   const std::int64_t queries = request.queries.rows();
   kept_bytes_ = more_bytes + queries * 64;
@@ -269,8 +269,7 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     found = ExactNeighbors(queries, k);
     std::fill_n(found.keys.data(), queries * k, infinity);
     std::fill_n(found.ids.data(), queries * k, no_id);
-    rough_ =
-        CodedNeighbors(queries, refined() ? std::min(request_.allowed_rows, measured_codes_) : k);
+    rough_ = CodedNeighbors(queries, found_by_codes());
   }
   if (k == 0) return;
   const bool alone = first && which.empty();

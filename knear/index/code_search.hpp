@@ -7,6 +7,7 @@
 // As knear/knn/list_search.hpp, with distances to what codes stand for. Where the vectors are kept
 // too, the nearest codes, some times as many as are wanted, are measured by these.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -50,6 +51,10 @@ class CodeSearch final : public ProbedSearch {
 
  private:
   bool refined() const { return refine_factor_ > 0; }
+  // How many rows are kept of what codes find for a query: to be measured, no more than there are.
+  std::int64_t found_by_codes() const {
+    return refined() ? std::min(request_.allowed_rows, measured_codes_) : request_.k;
+  }
   // The codes nearest to some queries: by the device, or where it has no memory for them by the
   // processor.
   void scan(const CodeScanJob& job, const CodeProbes& probes, CodedNeighbors& out);

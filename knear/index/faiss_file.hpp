@@ -23,10 +23,11 @@
 // codes.
 //
 // Written: every index for l2 and ip, in an IDMap2 where ids are not 0, 1, ..., but for lists of
-// products that are found by an index. nprobe and k_factor are arguments of searches here, so they
-// are not read, except those of a quantiser, and 1 and 4 are written. What a recall takes is not in
-// such files, nor by what else than products lists for ip are found: these are probed in the order
-// of products once they are read again.
+// products that are found by an index, and codes of what is left beside centroids that the index
+// over these does not hold as they are, from which FAISS would take them. nprobe and k_factor are
+// arguments of searches here, so they are not read, except those of a quantiser, and 1 and 4 are
+// written. What a recall takes is not in such files, nor by what else than products lists for ip
+// are found: these are probed in the order of products once they are read again.
 #pragma once
 #include <string>
 

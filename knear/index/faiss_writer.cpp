@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -304,6 +305,21 @@ class IndexWriter {
   std::vector<std::byte> vector_, scratch_;
 };
 
+// FAISS decodes what is left beside a centroid by what the index over the centroids says that this
+// one is.
+bool centroids_are_held(const State& state) {
+  const CentroidIndex* index = state.coarse->indexes().plain.get();
+  if (!index) return true;
+  const MatrixView<float> centroids = state.coarse->centroids();
+  std::vector<Id> numbers(static_cast<std::size_t>(centroids.rows()));
+  std::iota(numbers.begin(), numbers.end(), Id{0});
+  const AnyMatrix held = index->index().reconstruct(numbers);
+  AnyMatrix floats(ElementType::f32, centroids.rows(), centroids.cols());
+  if (copy_exactly(held, ElementType::f32, floats.row(0)) >= 0) return false;
+  const float* const all = static_cast<const float*>(floats.row(0));
+  return std::equal(all, all + centroids.rows() * centroids.cols(), centroids.data());
+}
+
 }  // namespace
 
 void write_faiss_index(const IndexShape& shape, const State& state, const std::string& path,
@@ -319,6 +335,12 @@ void write_faiss_index(const IndexShape& shape, const State& state, const std::s
   if (shape.has_graph())
     throw InvalidArgument("index {} has a graph that FAISS has not: add its vectors to another one",
                           shape.description());
+  if (shape.codes && shape.codes->residual && !centroids_are_held(state))
+    throw InvalidArgument(
+        "index {} has codes of what is left beside its centroids, for which FAISS takes what the "
+        "index over these, {}, has: that does not hold them as they are, as IVFn,Flat and what is "
+        "refined by RFlat do",
+        shape.description(), shape.coarse.front().description());
   Writer writer(path);
   IndexWriter(writer, shape, state, 1, false, progress).write();
   writer.commit();

@@ -341,6 +341,10 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
       find_value_range(vectors, metric(), "vectors", options.threads);
       return;
     }
+    if (impl_->shape.lists == 0 && options.iterations != TrainOptions().iterations)
+      throw InvalidArgument(
+          "iterations is {}, but index {} has no inverted lists, whose centroids they are for",
+          options.iterations, description());
     std::lock_guard lock(impl_->writer);
     State next = *impl_->state();
     if (next.size > 0)

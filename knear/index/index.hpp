@@ -48,8 +48,8 @@ struct ChangeOptions {
 
 // For indexes that learn from vectors.
 struct TrainOptions {
-  // Of k-means: where vectors are 128 for each list or more, on a quarter of these, and half as
-  // many before that on 16 for each list, and after that on all.
+  // Of k-means for inverted lists: where vectors are 128 for each list or more, on a quarter of
+  // these, and half as many before that on 16 for each list, and after that on all.
   int iterations = 10;
   // How many of the vectors are used, drawn at random, if there are more; 0: 256 for each list (128
   // of more than 16,384 lists), 65,536 for quantisers, 131,072 for transforms.
@@ -111,8 +111,9 @@ class Index {
   // has to be emptied first. The same result for the same vectors and seed on every machine. Throws
   // ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity and, of
   // codes by l2, a row whose squared length is beyond float32, naming the row, for fewer rows than
-  // centroids or principal components, for options.rows below 0, and of an index that learns
-  // nothing for options that say how; Cancelled. Then nothing has changed.
+  // centroids or principal components, for options.rows below 0, without inverted lists for
+  // options.iterations, and of an index that learns nothing for options that say how; Cancelled.
+  // Then nothing has changed.
   void train(AnyMatrixView vectors, const TrainOptions& options = {});
 
   // Of inverted lists: how many there are (0: this is a flat index), and their centroids

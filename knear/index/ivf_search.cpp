@@ -141,10 +141,12 @@ class Calibration {
 class RecallSearch {
  public:
   RecallSearch(const State& state, const SearchRequest& request,
-               std::span<const SearchSegment> segments, double recall, bool filtered)
+               std::span<const SearchSegment> segments, const IndexShape& shape, double recall,
+               bool filtered)
       : state_(state),
         request_(request),
         segments_(segments),
+        shape_(shape),
         recall_(recall),
         filtered_(filtered) {}
 
@@ -184,9 +186,10 @@ class RecallSearch {
       } else if (point) {
         holds_ = false;
         note_ = fmt::format(
-            "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by itself, "
-            "and recall = 1 proves each answer",
-            reason(), recall_, least_calibrated_batch);
+            "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by "
+            "itself{}",
+            reason(), recall_, least_calibrated_batch,
+            shape_.alters_vectors() ? "" : ", and recall = 1 proves each answer");
       }
     }
     if (!point) {  // as many as there are, until everything is found
@@ -226,6 +229,7 @@ class RecallSearch {
   const State& state_;
   const SearchRequest& request_;
   const std::span<const SearchSegment> segments_;
+  const IndexShape& shape_;
   const double recall_;
   const bool filtered_;
   bool holds_ = true;  // the promise
@@ -480,7 +484,8 @@ ExactNeighbors search_probed(const State& state, const IndexShape& shape,
   std::optional<RecallSearch> for_recall;
   if (probes == 0 && !everything)
     for_recall
-        .emplace(state, request, segments, *options.method.recall, !options.filter.everything())
+        .emplace(state, request, segments, shape, *options.method.recall,
+                 !options.filter.everything())
         .run(begin);
   else
     begin().probe(probes > 0 ? probes : std::min(first_probes, lists));

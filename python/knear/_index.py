@@ -165,7 +165,8 @@ class Index:
         progress: as that of knn().
 
         Raises InvalidArgument for the metric cosine, which FAISS has not, for lists of "ip" that
-        are found by an index, and for vectors that float32 does not hold exactly; IoError.
+        are found by an index, for codes in lists that are found by an index that rounds the
+        centroids ("IVF64(SQ8),PQ8"), and for vectors that float32 does not hold exactly; IoError.
         """
         reporting(
             progress,
@@ -382,7 +383,8 @@ class Index:
         >>> index.is_trained, len(index)
         (True, 0)
 
-        iterations: of k-means on a quarter of the rows, and half as many on all of them.
+        iterations: of k-means for inverted lists, on a quarter of the rows, and half as many on
+            all of them.
         rows: as many of `x` are used, drawn at random; None: 256 for each list, and 65,536 for
             codes.
         hold_out: whether a tenth of the vectors, 1,000 at most, is kept out of what is learned.
@@ -396,8 +398,8 @@ class Index:
         threads: as that of knn().
 
         Raises InvalidArgument for a NaN or infinity, for too few rows, when the index holds
-        vectors, and for arguments that say how an index learns that learns nothing ("Flat");
-        ShapeMismatch for another number of columns.
+        vectors, for `iterations` of an index without inverted lists, and for arguments that say how
+        an index learns that learns nothing ("Flat"); ShapeMismatch for another number of columns.
         """
         reporting(
             progress,

@@ -225,6 +225,8 @@ class Index(ProgramTest):
         for option in "--train", "--iterations", "--seed":
             says = f"{option} is 3, but Flat learns nothing"
             self.fails(1, *build, "--index", "Flat", option, "3", says=says)
+        says = "--iterations is 3, but index SQ8 has no inverted lists"
+        self.fails(1, *build, "--index", "SQ8", "--iterations", "3", says=says)
 
     def test_all_within_a_radius_of_refined_codes_are_found(self):
         build = ["build", "--base", "base.bvecs", "--out", "a.knear"]

@@ -91,7 +91,8 @@ TEST(ChooseIndex, TakesWhatItSays) {
   for (const std::int64_t memory : {0, 8 << 20, 6 << 20, 4 << 20}) {
     const IndexChoice choice = choose_index(60'000, 32, {.memory = memory, .recall = 0.9});
     Index index = make_index(choice.factory, 32);
-    if (!index.is_trained()) index.train(base.view(), {.iterations = 2});
+    if (!index.is_trained())
+      index.train(base.view(), {.iterations = index.lists() > 0 ? 2 : TrainOptions().iterations});
     index.add(base.view());
     const auto bytes = static_cast<double>(index.memory_bytes());
     EXPECT_LE(bytes, 1.02 * static_cast<double>(choice.bytes)) << choice.reason;

@@ -101,6 +101,26 @@ TEST(RefusedTraining, OnFewerRowsThanNone) {
   }
 }
 
+// They were taken and did nothing.
+TEST(RefusedTraining, OfIterationsWithoutLists) {
+  const Matrix<float> x = clustered(600, 8, 1);
+  for (const char* name : {"PQ4", "SQ8", "PCA4,Flat", "OPQ2,PQ2x4,RFlat", "RR,SQfp16"}) {
+    Index index = make_index(name, 8);
+    try {
+      index.train(x.view(), {.iterations = 4});
+      ADD_FAILURE() << name;
+    } catch (const InvalidArgument& e) {
+      EXPECT_EQ(e.what(), "iterations is 4, but index " + index.description() +
+                              " has no inverted lists, whose centroids they are for");
+    }
+    EXPECT_FALSE(index.is_trained());
+  }
+  // Nor are those of lists for the index over their centroids.
+  Index lists = make_index("IVF20(SQ8),Flat", 8);
+  lists.train(x.view(), {.iterations = 4});
+  EXPECT_TRUE(lists.is_trained());
+}
+
 TEST(RefusedSearches, OfCodesSayWhy) {
   const Matrix<float> base = clustered(600, 8, 1);
   const auto refusal = [&](const char* name, MethodOptions method) -> std::string {
@@ -192,7 +212,8 @@ TEST(CodeMemory, OfARowIsWhatTheHeaderStates) {
     SCOPED_TRACE(std::string(name) + " " + std::string(name_of(metric)));
     const std::int64_t before = allocated_bytes();
     Index index = make_index(name, dim, metric);
-    index.train(base.view().rows(0, 1000), {.iterations = 2});
+    index.train(base.view().rows(0, 1000),
+                {.iterations = index.lists() > 0 ? 2 : TrainOptions().iterations});
     // What does not grow: centroids, codebooks, and 1,000 vectors with their 128 neighbours.
     const std::int64_t learned = index.memory_bytes(), neighbor = 8;
     const std::int64_t known = learned + 1000 * 128 * neighbor;

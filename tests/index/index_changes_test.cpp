@@ -425,9 +425,11 @@ TEST(IndexHistories, AsLongAsAsked) {
   for (; std::chrono::steady_clock::now() < end && !HasFatalFailure(); ++seed, ++histories) {
     Random random(seed);
     const Content content = static_cast<Content>(random.below(4));
-    const ElementType type = content == Content::real || content == Content::mixed
-                                 ? static_cast<ElementType>(random.below(3))
-                                 : static_cast<ElementType>(random.below(5));
+    // Those of floats first.
+    constexpr ElementType types[] = {ElementType::f32, ElementType::f16, ElementType::bf16,
+                                     ElementType::f64, ElementType::u8,  ElementType::i8};
+    const bool fractions = content == Content::real || content == Content::mixed;
+    const ElementType type = types[random.below(fractions ? 4 : std::size(types))];
     SCOPED_TRACE(testing::Message() << "KNEAR_FUZZ_SEED=" << seed);
     History(seed, 1 + static_cast<std::int64_t>(random.below(40)),
             static_cast<Metric>(random.below(3)), content, type,

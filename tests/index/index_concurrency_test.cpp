@@ -199,7 +199,9 @@ class Stress {
     // the writer down.
     const std::int64_t rows =
         shape.codes && shape.codes->is_product() && shape.codes->bits == 8 ? 256 : 64;
-    if (shape.learns()) index.train(random_rows(random, rows, false).view(), {.iterations = 4});
+    if (shape.learns())
+      index.train(random_rows(random, rows, false).view(),
+                  {.iterations = shape.lists > 0 ? 4 : TrainOptions().iterations});
     return index;
   }
   std::shared_ptr<const Question> question(const Index& index, Random& random) const {

@@ -127,7 +127,7 @@ class History {
     // come, which `Known` below looks at.
     const std::int64_t rows = std::max<std::int64_t>(300, shape.lists);
     out.train(typed(clustered(rows, shape.dim, 1, {.offset = offset_})),
-              {.iterations = shape.learns() ? 4 : TrainOptions().iterations});
+              {.iterations = shape.lists > 0 ? 4 : TrainOptions().iterations});
     return out;
   }
   std::vector<Id> held(std::size_t count) {
@@ -406,6 +406,13 @@ TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
           queries, 1, {.method = {.recall = lists ? std::optional(1.0) : std::nullopt}}, &report);
       EXPECT_EQ(report.promised_recall, 0);
       if (!lists) continue;
+      // Nor is it said that more would be proven, where nothing is promised.
+      if (metric == Metric::l2) {
+        const Matrix<float> strangers = clustered(20, 24, 2, {.offset = 5});
+        index.search(strangers.view(), 10, {.method = {.recall = 0.5}}, &report);
+        EXPECT_NE(report.note.find("is not promised"), std::string::npos) << report.note;
+        EXPECT_EQ(report.note.find("proves"), std::string::npos) << report.note;
+      }
       try {
         index.search(queries, 10, {.method = {.probes = 16, .certify = true}});
         ADD_FAILURE() << "certify was taken";

@@ -177,6 +177,22 @@ TEST_P(MemoryLimit, TooLittleIsRefusedByANumberThatIsEnough) {
     }
 }
 
+// Ten times as many codes as there are rows were counted, so that a search was refused for want of
+// memory that it would not have taken.
+TEST(MemoryLimitOfRefinement, CountsNoMoreCodesThanThereAre) {
+  const Matrix<float> base = clustered(8000, 16, 1), few = clustered(20, 16, 2);
+  for (const char* name : {"IVF256,PQ8x4,RFlat", "PQ8x4,Refine(SQ8)"}) {
+    SCOPED_TRACE(name);
+    Index index = make_index(name, 16);
+    index.train(base.view()), index.add(base.view());
+    SearchOptions asked{.threads = 2};
+    asked.method.probes = index.lists(), asked.method.refine_factor = 1 << 14;
+    const Neighbors all = index.search(few.view(), k, asked);
+    asked.memory = 16'000'000;
+    expect_equal(index.search(few.view(), k, asked), all);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Indexes, MemoryLimit,
                          testing::Values("IVF256,Flat", "IVF256,PQ8", "IVF256,PQ8x4,RFlat",
                                          "IVF256,SQ8"));
