@@ -180,6 +180,10 @@ class Files(Case):
     def test_codes_of_four_bits(self):
         self.check("IVF16,PQ25x4", "b", "--probes", 8)
 
+    def test_transforms_that_are_learned(self):
+        self.check("PCA16,IVF16,PQ8", "f", "--probes", 4)
+        self.check("OPQ8_16,IVF16,PQ8", "f", "--probes", 4)
+
 
 class Pages(Case):
     """Files are read, and written, by systems whose pages of memory are larger than here."""
