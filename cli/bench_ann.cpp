@@ -12,6 +12,7 @@
 #include "cli/bench.hpp"
 #include "cli/commands.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear::cli {
 namespace {
@@ -26,9 +27,8 @@ bool is_bench(const fs::path& folder) {
 
 // bench/ann as it was installed with this program, or of the source tree that it was built in.
 std::optional<fs::path> find_bench_ann() {
-  std::error_code unreadable;
-  const fs::path here = fs::read_symlink("/proc/self/exe", unreadable).parent_path();
-  if (unreadable) return std::nullopt;
+  const fs::path here = fs::path(detail::program_path()).parent_path();
+  if (here.empty()) return std::nullopt;
   const fs::path installed = here.parent_path() / "share/knear/bench";
   if (is_bench(installed)) return installed / "ann";
   for (fs::path folder = here; folder.has_relative_path(); folder = folder.parent_path())

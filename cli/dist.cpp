@@ -11,19 +11,19 @@
 
 #include "cli/commands.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear::cli {
 
 void run_dist(char** words) {
   namespace fs = std::filesystem;
-  std::error_code unreadable;
-  std::string program =
-      (fs::read_symlink("/proc/self/exe", unreadable).parent_path() / "knear-dist").string();
+  const fs::path here = detail::program_path();
+  std::string program = (here.parent_path() / "knear-dist").string();
   std::vector<char*> command = {program.data()};
   while (*words != nullptr) command.push_back(*words++);
   command.push_back(nullptr);
-  if (!unreadable) execv(command[0], command.data());
-  if (unreadable || errno == ENOENT)
+  if (!here.empty()) execv(command[0], command.data());
+  if (here.empty() || errno == ENOENT)
     throw Error(
         "dist is the program knear-dist, which is not beside this one: it is built where Open MPI "
         "is (the CMake option KNEAR_MPI; scripts/setup installs it)");

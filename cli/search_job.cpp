@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "cli/arguments.hpp"
@@ -17,6 +16,7 @@
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/core/cpu.hpp"
+#include "knear/core/system.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/io/hdf5.hpp"
@@ -46,25 +46,15 @@ void check_index_holds(const Matrix<Id>& truth, const SearchArguments& arguments
                               arguments.index);
 }
 
-// Bytes of memory that the system could allocate now; nullopt where it does not say.
-std::optional<double> available_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string name, unit; meminfo >> name;) {
-    double kilobytes = 0;
-    if (name == "MemAvailable:" && meminfo >> kilobytes) return kilobytes * 1024;
-    std::getline(meminfo, unit);
-  }
-  return {};
-}
-
 // The system promises more memory than it has and kills processes that use it, so this checks
 // first.
 void check_answer_fits(std::int64_t queries, std::int64_t k) {
   const double bytes = double(queries) * double(k) * (sizeof(Id) + sizeof(float));
-  const auto available = available_memory();
-  if (available && bytes > *available)
+  const auto available = detail::available_memory();
+  if (available && bytes > static_cast<double>(*available))
     throw MemoryBudgetError("the answer of {} queries x k = {} takes {}, but {} are free", queries,
-                            k, readable_bytes(bytes), readable_bytes(*available));
+                            k, readable_bytes(bytes),
+                            readable_bytes(static_cast<double>(*available)));
 }
 
 // Loads --index into the outcome and returns its columns. `metric` becomes that of the index, which

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <span>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear::cli {
 namespace {
@@ -52,9 +52,11 @@ void tell_and_end(int signal) {
 
 // "c.fvecs.tmp-0123456789ab", as temporary files are called (io/atomic_file.cpp).
 std::string name_of_mark(const std::string& out) {
-  std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number)
-    number = static_cast<std::uint64_t>(getpid()) << 16;
+  std::uint64_t number = static_cast<std::uint64_t>(getpid()) << 16;
+  try {
+    number = detail::random_number();
+  } catch (const IoError&) {  // the number of the process tells it apart as well
+  }
   const std::string beside =
       out.empty() ? (std::filesystem::temp_directory_path() / "knear-dist").string() : out;
   return fmt::format("{}.tmp-{:012x}", beside, number >> 16);

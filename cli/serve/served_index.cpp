@@ -1,10 +1,10 @@
 #include "cli/serve/served_index.hpp"
 
-#include <fstream>
 #include <utility>
 
 #include "cli/interrupt.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 #include "knear/serve/refusal.hpp"
 
 namespace knear::cli {
@@ -38,13 +38,7 @@ void prepare(serve::StoredIndex& index, int threads) {
 }  // namespace
 
 std::int64_t available_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string name; meminfo >> name;) {
-    std::int64_t kilobytes = 0;
-    if (name == "MemAvailable:" && meminfo >> kilobytes) return kilobytes * 1024;
-    std::getline(meminfo, name);
-  }
-  return std::int64_t{1} << 62;
+  return detail::available_memory().value_or(std::int64_t{1} << 62);
 }
 
 ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,

@@ -12,6 +12,9 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +23,7 @@
 #include <string>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear {
 
@@ -45,12 +49,7 @@ std::string_view name_of(Isa isa) {
   return "?";
 }
 
-std::int64_t cache_bytes(int level) {
-  const long size = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
-                            : level == 2 ? _SC_LEVEL2_CACHE_SIZE
-                                         : _SC_LEVEL3_CACHE_SIZE);
-  return size > 0 ? size : 0;
-}
+std::int64_t cache_bytes(int level) { return detail::cache_size(level); }
 
 std::int64_t machine_memory() {
   const std::int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
@@ -92,6 +91,14 @@ Isa best_isa() {
 #elif defined(__aarch64__) && defined(__linux__)
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) == 0) return Isa::neon;
   return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) == 0 ? Isa::neon_dot : Isa::neon_i8mm;
+#elif defined(__aarch64__) && defined(__APPLE__)
+  const auto has = [](const char* name) {
+    int yes = 0;
+    std::size_t size = sizeof yes;
+    return sysctlbyname(name, &yes, &size, nullptr, 0) == 0 && yes != 0;
+  };
+  if (!has("hw.optional.arm.FEAT_DotProd")) return Isa::neon;
+  return has("hw.optional.arm.FEAT_I8MM") ? Isa::neon_i8mm : Isa::neon_dot;
 #elif defined(__aarch64__)
   return Isa::neon;
 #else

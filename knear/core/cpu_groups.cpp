@@ -1,8 +1,5 @@
 #include "knear/core/cpu_groups.hpp"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -10,11 +7,13 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 
 namespace knear {
@@ -24,18 +23,17 @@ namespace {
 int take_number(std::string_view& text) {
   int out = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || out < 0 || out >= CPU_SETSIZE) return -1;
+  if (error != std::errc() || out < 0 || out >= detail::CpuMask::most) return -1;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return out;
 }
 
-// Those of a thread's affinity; 0: of this one.
-CpuSet usable_cpus(pid_t thread) {
+// None where the system does not say.
+CpuSet numbers_of(const std::optional<detail::CpuMask>& mask) {
   CpuSet out;
-  cpu_set_t set;
-  if (sched_getaffinity(thread, sizeof set, &set) == 0)
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) out.push_back(cpu);
+  if (mask)
+    for (int cpu = 0; cpu < detail::CpuMask::most; ++cpu)
+      if (mask->has(cpu)) out.push_back(cpu);
   return out;
 }
 
@@ -63,7 +61,7 @@ std::vector<CpuSet> read_nodes() {
 
 std::vector<CpuSet> groups_asked_for(std::string_view text) {
   // As it was at first: later the first thread may be within run_on().
-  static const CpuSet usable = usable_cpus(getpid());
+  static const CpuSet usable = numbers_of(detail::cpus_of_first_thread());
   std::vector<CpuSet> out;
   CpuSet seen;
   for (std::string_view rest = text;;) {
@@ -108,7 +106,7 @@ CpuSet parse_cpu_list(std::string_view text) {
 }
 
 std::vector<CpuSet> cpu_groups() {
-  CpuSet usable = usable_cpus(0);
+  CpuSet usable = numbers_of(detail::cpus_of_thread());
   if (is_within_run_on()) return {std::move(usable)};
   static const std::vector<CpuSet> nodes = read_nodes();
   const char* asked = std::getenv("KNEAR_CPU_GROUPS");

@@ -1,13 +1,12 @@
 #include "knear/core/matrix.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
 #include "knear/core/stop_check.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear {
 
@@ -19,7 +18,7 @@ void* aligned_memory(std::size_t bytes, bool zeroed) {
   bytes = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, bytes);
   if (!memory) return nullptr;
-  if (large) madvise(memory, bytes, MADV_HUGEPAGE);  // only a hint: without it the memory is slower
+  if (large) detail::want_large_pages(memory, bytes);
   if (!zeroed) return memory;
   // Gigabytes take a second, most of it the system's.
   constexpr std::size_t together = std::size_t{32} << 20;

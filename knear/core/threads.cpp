@@ -1,7 +1,6 @@
 #include "knear/core/threads.hpp"
 
 #define TBB_PREVIEW_ISOLATED_TASK_GROUP 1  // a wait for one's own tasks alone
-#include <sched.h>
 #include <tbb/blocked_range.h>
 #include <tbb/global_control.h>
 #include <tbb/info.h>
@@ -26,13 +25,13 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear {
 
 int available_threads() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
-  return tbb::info::default_concurrency();
+  const auto cpus = detail::cpus_of_thread();
+  return cpus ? std::max(1, cpus->count()) : tbb::info::default_concurrency();
 }
 
 int resolve_threads(int threads) {
@@ -182,20 +181,12 @@ int raise_limit(int threads) {
 }
 
 // The processors that a thread of oneTBB was last told to stay on; nothing: it was never told.
-thread_local std::optional<cpu_set_t> told;
+thread_local std::optional<detail::CpuMask> told;
 // Whether run_on() was ever called: until then no thread has to be told where to stay.
 std::atomic<bool> places_matter = false;
 
-// The processors of the calling thread; nothing where the system does not say.
-std::optional<cpu_set_t> present_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return std::nullopt;
-  return set;
-}
-
-void stay_on(const cpu_set_t& cpus) {
-  if (told && CPU_EQUAL(&*told, &cpus)) return;
-  if (sched_setaffinity(0, sizeof cpus, &cpus) == 0) told = cpus;
+void stay_on(const detail::CpuMask& cpus) {
+  if (told != cpus && detail::stay_on_cpus(cpus)) told = cpus;
 }
 
 // The arena of the calling thread, kept from call to call: threads that have just left one come
@@ -256,7 +247,7 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
   // Threads that help stay where this one stays. Each is told when it takes up a task, never when
   // it is done: threads start where the one was that started them. (An observer of an arena would
   // be told once for each thread, but oneTBB forgets 40 bytes of some of them.)
-  const auto cpus = places_matter ? present_cpus() : std::nullopt;
+  const auto cpus = places_matter ? detail::cpus_of_thread() : std::nullopt;
   const std::thread::id caller = std::this_thread::get_id();
   (*arena).execute([&] {
     tbb::parallel_for(
@@ -287,27 +278,27 @@ void get_ready_for_run_on() {
 }
 
 void run_on(const CpuSet& cpus, const std::function<void()>& body) {
-  cpu_set_t before, inside;
-  CPU_ZERO(&inside);
-  for (const int cpu : cpus) CPU_SET(cpu, &inside);
-  const auto stay = [](const cpu_set_t& set) {
-    if (sched_setaffinity(0, sizeof set, &set) != 0) return false;
+  detail::CpuMask inside;
+  for (const int cpu : cpus) inside.add(cpu);
+  const auto stay = [](const detail::CpuMask& set) {
+    if (!detail::stay_on_cpus(set)) return false;
 #ifndef __SANITIZE_THREAD__
     told = set;
 #endif
     return true;
   };
   get_ready_for_run_on();
-  if (sched_getaffinity(0, sizeof before, &before) != 0 || !stay(inside)) return body();
+  const auto before = detail::cpus_of_thread();
+  if (!before || !stay(inside)) return body();
   struct Back {
     const decltype(stay)& to;
-    const cpu_set_t& before;
+    const detail::CpuMask& before;
     const bool was_within = std::exchange(within_run_on, true);
     ~Back() {
       within_run_on = was_within;
       to(before);
     }
-  } const back{stay, before};
+  } const back{stay, *before};
   body();
 }
 

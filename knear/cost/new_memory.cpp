@@ -10,6 +10,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
+#include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 
 namespace knear {
@@ -21,7 +22,7 @@ class NewPages {
       : bytes_(bytes),
         memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (memory_ == MAP_FAILED) throw MemoryBudgetError("no memory for {} bytes", bytes);
-    madvise(memory_, bytes_, MADV_HUGEPAGE);  // a wish, as there
+    detail::want_large_pages(memory_, bytes_);
   }
   ~NewPages() { munmap(memory_, bytes_); }
   NewPages(const NewPages&) = delete;

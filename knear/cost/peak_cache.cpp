@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 
 namespace knear {
@@ -71,13 +72,8 @@ std::string peak_cache_file() {
 }
 
 std::string processor_name() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);)
-    if (line.starts_with("model name")) {
-      const auto colon = line.find(": ");
-      if (colon != std::string::npos) return line.substr(colon + 2);
-    }
-  return "unknown processor";
+  const std::string model = detail::processor_model();
+  return model.empty() ? "unknown processor" : model;
 }
 
 KnownPeaks known_peaks(Isa isa, int threads) {

@@ -1,7 +1,5 @@
 #include "knear/cost/peaks.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -13,6 +11,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/stop_check.hpp"
+#include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cost/peak_loops.hpp"
 
@@ -128,8 +127,8 @@ AlignedArray<unsigned char> filled(long bytes) {
 double measure_read(const PeakLoops& loops, int threads) {
   // Four times the last-level cache, as far as a quarter of the free memory allows.
   constexpr long mebibyte = 1L << 20;
-  const long cache = std::max(long{cache_bytes(3)}, sysconf(_SC_LEVEL4_CACHE_SIZE));
-  const long free = sysconf(_SC_AVPHYS_PAGES) / 4 * sysconf(_SC_PAGESIZE);
+  const long cache = static_cast<long>(std::max(cache_bytes(3), detail::cache_size(4)));
+  const long free = static_cast<long>(detail::unused_memory().value_or(machine_memory()) / 4);
   long total = std::clamp(4 * cache, 256 * mebibyte, 1024 * mebibyte);
   total = std::max(64 * mebibyte, std::min(total, free));
   const long bytes = std::max(1L, total / threads / detail::read_granule) * detail::read_granule;

@@ -17,12 +17,13 @@
 #include <xxhash.h>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear::detail {
 namespace {
 
 constexpr std::array<char, 8> magic = {'K', 'N', 'E', 'A', 'R', 'p', 'g', '3'};
-constexpr std::size_t page = 4096;
+constexpr std::size_t page = 4096;  // of the format, whatever the pages of the system are
 constexpr std::size_t order_sum_at = page - sizeof(std::uint64_t);  // 0: not known yet
 
 struct Header {
@@ -118,7 +119,7 @@ struct PartialGraph::File {
     }
   }
   void sync() {
-    if (fdatasync(file) != 0) fail(path, "bring it to disk", errno);
+    if (sync_data(file) != 0) fail(path, "bring it to disk", errno);
   }
 
   std::int64_t rows_of(std::int64_t block) const {

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "knear/core/system.hpp"
+
 namespace knear::detail {
 
 RowBuffer::RowBuffer(ElementType type, std::int64_t capacity, std::int64_t dim)
@@ -13,7 +15,7 @@ RowBuffer::RowBuffer(ElementType type, std::int64_t capacity, std::int64_t dim)
   void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     throw MemoryBudgetError("no memory for a matrix of {} rows and {} columns", capacity, dim);
-  madvise(memory, bytes_, MADV_HUGEPAGE);  // a wish; failing changes nothing but speed
+  want_large_pages(memory, bytes_);
   rows = {type, memory, capacity, dim, dim};
 }
 

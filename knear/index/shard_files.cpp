@@ -1,7 +1,6 @@
 // Shards in files: one .knear file each, and the manifest that names them.
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 #include "knear/index/packed_sections.hpp"
 #include "knear/index/sharded.hpp"
 #include "knear/index/shards.hpp"
@@ -26,14 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t digits = 16;  // of the number of a save
-
-// Of the system. (std::random_device would want a glibc newer than that of the wheels.)
-std::uint64_t random_number() {
-  std::uint64_t number;
-  if (::getrandom(&number, sizeof number, 0) != sizeof number)
-    throw IoError("the system gives no random number ({})", std::strerror(errno));
-  return number;
-}
 
 // "base.knear.0123456789abcdef.2.shard", in the folder of base.knear.
 std::string name_of_shard(const std::string& manifest, std::uint64_t save, std::int64_t number) {

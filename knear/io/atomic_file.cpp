@@ -1,4 +1,4 @@
-// The temporary is opened with O_TMPFILE where the file system has it: it has no name, so a process
+// The temporary has no name where the system and the file system have such files, so that a process
 // killed by a signal leaves nothing. commit() then links it to a temporary name before the rename,
 // because link() alone does not replace a file.
 #include "knear/io/atomic_file.hpp"
@@ -21,6 +21,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/core/stop_check.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear::io {
 namespace {
@@ -37,12 +38,6 @@ std::string temporary_name(const std::string& target) {
                 (counter++ << 48));
   return fmt::format("{}.tmp-{:012x}", target, random.next() >> 16);
 }
-
-// In no memory that could be refused while a file waits to be closed.
-struct DescriptorPath {
-  explicit DescriptorPath(int file) { *fmt::format_to(text, "/proc/self/fd/{}", file) = '\0'; }
-  char text[32];
-};
 
 }  // namespace
 
@@ -72,11 +67,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   const std::size_t slash = target_.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);
 
-  file_ = open(directory_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-  if (file_ >= 0 && access(DescriptorPath(file_).text, F_OK) != 0) {
-    close(file_);  // without /proc the file could never be given a name
-    file_ = -1;
-  }
+  file_ = detail::open_file_without_name(directory_.c_str());
   for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
     std::string name = temporary_name(target_);
     file_ = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
@@ -131,11 +122,9 @@ void AtomicFile::write_through(const std::byte* data, std::size_t bytes) {
 void AtomicFile::send_to_disk() {
   struct stat status;
   if (fstat(file_, &status) != 0) return;
-  for (off64_t at = 0; at < status.st_size; at += off64_t{bytes_at_once}) {
+  for (std::int64_t at = 0; at < status.st_size; at += std::int64_t{bytes_at_once}) {
     stop_if_asked();
-    const unsigned whole =
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    if (sync_file_range(file_, at, off64_t{bytes_at_once}, whole) != 0) return;
+    if (!detail::send_to_disk(file_, at, bytes_at_once)) return;
   }
 }
 
@@ -143,11 +132,10 @@ void AtomicFile::commit() {
   flush();
   send_to_disk();
   if (mode_ >= 0 && fchmod(file_, static_cast<mode_t>(mode_)) != 0) fail("write", errno);
-  if (fsync(file_) != 0) fail("sync", errno);
+  if (detail::sync_file(file_) != 0) fail("sync", errno);
   for (int attempt = 0; temporary_.empty(); ++attempt) {
     std::string name = temporary_name(target_);
-    if (linkat(AT_FDCWD, DescriptorPath(file_).text, AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) ==
-        0)
+    if (detail::name_file(file_, name.c_str()) == 0)
       temporary_ = std::move(name);
     else if (errno != EEXIST || attempt == 100)
       fail("name", errno);
@@ -162,7 +150,7 @@ void AtomicFile::commit() {
   // refuse to sync a directory; the file is complete all the same.
   const int directory = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory >= 0) {
-    const int error = fsync(directory) == 0 ? 0 : errno;
+    const int error = detail::sync_file(directory) == 0 ? 0 : errno;
     close(directory);
     if (error != 0 && error != EINVAL && error != EROFS) fail("sync the directory of", error);
   }

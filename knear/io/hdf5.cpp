@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 #include "knear/io/byte_source.hpp"
 #ifdef KNEAR_HDF5
 #include <hdf5.h>
@@ -241,7 +242,7 @@ void stream(int out, const std::string& file, const std::string& name, std::int6
 template <class Work>
 std::pair<pid_t, int> start(const std::string& file, Work work) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
+  if (knear::detail::open_pipe(ends) != 0)
     throw IoError("cannot read '{}': {}", file, std::strerror(errno));
   const pid_t pid = fork();
   if (pid < 0) {
@@ -257,7 +258,7 @@ std::pair<pid_t, int> start(const std::string& file, Work work) {
     signal(SIGINT, SIG_IGN);  // the parent gets it and closes the pipe
     // This process must not keep open anything else that the parent has open.
     if (ends[1] != 3) dup2(ends[1], 3);
-    close_range(4, ~0u, 0);
+    knear::detail::close_files_from(4);
     work(3);
     _exit(0);
   }

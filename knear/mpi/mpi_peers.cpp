@@ -2,7 +2,6 @@
 
 #include <mpi.h>
 #include <poll.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +9,7 @@
 #include <ctime>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear {
 namespace {
@@ -88,14 +88,11 @@ MpiPeers::MpiPeers() : gate_(std::make_unique<Gate>()) {
   int here_size = 0;
   MPI_Comm_size(here, &here_size);
   MPI_Comm_rank(here, &number_here_);
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  sched_getaffinity(0, sizeof own, &own);
-  std::vector<cpu_set_t> all(static_cast<std::size_t>(here_size));
+  const detail::CpuMask own = detail::cpus_of_thread().value_or(detail::CpuMask{});
+  std::vector<detail::CpuMask> all(static_cast<std::size_t>(here_size));
   MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, here);
   MPI_Comm_free(&here);
-  sharers_ = static_cast<int>(std::count_if(
-      all.begin(), all.end(), [&](const cpu_set_t& other) { return CPU_EQUAL(&own, &other); }));
+  sharers_ = static_cast<int>(std::count(all.begin(), all.end(), own));
 }
 
 MpiPeers::~MpiPeers() = default;

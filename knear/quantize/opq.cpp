@@ -1,7 +1,6 @@
 // Quantise, then rotate towards the result, in turn.
 #include "knear/quantize/opq.hpp"
 
-#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/quantize/product_quantizer.hpp"
+#include "knear/transform/eigen.hpp"
 #include "knear/transform/product.hpp"
 
 namespace knear {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -180,7 +181,7 @@ class FrameContent {
 
 void sync_folder(const std::string& folder) {
   const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const int error = file < 0 || fsync(file) != 0 ? errno : 0;
+  const int error = file < 0 || detail::sync_file(file) != 0 ? errno : 0;
   if (file >= 0) close(file);
   // Some file systems refuse to sync a folder; they keep names all the same.
   if (error != 0 && error != EINVAL)
@@ -280,7 +281,7 @@ ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
     std::memcpy(blocks.data() + block, &second, sizeof second);
   }
   out.write_at(0, blocks.data(), blocks.size());
-  if (fsync(file) != 0) out.fail("sync", errno);
+  if (detail::sync_file(file) != 0) out.fail("sync", errno);
   if (rename(beginning.c_str(), path.c_str()) != 0) out.fail("name", errno);
   const std::size_t slash = path.rfind('/');
   sync_folder(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
@@ -293,7 +294,7 @@ ChangeLog ChangeLog::open(const std::string& path, const LogContent& content) {
   if (file < 0) throw IoError("cannot write '{}': {}", path, std::strerror(errno));
   ChangeLog out(path, file, content.head);
   out.end_ = content.end, out.frames_ = content.frames, out.changes_ = content.changes;
-  if (content.cut > 0 && (ftruncate(file, content.end) != 0 || fsync(file) != 0))
+  if (content.cut > 0 && (ftruncate(file, content.end) != 0 || detail::sync_file(file) != 0))
     out.fail("cut off the end of", errno);
   return out;
 }
@@ -328,7 +329,7 @@ void ChangeLog::append(std::span<const Change> changes) {
     if (ftruncate(file_, end_) != 0) broken_ = true;
     throw;
   }
-  if (fdatasync(file_) != 0) {
+  if (detail::sync_data(file_) != 0) {
     // Which pages reached the disk is not known, nor whether a second try would tell.
     broken_ = true;
     fail("sync", errno);
@@ -341,7 +342,7 @@ void ChangeLog::set_base(std::uint64_t checksum) {
   BaseBlock base{base_magic, head_.number, checksum, 0};
   base.sum = base.right_sum();
   write_at(block, &base, sizeof base);
-  if (fsync(file_) != 0) {
+  if (detail::sync_file(file_) != 0) {
     broken_ = true;
     fail("sync", errno);
   }

@@ -1,6 +1,5 @@
 #include "knear/transform/pca.hpp"
 
-#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <tuple>
@@ -9,6 +8,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/transform/eigen.hpp"
 #include "knear/transform/product.hpp"
 
 namespace knear {

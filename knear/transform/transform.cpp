@@ -1,7 +1,6 @@
 // Steps in float64, block by block; the training of principal components.
 #include "knear/transform/transform.hpp"
 
-#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,6 +14,7 @@
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/core/value_range.hpp"
+#include "knear/transform/eigen.hpp"
 #include "knear/transform/pca.hpp"
 #include "knear/transform/product.hpp"
 

@@ -29,14 +29,15 @@ here = there = ""
 emulator: list[str] = []
 
 
-def run(program, *arguments, isa=None, cpu=None):
+def run(program, *arguments, isa=None, cpu=None, page=None):
     environment = {name: value for name, value in os.environ.items() if name != "KNEAR_ISA"}
     environment["XDG_CACHE_HOME"] = "/nonexistent"  # plans by estimates
     if isa:
         environment["KNEAR_ISA"] = isa
     command = [program, *map(str, arguments)]
     if program == there:
-        command = [emulator[0], "-cpu", cpu or "max", *emulator[1:], *command]
+        pages = [] if page is None else ["-p", str(page)]
+        command = [emulator[0], "-cpu", cpu or "max", *pages, *emulator[1:], *command]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
@@ -178,6 +179,44 @@ class Files(Case):
 
     def test_codes_of_four_bits(self):
         self.check("IVF16,PQ25x4", "b", "--probes", 8)
+
+    def test_transforms_that_are_learned(self):
+        self.check("PCA16,IVF16,PQ8", "f", "--probes", 4)
+        self.check("OPQ8_16,IVF16,PQ8", "f", "--probes", 4)
+
+
+class Pages(Case):
+    """Files are read, and written, by systems whose pages of memory are larger than here."""
+
+    def test_each_size(self):
+        queries = ("--queries", self.at / "queries.fvecs", "-k", 10)
+        for kind in ("Flat", "IVF16,Flat", "IVF16,PQ43"):
+            index = self.at / "here.knear"
+            build = ("build", "--base", self.at / "base.fvecs", "--index", kind)
+            self.succeeds(here, *build, "--out", index)
+            how = () if kind == "Flat" else ("--probes", 4)
+            wanted = ("search", "--index", index, *queries, *how)
+            self.succeeds(here, *wanted, "--out", self.at / "here.npy")
+            for page in (4096, 16384, 65536):
+                with self.subTest(kind=kind, page=page):
+                    self.succeeds(there, *wanted, "--out", self.at / "there.npy", page=page)
+                    self.same(self.at / "here.npy", self.at / "there.npy", kind)
+                    # Written with such pages, read with those of here.
+                    other = self.at / "there.knear"
+                    self.succeeds(there, *build, "--out", other, page=page)
+                    words = ("search", "--index", other, *queries, *how)
+                    self.succeeds(here, *words, "--out", self.at / "there.npy")
+                    self.same(self.at / "here.npy", self.at / "there.npy", kind)
+
+    def test_a_graph_within_memory(self):
+        """Maps the base and the graph that is under way, and gives pages back."""
+        graph = ("graph", "--base", self.at / "base.fvecs", "-k", 8)
+        self.succeeds(here, *graph, "--out", self.at / "here.knear")
+        for page in (16384, 65536):
+            self.succeeds(
+                there, *graph, "--memory", "200M", "--out", self.at / "there.knear", page=page
+            )
+            self.same(self.at / "here.knear", self.at / "there.knear", f"pages of {page}")
 
 
 class OtherFiles(Case):

@@ -118,8 +118,9 @@ TEST(TileKernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
   for (Isa isa : available_isas())
     for (Format format : {format_int8, format_int16, format_fp32})
       for (int size = 0; size < group_size_count; ++size)
-        // Tiles have 16 steps, and are left to other kernels beyond 512.
-        for (std::int64_t steps : {1, 2, 7, 16, 17, 32, 33, 48, 512, 513}) {
+        // Tiles have 16 steps, and are left to other kernels beyond 512; pairs of `neon` beyond
+        // 128.
+        for (std::int64_t steps : {1, 2, 7, 16, 17, 32, 33, 48, 128, 129, 512, 513}) {
           if (steps > 48 && format != format_int8) continue;  // sums beyond those of real codes
           Case c(format, group_sizes[size], steps, 7 * steps + size);
           // Thresholds in the middle of a query's scores, so that about half pass.
@@ -368,6 +369,24 @@ TEST(TileKernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
               ASSERT_EQ(kept, over >= 0) << name_of(isa) << " panel " << panel << ' ' << after;
             }
           }
+      }
+}
+
+// A sum of two products of signed bytes may be just too large for int16.
+TEST(TileKernels, CodesAtTheEndsOfTheirRange) {
+  for (Isa isa : available_isas())
+    for (int size = 0; size < group_size_count; ++size)
+      for (std::int64_t steps : {1, 2, 3, 128, 129}) {
+        Case c(format_int8, group_sizes[size], steps, 1);
+        Random random(static_cast<std::uint64_t>(steps));
+        for (std::uint8_t& y : c.codes) y = random.below(4) ? 0 : 255;
+        for (std::uint8_t& x : c.query_codes) x = random.below(4) ? 0x80 : 0x7f;
+        for (double& t : c.group.threshold) t = -std::numeric_limits<double>::infinity();
+        const auto found = c.run(scan_kernels(isa).certified[format_int8][size], 100);
+        ASSERT_EQ(std::ssize(found), c.panels * panel_rows * c.group_size);
+        for (const auto& [pair, score] : found)
+          ASSERT_EQ(score, c.dot(pair.first, static_cast<int>(pair.second)))
+              << name_of(isa) << " steps " << steps;
       }
 }
 
