@@ -25,7 +25,7 @@ struct ServeArguments {
   bool read_only = false;
   std::int64_t port = 8080, threads = 0, memory = 0, body = std::int64_t{64} << 20, k = 10000,
                queries = 10000, connections = 1024, waiting = 4096, batch = 1024,
-               checkpoint = std::int64_t{64} << 20;
+               checkpoint = 0;  // memory, checkpoint: 0 where not given
   double timeout = 30;
 };
 
@@ -103,6 +103,8 @@ void check_arguments(const ServeArguments& arguments) {
                           arguments.timeout);
   if (arguments.read_only && !arguments.data.empty())
     unparsable("--data is for changes, which --read-only refuses");
+  if (arguments.read_only && arguments.checkpoint > 0)
+    unparsable("--checkpoint is for changes, which --read-only refuses");
   if (!is_loopback(arguments.listen) && arguments.token_file.empty())
     throw InvalidArgument("--listen {} is reached from other machines, which needs --token-file",
                           arguments.listen);
@@ -124,8 +126,10 @@ void run_serve(const ServeArguments& arguments) {
   for (const NamedFile& file : files) {
     indexes.push_back(std::make_unique<ServedIndex>(
         file.name, file.path, arguments.read_only,
-        serve::DurableOptions{
-            .data = arguments.data, .checkpoint_bytes = arguments.checkpoint, .threads = threads}));
+        serve::DurableOptions{.data = arguments.data,
+                              .checkpoint_bytes = arguments.checkpoint > 0 ? arguments.checkpoint
+                                                                           : std::int64_t{64} << 20,
+                              .threads = threads}));
     check_interrupt();
   }
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(arguments.timeout * 1000));

@@ -198,7 +198,8 @@ def build(
     factory: as of knear.Index, but for "auto".
     client: None: the client that there is (distributed.get_client).
     train_rows: how many rows centroids and codes are learned from, drawn from all partitions at
-        random by `seed`; None: 100,000, or all where there are fewer.
+        random by `seed`; None: 100,000, or all where there are fewer. An index that learns nothing
+        ("Flat") takes none.
     threads: of each worker; 0: all that its process may use.
 
     Raises InvalidArgument for an array whose chunks have unknown sizes, and what knear.Index does,
@@ -213,6 +214,10 @@ def build(
     else:
         blocks, names, rows, dim = _of_files(x, client)
     like = Index(factory, dim=dim, metric=metric)
+    if like.is_trained and train_rows is not None:
+        raise InvalidArgument(
+            f"train_rows is {train_rows}, but index {factory} learns nothing from vectors"
+        )
     if not like.is_trained:
         if sum(rows) == 0:
             raise InvalidArgument(f"x has no rows, and index {factory} learns from some")
@@ -293,7 +298,8 @@ def _drawn(
     if wanted >= total:
         chosen = np.arange(total)
     else:
-        chosen = np.sort(np.random.default_rng(seed).choice(total, wanted, replace=False))
+        random = np.random.default_rng(seed % 2**64)  # as knear.Index.train takes a negative one
+        chosen = np.sort(random.choice(total, wanted, replace=False))
     cuts = np.searchsorted(chosen, ends)
     starts = [0, *cuts[:-1].tolist()]
     return [

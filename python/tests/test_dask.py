@@ -110,7 +110,7 @@ def test_what_is_learned_is_learned_from_a_sample(client):
     x = dask_array.from_array(vectors(), chunks=(300, DIM))
     made = [
         knear.dask.build(x, "IVF4,Flat", client=client, train_rows=100, seed=seed)
-        for seed in (1, 1, 2)
+        for seed in (1, 1, -2)
     ]
     centroids = [index._like.centroids.tobytes() for index in made]
     assert centroids[0] == centroids[1] != centroids[2]
@@ -165,6 +165,7 @@ def test_what_build_refuses(client):
         (x, {"metric": "l3"}, "l3"),
         (x, {"client": 3}, "client must be"),
         (x, {"factory": "IVF4,Flat", "train_rows": 0}, "train_rows"),
+        (x, {"factory": "Flat", "train_rows": 100}, "train_rows is 100, but"),
         (x[:0], {"factory": "IVF4,Flat"}, "no rows"),
         (vectors(), {}, "x must be a Dask array"),
         ("a.npy", {}, "x must be a Dask array"),

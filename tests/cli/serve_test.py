@@ -211,7 +211,14 @@ class Answers(Served):
         self.assertEqual((last["k"], last["queries"]), (5, len(ids)))
         self.assertEqual(server.json("/health")["status"], "ok")
         paths = server.json("/openapi.json")["paths"]
-        self.assertIn("/indexes/{name}/search", paths)
+        actions = "search", "add", "remove", "replace", "reload", "checkpoint"
+        plain = "/", "/health", "/metrics", "/openapi.json", "/indexes", "/indexes/{name}"
+        wanted = {path: ["get"] for path in plain}
+        wanted |= {f"/indexes/{{name}}/{action}": ["post"] for action in actions}
+        self.assertEqual({path: list(methods) for path, methods in paths.items()}, wanted)
+        for methods in paths.values():
+            for method in methods.values():  # of any path, for a query string, say
+                self.assertIn("400", method["responses"])
         self.assertGreaterEqual(server.figure("knear_requests_total"), 10)
         self.assertEqual(server.figure("knear_rows"), 900)
         self.assertEqual(server.figure("knear_internal_errors_total"), 0)
@@ -476,6 +483,7 @@ class Refused(Served):
         self.fails(1, "serve", "--index", "base.fvecs", says="is no .knear file")
         self.fails(1, *index, "--data", "none", says="none")
         self.fails(2, *index, "--data", ".", "--read-only", says="--read-only")
+        self.fails(2, *index, "--checkpoint", "1M", "--read-only", says="--read-only")
         self.file("token").write_text("short\n")
         self.fails(1, *index, "--token-file", "token", says="16 characters or more")
         server = self.server()
