@@ -20,7 +20,7 @@
 namespace knear::cli {
 namespace {
 
-std::string lower(std::string text) {
+[[maybe_unused]] std::string lower(std::string text) {
   for (char& c : text)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return text;

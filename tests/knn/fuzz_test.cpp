@@ -2,6 +2,7 @@
 //
 //   fuzz_test                                     the same few hundred searches every time
 //   KNEAR_FUZZ_SECONDS=600 KNEAR_FUZZ_SEED=7 fuzz_test     as many as fit, from this seed on
+//   KNEAR_FUZZ_WORK=500000 fuzz_test              of at most so many products, for an emulator
 //
 // Each case is a seed: kind of data, types, shapes around the edges of panels, groups and tiles,
 // metric, k, filter, and for each level and first pass threads, memory and one call or a prepared
@@ -34,6 +35,12 @@ constexpr std::int64_t usual_cases = 300;
 constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::int8,   FirstPass::int16,
                                 FirstPass::fp32,      FirstPass::direct, FirstPass::prefix};
 
+// The most products of a query's and a row's numbers, of all queries and rows of a search.
+std::int64_t most_work() {
+  const char* asked = std::getenv("KNEAR_FUZZ_WORK");
+  return asked ? std::max<std::int64_t>(10000, std::strtoll(asked, nullptr, 10)) : 60000000;
+}
+
 class Case {
  public:
   explicit Case(std::uint64_t seed) : random_(seed) {
@@ -51,7 +58,8 @@ class Case {
     metric = static_cast<Metric>(random_.below(3));
     const std::int64_t ks[] = {1, 2, 4, 5, 10, 16, 17, 32, 33, 100, rows_, rows_ + 3};
     k = ks[random_.below(12)];
-    while (rows_ * queries_count_ * dim_ > 60000000 && queries_count_ > 1) queries_count_ /= 2;
+    while (rows_ * queries_count_ * dim_ > most_work() && queries_count_ > 1) queries_count_ /= 2;
+    rows_ = std::clamp<std::int64_t>(most_work() / dim_, 1, rows_);
     amount_ = std::pow(10.0, 6 * random_.uniform() - 5);
     for (double& c : centres_) c = gaussian();
     base = filled(type, rows_, false);
@@ -299,19 +307,20 @@ std::int64_t run(std::uint64_t seed) {
           << options.method.query_batch << (once ? ", once" : ", prepared") << ", did "
           << report.first_pass;
     }
-    if (c.metric != Metric::ip && c.queries.cols() >= 8 && c.base.rows() < 1100 &&
-        c.k <= c.base.rows()) {
+    const std::int64_t rows = c.base.rows();
+    if (c.metric != Metric::ip && c.queries.cols() >= 8 && rows < 1100 && c.k <= rows &&
+        rows * rows <= 40 * most_work() / c.base.cols()) {
       const KnnOptions options{.metric = c.metric,
                                .threads = 1 + static_cast<int>(c.below(3)),
                                .first_pass = FirstPass::prefix};
-      const Neighbors rows = kept->search(c.base, c.k + 1, {.metric = c.metric});
+      const Neighbors near = kept->search(c.base, c.k + 1, {.metric = c.metric});
       const Neighbors joined = self_join(c.base, c.k, options);
       ++searches;
       for (Id row = 0; row < c.base.rows(); ++row) {
         std::vector<std::pair<float, Id>> other, got;
         for (std::int64_t j = 0; j <= c.k; ++j)
-          if (rows.ids.row(row)[j] != row && std::ssize(other) < c.k)
-            other.emplace_back(rows.distances.row(row)[j], rows.ids.row(row)[j]);
+          if (near.ids.row(row)[j] != row && std::ssize(other) < c.k)
+            other.emplace_back(near.distances.row(row)[j], near.ids.row(row)[j]);
         for (std::int64_t j = 0; j < c.k; ++j)
           got.emplace_back(joined.distances.row(row)[j], joined.ids.row(row)[j]);
         EXPECT_EQ(got, other) << "joined, row " << row << ' ' << name_of(isa);
