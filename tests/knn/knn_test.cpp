@@ -2,12 +2,11 @@
 // every level, every first pass, any threads, batches and memory.
 #include <gtest/gtest.h>
 
-#include <xmmintrin.h>
-
 #include <bit>
 #include <cmath>
 #include <string>
 
+#include "knear/core/cpu.hpp"
 #include "tests/knn/knn_cases.hpp"
 
 namespace knear {
@@ -203,6 +202,12 @@ TEST(Knn, KeptCodesStayWithinTheBudget) {
   EXPECT_LE(report.memory_bytes, budget);
 }
 
+#if defined(__aarch64__)
+constexpr std::uint64_t flushes = 1 << 24, rounds_down = 2 << 22;  // FPCR
+#else
+constexpr std::uint64_t flushes = 0x8040, rounds_down = 0x2000;  // MXCSR
+#endif
+
 TEST(Knn, TheCallersFloatModeChangesNothing) {
   const AnyMatrix base = gaussians(1000, 8, 1);
   for (double size : {1e-40, 1e-20}) {
@@ -210,14 +215,14 @@ TEST(Knn, TheCallersFloatModeChangesNothing) {
     for (Metric metric : metrics)
       for (const AnyMatrix* side : {&base, &tiny}) {
         const Neighbors expected = reference_knn(queries, *side, 5, metric);
-        const unsigned saved = _mm_getcsr();
-        _mm_setcsr(saved | 0x8040);  // denormals are zeros, results are flushed
+        const std::uint64_t saved = detail::float_mode();
+        detail::set_float_mode(saved | flushes);  // denormals are zeros, results are flushed
         const Neighbors got = knn(queries, *side, 5, {.metric = metric});
         const Neighbors again =
             ExactSearcher(*side, {.metric = metric}).search(queries, 5, {.metric = metric});
-        _mm_setcsr(saved | 0x2000);  // round down
+        detail::set_float_mode(saved | rounds_down);
         const Neighbors down = knn(queries, *side, 5, {.metric = metric});
-        _mm_setcsr(saved);
+        detail::set_float_mode(saved);
         EXPECT_TRUE(same(got, expected)) << name_of(metric) << ' ' << size;
         EXPECT_TRUE(same(again, expected)) << name_of(metric) << ' ' << size;
         EXPECT_TRUE(same(down, expected)) << name_of(metric) << ' ' << size;
