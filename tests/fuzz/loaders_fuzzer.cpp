@@ -396,7 +396,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   }
   const auto put_codes = [&](const char* string, const std::string& name, int as_sections) {
     Index coded = make_index(string, 5);
-    coded.train(real.view(), {.iterations = 2});
+    coded.train(real.view());
     coded.add(real.view(), own);
     coded.add(whole.view().rows(0, 40));
     coded.remove(std::vector<Id>{9000, 8993});
