@@ -379,6 +379,16 @@ std::vector<IndexShape> shapes(Metric metric) {
       {.lists = 5,
        .codes = CodeShape{.sub_quantizers = 0, .bits = 4, .residual = true},
        .refine = RefineShape{.rounded = ElementType::f16}},
+      {.codes = CodeShape{.sub_quantizers = 0, .bits = 4, .residual = false}},
+      {.lists = 5, .rounded = ElementType::f16},
+      {.lists = 5,
+       .codes = CodeShape{.sub_quantizers = 0, .bits = 8, .residual = true},
+       .refine = RefineShape{.codes = whole}},
+      {.transforms = {{.kind = Kind::rotation, .dim_out = 4}}, .codes = scalar},
+      {.transforms = {{.kind = Kind::unit_norm, .dim_out = dim}}, .lists = 5},
+      {.transforms = {{.kind = Kind::pca, .dim_out = 4, .whiten = true}},
+       .codes = CodeShape{.sub_quantizers = 4, .bits = 4, .residual = false},
+       .refine = RefineShape{}},
   };
   for (IndexShape& shape : out) shape.dim = dim, shape.metric = metric;
   return out;
@@ -388,8 +398,9 @@ TEST(IndexConcurrency, EveryAnswerIsThatOfTheStateItSaw) {
   const char *seconds = std::getenv("KNEAR_FUZZ_SECONDS"), *seed = std::getenv("KNEAR_FUZZ_SEED");
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const IndexShape& shape : shapes(metric)) {
+      const auto count = static_cast<int>(shapes(metric).size());
       const auto time =
-          std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 / 15 : 250);
+          std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 / count : 250);
       Stress(shape, seed ? std::strtoull(seed, nullptr, 10) : 100).run(time);
       if (HasFatalFailure()) return;
     }
