@@ -79,8 +79,9 @@ WorkTable by_list(const ListParts& lists, const ScanJob& job, MatrixView<Id> pro
   return out;
 }
 
-// The same, query by query. A query's lists are one task, in which thresholds fall from list to
-// list, unless threads would be idle.
+// The same, query by query, those after one another whose nearest list is the same: it and some of
+// the others are in a cache then. A query's lists are one task, in which thresholds fall from list
+// to list, unless threads would be idle.
 WorkTable by_query(const ListParts& lists, const ScanJob& job, MatrixView<Id> probes,
                    std::int64_t first, std::int64_t last) {
   WorkTable out = table_for(lists, group_1);
@@ -97,7 +98,7 @@ WorkTable by_query(const ListParts& lists, const ScanJob& job, MatrixView<Id> pr
   for (std::int64_t q = 0; q < probes.rows() && queries < wanted; ++q)
     queries += find_panels(q, panels);
   const std::int64_t tasks = (wanted + queries - 1) / std::max<std::int64_t>(1, queries);
-  for (std::int64_t q = 0; q < probes.rows(); ++q) {
+  for (const std::int64_t q : by_first_list(probes)) {
     if (!find_panels(q, panels)) continue;
     out.queries.push_back(q);
     out.add(1, panels, std::min(tasks, std::ssize(panels)));
