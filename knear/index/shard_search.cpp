@@ -16,6 +16,8 @@
 #include "knear/index/shards.hpp"
 #include "knear/knn/device/device_grid.hpp"
 #include "knear/knn/joined_reports.hpp"
+#include "knear/knn/near_queries.hpp"
+#include "knear/knn/search/search_position.hpp"
 #include "knear/knn/search/search_request.hpp"
 
 namespace knear::detail {
@@ -44,7 +46,8 @@ void check_recall_of_parts(const Shard& like) {
   }
 }
 
-// What shards answered to the queries begin, ..., end - 1.
+// What shards answered to the queries begin, ..., end - 1, in the order in which they were divided
+// (ShardSearch::query).
 template <class Found>
 struct Slice {
   std::int64_t begin = 0, end = 0;
@@ -59,6 +62,7 @@ class ShardSearch {
               ReplicaSpeeds& speeds)
       : shards_(shards),
         queries_(queries),
+        divided_(queries),
         options_(options),
         speeds_(speeds),
         threads_(resolve_threads(options.threads)),
@@ -86,6 +90,10 @@ class ShardSearch {
   }
 
   int threads() const { return threads_; }
+  // The number of the query that is the place-th of those that were divided between replicas.
+  std::int64_t query(std::int64_t place) const {
+    return order_.empty() ? place : order_[static_cast<std::size_t>(place)];
+  }
 
   // Calls one(index, queries, options, report) for each shard and each replica's queries.
   template <class Found, class One>
@@ -95,6 +103,7 @@ class ShardSearch {
       const Index::Impl& like = searched_.front()->impl();
       like.check_columns("queries", queries_);
       find_value_range(queries_, like.shape.metric, "queries", threads_);
+      if (like.shape.lists > 0 && options_.memory == 0) put_near_together();
     }
     const std::vector<std::int64_t> begin = speeds_.split(queries_.rows(), replicas);
     std::vector<Slice<Found>> slices(static_cast<std::size_t>(replicas));
@@ -115,7 +124,7 @@ class ShardSearch {
       SearchOptions options = options_of(s, workers, part);
       options.progress = progress.of(part);
       const auto search = [&] {
-        slices[r].found[s] = one(searched_[s]->impl(), queries_.rows(begin[r], begin[r + 1]),
+        slices[r].found[s] = one(searched_[s]->impl(), divided_.rows(begin[r], begin[r + 1]),
                                  options, wants_report ? &reports[r][s] : nullptr);
       };
       try {
@@ -162,9 +171,13 @@ class ShardSearch {
       add_queries(out, slices[r].report, slices[r].begin, queries);
     }
     if (!told) out.certified_queries = 0, out.uncertified.clear();
+    for (std::int64_t& q : out.uncertified) q = query(q);
+    std::sort(out.uncertified.begin(), out.uncertified.end());
     out.threads = threads_, out.version = shards_.version;
     out.shards = std::ssize(searched_);
     out.replicas = std::max<std::int64_t>(out.replicas, std::ssize(slices));
+    out.memory_bytes += together_.rows() * together_.cols() * size_of(together_.type()) +
+                        std::ssize(order_) * std::int64_t{sizeof(std::int64_t)};
     if (devices_.several()) out.device = options_.device;
     out.merge_seconds = slices.size() > 1 || slices[0].found.size() > 1 ? merge_seconds : 0;
     out.seconds = time_.seconds() - out.prepare_seconds;
@@ -185,6 +198,15 @@ class ShardSearch {
     const std::int64_t enough = queries_.rows() / least_queries_of_replica;
     return std::clamp<std::int64_t>(std::min<std::int64_t>(enough, threads_), 1,
                                     speeds_.replicas());
+  }
+
+  // Each replica gets queries that probe the same inverted lists, of which each is then gone over
+  // for as many of them as if they were not divided. Takes a copy of the queries, so not where
+  // memory is limited.
+  void put_near_together() {
+    order_ = order_of_near(queries_, threads_);
+    together_ = copies_of(queries_, order_);
+    divided_ = together_.view();
   }
 
   // Of several GPUs those that have a shard by itself, as all shards together would give them.
@@ -306,6 +328,9 @@ class ShardSearch {
   const Stopwatch time_;
   const Shards& shards_;
   const AnyMatrixView queries_;
+  AnyMatrixView divided_;            // as they are divided between replicas
+  std::vector<std::int64_t> order_;  // their numbers; empty: as they came
+  AnyMatrix together_;               // copies in this order
   const SearchOptions& options_;
   ReplicaSpeeds& speeds_;
   const int threads_;
@@ -473,8 +498,11 @@ ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t
     const ExactNeighbors first = std::exchange(all, ExactNeighbors(queries.rows(), columns));
     for (std::size_t r = 0; r < slices.size(); ++r) {
       const ExactNeighbors& from = r == 0 ? first : slices[r].found[0];
-      std::copy_n(from.keys.data(), from.keys.rows() * columns, all.keys.row(slices[r].begin));
-      std::copy_n(from.ids.data(), from.ids.rows() * columns, all.ids.row(slices[r].begin));
+      for (std::int64_t i = 0; i < from.keys.rows(); ++i) {
+        const std::int64_t q = search.query(slices[r].begin + i);
+        std::copy_n(from.keys.row(i), columns, all.keys.row(q));
+        std::copy_n(from.ids.row(i), columns, all.ids.row(q));
+      }
     }
   }
   if (!report) return all;
@@ -505,12 +533,13 @@ RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
   RangeLists all(static_cast<std::size_t>(queries.rows()));
   for (auto& slice : slices)
     for (RangeLists& found : slice.found)
-      for (std::size_t q = 0; q < found.size(); ++q) {
-        auto& to = all[static_cast<std::size_t>(slice.begin) + q];
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        auto& to =
+            all[static_cast<std::size_t>(search.query(slice.begin + static_cast<std::int64_t>(i)))];
         if (to.empty())
-          to = std::move(found[q]);
+          to = std::move(found[i]);
         else
-          to.insert(to.end(), found[q].begin(), found[q].end());
+          to.insert(to.end(), found[i].begin(), found[i].end());
       }
   if (report) *report = search.report(slices, time.seconds());
   return all;

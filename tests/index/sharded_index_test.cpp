@@ -458,6 +458,44 @@ TEST(ShardedIndex, CertificatesAreThoseOfAllShards) {
   EXPECT_EQ(report.recall_argument, "exact");
 }
 
+// Queries of lists are divided between replicas in another order than they came in.
+TEST(ShardedIndex, ReplicasOfListsAnswerEachQuery) {
+  const CpuSet cpus = present_cpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "one processor is one group";
+  const std::string two = std::to_string(cpus.front()) + ":" + std::to_string(cpus.back());
+  const AnyMatrix vectors = rows_in_clusters(6000, 16, 1), queries = rows_in_clusters(300, 16, 2);
+  for (const char* factory : {"IVF32,Flat", "IVF32,PQ4,RFlat"}) {
+    Index one = make_index(factory, 16);
+    one.train(vectors), one.add(vectors);
+    const bool certify = !one.has_codes();
+    const SearchOptions options{.threads = 2, .method = {.probes = 3, .certify = certify}};
+    KnnReport wanted;
+    const Neighbors near = one.search(queries, 5, options, &wanted);
+    const SearchOptions ranged{.threads = 2, .method = {.probes = 3}};
+    const RangeNeighbors within = one.range_search(queries, 1, ranged);
+    // Each of several shards refines as many codes as all together would.
+    for (int shards = 1; shards <= (certify ? 2 : 1); ++shards) {
+      ShardedIndex all(make_index(factory, 16), {.shards = shards, .replicas = 2});
+      all.train(vectors), all.add(vectors);
+      ::setenv("KNEAR_CPU_GROUPS", two.c_str(), 1);
+      KnnReport report;
+      expect_same(all.search(queries, 5, options, &report), near);
+      EXPECT_EQ(report.replicas, 2);
+      if (shards == 1 && certify) {
+        EXPECT_FALSE(report.uncertified.empty());
+        EXPECT_EQ(report.uncertified, wanted.uncertified);
+      }
+      expect_same(all.range_search(queries, 1, ranged, &report), within);
+      EXPECT_EQ(report.replicas, 2);
+      SearchOptions limited = options;
+      limited.memory = 200 << 20;
+      expect_same(all.search(queries, 5, limited, &report), near);
+      EXPECT_EQ(report.replicas, 2);
+      ::unsetenv("KNEAR_CPU_GROUPS");
+    }
+  }
+}
+
 double recall_of(const Neighbors& near, const Neighbors& truth) {
   std::int64_t found = 0;
   for (std::int64_t q = 0; q < truth.ids.rows(); ++q)

@@ -1,0 +1,95 @@
+#include "knear/knn/near_queries.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::int64_t most_sampled = 256, steps = 6, block = 256;
+
+double dot(const double* a, const double* b, std::int64_t n) {
+  return std::inner_product(a, a + n, b, 0.0);
+}
+
+// Makes v a vector of length 1; false where it has no length, or none that is a number.
+bool normalise(std::vector<double>& v) {
+  double largest = 0;
+  for (const double x : v) largest = std::max(largest, std::abs(x));
+  if (!(largest > 0) || !std::isfinite(largest)) return false;
+  for (double& x : v) x /= largest;
+  const double length = std::sqrt(dot(v.data(), v.data(), std::ssize(v)));
+  for (double& x : v) x /= length;
+  return true;
+}
+
+// The first principal component of some of the queries [columns], of length 1; empty where these
+// are all alike.
+std::vector<double> direction_of(AnyMatrixView queries, double& unit) {
+  const std::int64_t dim = queries.cols(), count = std::min(queries.rows(), most_sampled);
+  std::vector<double> some(static_cast<std::size_t>(count * dim));
+  for (std::int64_t i = 0; i < count; ++i)
+    row_as_doubles(queries, queries.rows() * i / count, some.data() + i * dim);
+  // In a unit of which no square is too large.
+  for (const double x : some) unit = std::max(unit, std::abs(x));
+  if (unit == 0) return {};
+  std::vector<double> mean(static_cast<std::size_t>(dim), 0.0);
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t j = 0; j < dim; ++j) {
+      double& x = some[static_cast<std::size_t>(i * dim + j)];
+      x /= unit;
+      mean[static_cast<std::size_t>(j)] += x / static_cast<double>(count);
+    }
+  std::int64_t farthest = 0;
+  double most = -1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    double* const row = some.data() + i * dim;
+    for (std::int64_t j = 0; j < dim; ++j) row[j] -= mean[static_cast<std::size_t>(j)];
+    if (const double squares = dot(row, row, dim); squares > most) most = squares, farthest = i;
+  }
+  const double* const first = some.data() + farthest * dim;
+  std::vector<double> direction(first, first + dim);
+  for (std::int64_t step = 0; normalise(direction); ++step) {
+    if (step == steps) return direction;
+    std::vector<double> next(direction.size(), 0.0);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double* const row = some.data() + i * dim;
+      const double along = dot(row, direction.data(), dim);
+      for (std::int64_t j = 0; j < dim; ++j) next[static_cast<std::size_t>(j)] += along * row[j];
+    }
+    direction = std::move(next);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::int64_t> order_of_near(AnyMatrixView queries, int threads) {
+  const std::int64_t rows = queries.rows(), dim = queries.cols();
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+  std::iota(order.begin(), order.end(), 0);
+  double unit = 0;
+  const std::vector<double> direction = direction_of(queries, unit);
+  if (direction.empty()) return order;
+  std::vector<double> along(order.size());
+  parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t b) {
+    std::vector<double> row(static_cast<std::size_t>(dim));
+    for (std::int64_t q = b * block; q < std::min(rows, (b + 1) * block); ++q) {
+      row_as_doubles(queries, q, row.data());
+      const double place = dot(row.data(), direction.data(), dim) / unit;
+      // Infinities of either sign may be NaN together, by which nothing can be sorted.
+      along[static_cast<std::size_t>(q)] = std::isnan(place) ? 0 : place;
+    }
+  });
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return along[static_cast<std::size_t>(a)] < along[static_cast<std::size_t>(b)];
+  });
+  return order;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,23 @@
+// knear/knn/near_queries.hpp -- queries in an order in which those that are near one another come
+// together, for searches that divide a batch: those of one part then probe the same inverted lists.
+//
+//   const std::vector<std::int64_t> order = order_of_near(queries, threads);
+//   const AnyMatrix together = copies_of(queries, order);
+//
+// They are ordered along the line on which they spread most, the first principal component: the
+// order says nothing of two queries that lie side by side, but parts of it have a border of which
+// few queries are near.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+
+namespace knear::detail {
+
+// A permutation of 0, ..., queries.rows() - 1: by the coordinate along the first principal
+// component, of equal ones the lower number first. The component is that of at most 256 queries,
+// by a few steps of power iteration. The same for any number of threads. Requires finite values.
+std::vector<std::int64_t> order_of_near(AnyMatrixView queries, int threads);
+
+}  // namespace knear::detail
