@@ -7,15 +7,12 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/packing/coding.hpp"
 
 namespace knear::detail {
 namespace {
 
-constexpr std::int64_t most_sampled = 256, steps = 6, block = 256;
-
-double dot(const double* a, const double* b, std::int64_t n) {
-  return std::inner_product(a, a + n, b, 0.0);
-}
+constexpr std::int64_t most_sampled = 128, steps = 4, block = 256;
 
 // Makes v a vector of length 1; false where it has no length, or none that is a number.
 bool normalise(std::vector<double>& v) {

@@ -16,7 +16,7 @@
 namespace knear::detail {
 
 // A permutation of 0, ..., queries.rows() - 1: by the coordinate along the first principal
-// component, of equal ones the lower number first. The component is that of at most 256 queries,
+// component, of equal ones the lower number first. The component is that of at most 128 queries,
 // by a few steps of power iteration. The same for any number of threads. Requires finite values.
 std::vector<std::int64_t> order_of_near(AnyMatrixView queries, int threads);
 
