@@ -3,8 +3,8 @@
 //   constexpr DeviceCostModel model;
 //   const ScanLoop& loop = scan_loop(gpu.code, /*queries=*/128, /*keep=*/true, whole);
 //
-// Four kinds: counted in the machine code, from data sheets, measured on one H100 (docs/gpu.md) and
-// taken to hold for others, guessed.
+// Four kinds: counted in the machine code, from data sheets, measured on one H100
+// (docs/measurements/gpu.md) and taken to hold for others, guessed.
 #pragma once
 
 namespace knear {

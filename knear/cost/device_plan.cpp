@@ -22,8 +22,9 @@ constexpr DeviceCostModel model;
 // RTX 5090 838 by 170 at 2.41.
 //
 // mma_share: the part of it that mma.sync reaches. From compute capability 9.0 on, the data sheet
-// means other instructions; of an H100 mma.sync reached 68 % (docs/gpu.md; 62 % in Luo et al.,
-// "Dissecting the NVIDIA Hopper Architecture", 2025). For 10.0 it is a guess: the rate of 9.0.
+// means other instructions; of an H100 mma.sync reached 68 % (docs/measurements/gpu.md; 62 % in Luo
+// et al., "Dissecting the NVIDIA Hopper Architecture", 2025). For 10.0 it is a guess: the rate
+// of 9.0.
 //
 // float64: results a cycle and multiprocessor, CUDA C++ Programming Guide, "Throughput of Native
 // Arithmetic Instructions"; of 10.3 by its 1.2 TFLOPS.

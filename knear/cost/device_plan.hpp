@@ -7,13 +7,14 @@
 //   cost.seconds, cost.limit;  // "instructions", say
 //   if (faster_place(shape, gpu, processor).device_is_faster) ...
 //
-// No GPU has run this code yet (docs/gpu.md), so nothing here was fitted to a measurement. What the
-// model knows:
+// What the model knows:
 //
 //   the machine code   instructions and loads of the scan's loop of products, as
 //                      tests/cuda/machine_code.json keeps them; a test holds the two together
 //   the data sheet     operations a cycle of each kind, by compute capability
 //   the device         multiprocessors, clocks and memory, as CUDA reports them
+//   one H100           which share of its peaks a search reached (docs/measurements/gpu.md); other
+//                      GPUs are taken to reach the same
 //
 // All other constants are guesses, and stand as such in device_cost_model.hpp. The times are
 //

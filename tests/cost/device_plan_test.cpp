@@ -1,5 +1,5 @@
 // The model of a GPU against sums done by hand, against what is kept of the machine code, and
-// against what an H100 was measured to take (docs/gpu.md).
+// against what an H100 was measured to take (docs/measurements/gpu.md).
 #include "knear/cost/device_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -108,8 +108,8 @@ TEST(PredictOnDevice, AnH100ByHand) {
               1e-12);
 }
 
-// Whole calls of 10,000 queries in a million rows of 128 columns that are there, as docs/gpu.md has
-// them, milliseconds.
+// Whole calls of 10,000 queries in a million rows of 128 columns that are there, as
+// docs/measurements/gpu.md has them, milliseconds.
 TEST(PredictOnDevice, WhatAnH100Took) {
   const struct {
     bool whole;

@@ -69,9 +69,9 @@ class HostBlock;
 // What the accesses of shared memory of a launch take, while this exists in the thread that
 // launches. Accesses of a warp's lanes are one instruction if they are the n-th of each since the
 // warp met. Of 32 banks, each gives or takes one word of 4 bytes in a wavefront, to all lanes that
-// ask for it; the fullest bank decides. An H100 counted as much of the scan (docs/gpu.md), and less
-// than if no wavefront served two halves of a warp with accesses of 8 bytes, or two quarters with
-// 16.
+// ask for it; the fullest bank decides. An H100 counted as much of the scan
+// (docs/measurements/gpu.md), and less than if no wavefront served two halves of a warp with
+// accesses of 8 bytes, or two quarters with 16.
 class CountSharedAccesses {
  public:
   CountSharedAccesses();

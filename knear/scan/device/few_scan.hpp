@@ -13,7 +13,7 @@
 // warp exchanges it.
 //
 // Bytes on their way for each multiprocessor: resident_blocks * 4 warps * ring_bytes (6 KiB), 120
-// or 144 KiB where a multiprocessor has that much shared memory. docs/gpu.md has the instructions.
+// or 144 KiB where a multiprocessor has that much shared memory. docs/measurements/gpu.md counts.
 #pragma once
 #include <cstdint>
 #include <limits>

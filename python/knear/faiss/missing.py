@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_GRAPHS = "graphs are not there; knear.Index('IVF1024,Flat') with search(recall=0.95) finds as many"
+_GRAPHS = (
+    "graphs of FAISS are not there; knear.Index('IVF1024,Flat') with search(recall=0.95) finds as "
+    "many, and knear.Index('Graph32') is a graph of knear's own"
+)
 _CODES = "such codes are not there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16"
 _ROTATIONS = (
     "this transform is not there; RandomRotationMatrix (RR64) and OPQMatrix rotate, and PCAMatrix "

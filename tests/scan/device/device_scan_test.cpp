@@ -765,7 +765,7 @@ TEST(DeviceScan, AllPairsOfTheFirstStep) {
 
 // What the scan's inner loop takes of shared memory, where no row passes: wavefronts of a warp for
 // each tile, of few queries for each panel. A multiprocessor has one a cycle, and of many queries
-// that is what limits the scan (docs/gpu.md): so this fails where it takes more.
+// that is what limits the scan (docs/measurements/gpu.md): so this fails where it takes more.
 template <class Kernel>
 double wavefronts_of_warp(const DeviceBaseView& base, const DeviceQueryView& queries,
                           std::uint64_t seed) {
