@@ -30,6 +30,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "knear/core/progress.hpp"
@@ -84,12 +85,14 @@ void run_task(TileLoop& loop, std::int64_t first, std::int64_t last, Accumulator
 template <class Make>
 void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& table,
                ScanStats& stats, Reporter& reporter, Make make) {
+  using Accumulator = decltype(make(std::declval<TileLoop&>(), stats));
+  constexpr bool is_self_join = requires { &Accumulator::enter; };
   if (job.kept) job.kept->begin_scan(packed.format, group_sizes[table.group], table.sets.size());
   const auto pack = [&](std::size_t s) {
     const auto anew = [&] {
       const QuerySet& set = table.sets[s];
       return pack_queries(packed, job.queries, table.queries.data() + set.begin, set.count(),
-                          group_sizes[table.group], job.query_range, job.coded);
+                          group_sizes[table.group], job.query_range, job.coded, !is_self_join);
     };
     return job.kept ? job.kept->get(s, anew) : anew();
   };

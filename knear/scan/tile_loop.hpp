@@ -66,11 +66,15 @@ class TileLoop {
         allowed_slots_(job.allowed_slots),
         reporter_(reporter) {
     const ScanKernels& kernels = scan_kernels(job.isa);
-    int group = 0;
-    while (group_sizes[group] != queries.group_size) ++group;
-    kernel_ = base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group];
-    collect_ = kernels.collect[group], self_join_ = kernels.self_join;
-    score_ = kernels.scores[group];
+    const auto of_size = [&](int size) {
+      int group = 0;
+      while (group_sizes[group] != size) ++group;
+      return Kernels{
+          base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group],
+          kernels.collect[group], kernels.scores[group]};
+    };
+    most_ = of_size(queries.group_size), last_ = of_size(queries.last_group_size);
+    self_join_ = kernels.self_join;
   }
 
   ScanTask task;  // of which `panels` is the range at hand
@@ -102,7 +106,7 @@ class TileLoop {
     each_tile(first, last, args, tile_done, [&](std::int64_t g) {
       while (args.panel < args.panel_end) {
         args.hit_count = 0;
-        kernel_(&args);
+        kernels_of(g).hits(&args);
         clock.charge(clock.scores);
         if (args.hit_count) drain(g, hits, args.hit_count);
         clock.charge(clock.selection);
@@ -131,7 +135,7 @@ class TileLoop {
     for (std::int64_t g = 0; g < queries.groups; ++g) {
       args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
       args.panel = task.panels.begin, args.panel_end = task.panels.end;
-      score_(&args);
+      kernels_of(g).scores(&args);
       clock.charge(clock.scores);
       take(g, scores.data(), stride);
       clock.charge(clock.selection);
@@ -143,20 +147,28 @@ class TileLoop {
   // query of a group, `list_limit` and a panel at most, when a list is full and after each tile.
   template <class Take, class TileDone>
   void collect(Take take, TileDone tile_done) {
-    collect_by(
-        collect_, [](TileArgs&, std::int64_t) {}, take, tile_done);
+    collect_by([&](std::int64_t g) { return kernels_of(g).lists; }, [](TileArgs&, std::int64_t) {},
+               take, tile_done);
   }
 
   // A self-join by lists: queries are rows, and each pair is scored from one side. `enter(args,
-  // group)` sets the reach of the rows of a tile and from which panel on they are wanted.
+  // group)` sets the reach of the rows of a tile and from which panel on they are wanted. Requires
+  // groups of twelve, the last one too.
   template <class Enter, class Take, class TileDone>
   void self_join(Enter enter, Take take, TileDone tile_done) {
-    collect_by(self_join_, enter, take, tile_done);
+    collect_by([&](std::int64_t) { return self_join_; }, enter, take, tile_done);
   }
 
  private:
-  template <class Enter, class Take, class TileDone>
-  void collect_by(TileKernel kernel, Enter enter, Take take, TileDone tile_done) {
+  // Of groups of one size.
+  struct Kernels {
+    TileKernel hits, lists, scores;
+  };
+  const Kernels& kernels_of(std::int64_t g) const { return g + 1 < queries.groups ? most_ : last_; }
+
+  // kernel_of(group) -> TileKernel.
+  template <class KernelOf, class Enter, class Take, class TileDone>
+  void collect_by(KernelOf kernel_of, Enter enter, Take take, TileDone tile_done) {
     const int room = list_limit + panel_rows;
     std::vector<std::uint32_t> lists(static_cast<std::size_t>(max_group * room));
     TileArgs args = arguments();
@@ -167,7 +179,7 @@ class TileLoop {
       enter(args, g);
       while (args.panel < args.panel_end) {
         args.hit_count = 0;
-        kernel(&args);
+        kernel_of(g)(&args);
         clock.charge(clock.scores);
         const bool last = args.panel == args.panel_end;
         for (int q = 0; q < count; ++q) {
@@ -217,7 +229,8 @@ class TileLoop {
   const PackedBase* packed_;
   std::uint32_t first_row_ = 0;
   const std::uint32_t* const allowed_slots_;
-  TileKernel kernel_, collect_, self_join_, score_;
+  Kernels most_, last_;  // of the last group
+  TileKernel self_join_;
   Reporter& reporter_;
 };
 

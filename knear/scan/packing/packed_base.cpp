@@ -449,10 +449,17 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
 
 PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
                            std::int64_t count, int group_size, const ValueRange& found,
-                           const CodedQueries* coded) {
+                           const CodedQueries* coded, bool fits_last) {
   PackedQueries out;
   out.group_size = group_size, out.steps = base.steps;
   out.groups = (count + group_size - 1) / group_size;
+  out.last_group_size = group_size;
+  if (fits_last)
+    for (const int size : group_sizes)
+      if (size >= count - (out.groups - 1) * group_size) {
+        out.last_group_size = std::min(size, group_size);
+        break;
+      }
   const auto codes = std::make_shared<AlignedArray<std::uint8_t>>(out.groups * out.steps *
                                                                   group_size * step_bytes);
   out.codes = codes;
@@ -462,29 +469,27 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
   for (std::int64_t g = 0; g < out.groups; ++g) {
     GroupHead& head = out.heads[g];
     head.count = static_cast<int>(std::min<std::int64_t>(group_size, count - g * group_size));
+    const int size = out.size_of(g);
     std::int64_t members[max_group];
     QueryCode known[max_group];
-    for (int q = 0; q < group_size; ++q)
-      members[q] = which[g * group_size + std::min(q, head.count - 1)];
+    for (int q = 0; q < size; ++q) members[q] = which[g * group_size + std::min(q, head.count - 1)];
     std::uint8_t* to = codes->data() + g * out.steps * group_size * step_bytes;
-    if (coded && coded->have(members, group_size)) {
+    if (coded && coded->have(members, size)) {
       head.scale = coded->scale;
-      for (int q = 0; q < group_size; ++q) {
+      for (int q = 0; q < size; ++q) {
         known[q] = coded->heads[static_cast<std::size_t>(members[q])];
         const std::uint8_t* from = coded->codes.data() + members[q] * coded->stride;
         for (std::int64_t step = 0; step < out.steps; ++step)
-          std::memcpy(to + (step * group_size + q) * step_bytes, from + step * step_bytes,
-                      step_bytes);
+          std::memcpy(to + (step * size + q) * step_bytes, from + step * step_bytes, step_bytes);
       }
     } else {
-      head.scale = code_queries(base, queries, members, group_size, found, to,
-                                group_size * step_bytes, known);
+      head.scale = code_queries(base, queries, members, size, found, to, size * step_bytes, known);
     }
     for (int q = 0; q < head_lanes; ++q) {
       // Lanes without a query repeat the last, so that no NaN arises from them.
-      const QueryCode& code = known[std::min(q, group_size - 1)];
+      const QueryCode& code = known[std::min(q, size - 1)];
       head.norm[q] = code.norm, head.error[q] = code.error;
-      const bool real = q < group_size;
+      const bool real = q < size;
       head.correction[q] = real ? code.correction : 0;
       head.threshold[q] = real ? -std::numeric_limits<double>::infinity() : 0;
       if (!real) head.limit[q] = 0, head.limit_bit[q] = 0, head.bound_row[q] = 0;

@@ -174,13 +174,15 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
 // Queries packed for the kernels. Copies share the codes, and have thresholds of their own.
 struct PackedQueries {
   int group_size = max_group;
+  int last_group_size = max_group;  // that of the last group, which may be smaller
   std::int64_t groups = 0, steps = 0;
-  std::shared_ptr<const AlignedArray<std::uint8_t>> codes;  // [groups][steps][group_size][4]
+  std::shared_ptr<const AlignedArray<std::uint8_t>> codes;  // [groups][steps][size of it][4]
   std::vector<GroupHead> heads;
   std::vector<double> squares;   // |u|^2 of each query (integer: |x|^2, exact)
   std::vector<double> constant;  // product of the unmoved query with the mean, 0 for l2
   std::int32_t sum_shift_mask = 0;
 
+  int size_of(std::int64_t g) const { return g + 1 < groups ? group_size : last_group_size; }
   const std::uint8_t* group_codes(std::int64_t g) const {
     return codes->data() + g * steps * group_size * step_bytes;
   }
@@ -188,9 +190,11 @@ struct PackedQueries {
 
 struct CodedQueries;  // scan/packing/coded_queries.hpp
 
-// coded: what is known of all queries, coded for this base; nullptr: nothing.
+// coded: what is known of all queries, coded for this base; nullptr: nothing. fits_last: the last
+// group has the least size that holds its queries, so that fewer places stay empty; otherwise that
+// of the others.
 PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
                            std::int64_t count, int group_size, const ValueRange& found,
-                           const CodedQueries* coded = nullptr);
+                           const CodedQueries* coded = nullptr, bool fits_last = false);
 
 }  // namespace knear::detail

@@ -26,7 +26,7 @@ using Pairs = std::vector<T>;
 // The products of codes as the kernels accumulate them (int8: correction included).
 Pairs<std::int64_t> code_products(const PackedBase& packed, const PackedQueries& queries,
                                   std::int64_t group) {
-  const int size = queries.group_size;
+  const int size = queries.size_of(group);
   Pairs<std::int64_t> out;
   for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot)
     for (int q = 0; q < queries.heads[static_cast<std::size_t>(group)].count; ++q) {
@@ -54,7 +54,7 @@ Pairs<std::optional<std::int32_t>> passed_by_kernel(const PackedBase& packed,
                                                     const PackedQueries& queries,
                                                     std::int64_t group, Isa isa) {
   int size = 0;
-  while (group_sizes[size] != queries.group_size) ++size;
+  while (group_sizes[size] != queries.size_of(group)) ++size;
   const ScanKernels& kernels = scan_kernels(isa);
   const TileKernel kernel =
       packed.is_integer ? kernels.integer[size] : kernels.certified[packed.format][size];
@@ -82,7 +82,7 @@ Pairs<std::optional<std::int32_t>> passed_by_kernel(const PackedBase& packed,
 Pairs<char> collected(const PackedBase& packed, const PackedQueries& queries, std::int64_t group,
                       Isa isa, const float* reach = nullptr, std::int64_t first = 0) {
   int size = 0;
-  while (group_sizes[size] != queries.group_size) ++size;
+  while (group_sizes[size] != queries.size_of(group)) ++size;
   const GroupHead& head = queries.heads[static_cast<std::size_t>(group)];
   const std::int64_t slots = packed.panels() * panel_rows;
   std::vector<std::uint32_t> lists(static_cast<std::size_t>(max_group * (slots + panel_rows)));
@@ -295,14 +295,14 @@ constexpr Sizes all_sizes[] = {{1, 1, 0},         {1, 1, 3},          {1000, 1, 
                                {1e30, 1e30, 0.5}, {1e-38, 1e37, 0},   {1e37, 1e-38, 0},
                                {1e-44, 1e-44, 0}, {3e37, 3e37, 0.01}, {1e-44, 1, 0}};
 
-// A base and queries, packed in a format.
+// A base and queries, packed in a format, the last group as small as its queries allow.
 struct Packed {
   Packed(const ScanCase& c, Format format)
       : base(PackedBase::certified(c.base.view(), {}, format,
                                    CodingSpace::choose(c.base.view(), c.metric, active_isa()), 1,
                                    {}, 0, false)),
         queries(pack_queries(base, c.queries.view(), all_of(c.queries.rows()).data(),
-                             c.queries.rows(), max_group, c.query_range)),
+                             c.queries.rows(), max_group, c.query_range, nullptr, true)),
         scores(base, c.job(1), queries) {}
 
   PackedBase base;
@@ -365,6 +365,7 @@ TEST(Bounds, NoFormDropsAPairThatTheExactBoundAllows) {
   std::int64_t passed = 0, dropped = 0;
   each_packed([&](const ScanCase& c, Packed& packed) {
     const CodingSpace& space = packed.base.space;
+    ASSERT_EQ(packed.queries.last_group_size, 4);
     Random random(5);
     for (std::int64_t group = 0; group < packed.queries.groups; ++group) {
       GroupHead& head = packed.queries.heads[static_cast<std::size_t>(group)];
