@@ -201,7 +201,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   }
   if (shape.packing)
     cost.packing_seconds =
-        rows * (model.packing_operations + model.packing_column_operations * all_columns) / lanes;
+        (shape.whole ? model.whole_packing : 1) * rows *
+        (model.packing_operations + model.packing_column_operations * all_columns) / lanes;
 
   if (peaks.matrix_unit) {
     cost.scoring_seconds =

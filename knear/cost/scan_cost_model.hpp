@@ -35,7 +35,8 @@ struct ScanCostModel {
   double seed_operations = 1650, seed_column_operations = 2.9;
   double prefix_operations = 4, prefix_query_operations = 210e3;
   double prefix_neighbour_operations = 12400;
-  double packing_operations = 14600, packing_column_operations = 376;
+  double packing_operations = 13000, packing_column_operations = 160;
+  double whole_packing = 0.35;
   double making_operations = 45e3, making_column_operations = 190;
   double nearest_operations = 50e3, nearest_cluster_operations = 80;
   double direct_operations = 1880, direct_column_operations = 10.4;
@@ -97,6 +98,7 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(prefix_neighbour_operations, "and per neighbour of it"),
     KNEAR_COST(packing_operations, "per row that is packed"),
     KNEAR_COST(packing_column_operations, "and per column of it"),
+    KNEAR_COST(whole_packing, "factor of both for whole numbers, which are codes as they are"),
     KNEAR_COST(making_operations, "per row of which a prefix is made"),
     KNEAR_COST(making_column_operations, "and per column of it"),
     KNEAR_COST(nearest_operations, "per look-up of a row's nearest cluster"),
