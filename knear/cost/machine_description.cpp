@@ -162,7 +162,8 @@ MachineDescription parse_machine(std::string_view text, std::string_view where) 
     return true;
   };
   const Json object = Json::parse(text, once, false);
-  if (object.is_discarded()) throw CorruptFile("{}: this is not JSON", where);
+  if (object.is_discarded())
+    throw CorruptFile("{}: this is not JSON, or has a number beyond those of float64", where);
   if (!object.is_object())
     throw CorruptFile("{}: a machine is a JSON object, but this is {}", where, shown(object));
   for (const auto& [key, value] : object.items()) {
