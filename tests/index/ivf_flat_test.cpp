@@ -22,6 +22,7 @@
 #include "knear/index/segment_store.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -296,7 +297,8 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
 // The rows of the lists that a query probes are all known from a search for as many as there are;
 // a plain loop over these asks the filter.
 TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
-  const Matrix<float> base = rows(6000, 16, 31), queries = rows(300, 16, 32);
+  const std::int64_t n = test::small() ? 1500 : 6000, many = test::small() ? 40 : 300;
+  const Matrix<float> base = rows(n, 16, 31), queries = rows(many, 16, 32);
   IvfFlatIndex index(16, 20, metric);
   index.train(base.view());
   Random random(33);
@@ -312,8 +314,8 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
       for (const Id id : some) bits[static_cast<std::size_t>(id / 8)] |= 1 << id % 8;
       for (const IdFilter& filter :
            {IdFilter::of_ids(some), IdFilter::of_bits(bits, index.next_id())})
-        for (const std::int64_t step : {300, 1}) {
-          for (std::int64_t q = 0; q < 300; q += step == 1 ? 41 : step) {
+        for (const std::int64_t step : {many, std::int64_t{1}}) {
+          for (std::int64_t q = 0; q < many; q += step == 1 ? many / 7 : step) {
             const Neighbors got =
                 index.search(queries.view().rows(q, q + step), 10,
                              {.threads = 2, .filter = filter, .method = {.probes = 6}});
@@ -331,10 +333,10 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
         }
     }
   };
-  index.add(base.view().rows(0, 4000));
+  index.add(base.view().rows(0, n * 2 / 3));
   check();
-  for (std::int64_t begin = 4000; begin < 6000; begin += 300)  // in several segments
-    index.add(base.view().rows(begin, std::min<std::int64_t>(6000, begin + 300)));
+  for (std::int64_t begin = n * 2 / 3; begin < n; begin += n / 20)  // in several segments
+    index.add(base.view().rows(begin, std::min<std::int64_t>(n, begin + n / 20)));
   check();
   std::vector<Id> removed;
   for (const Id id : index.ids())
@@ -343,7 +345,7 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
   check();
   IvfFlatIndex other(16, 20, metric);
   other.train(base.view());
-  other.add(base.view().rows(0, 1500));
+  other.add(base.view().rows(0, n / 4));
   index.merge(other, MergeIds::shifted);
   check();
 }
