@@ -67,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(Metrics, IvfFlat,
                          });
 
 TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
-  const Matrix<float> base = rows(6000, 24, 1), queries = rows(300, 24, 2);
+  const std::int64_t n = test::small() ? 2000 : 6000;
+  const Matrix<float> base = rows(n, 24, 1), queries = rows(300, 24, 2);
   IvfFlatIndex index(24, 50, metric), slowly(24, 50, metric);
   EXPECT_FALSE(index.is_trained());
   index.train(base.view(), {.seed = 3, .threads = 2});
@@ -75,8 +76,8 @@ TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
   EXPECT_TRUE(index.is_trained());
   EXPECT_EQ(index.description(), "IVF50,Flat");
   index.add(base.view());
-  for (std::int64_t begin = 0, step = 1; begin < 6000; begin += step, step = 2 * step + 3)
-    slowly.add(base.view().rows(begin, std::min<std::int64_t>(6000, begin + step)));
+  for (std::int64_t begin = 0, step = 1; begin < n; begin += step, step = 2 * step + 3)
+    slowly.add(base.view().rows(begin, std::min<std::int64_t>(n, begin + step)));
   EXPECT_EQ(index.list_sizes(), slowly.list_sizes());
   const SearchOptions options{.threads = 2, .method = {.probes = 5}};
   KnnReport report;
@@ -88,7 +89,7 @@ TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
   EXPECT_EQ(report.promised_recall, 0);
   EXPECT_EQ(report.first_pass, integer && metric != Metric::cosine ? "integer" : "int8");
   EXPECT_GT(report.probed_rows, 0);
-  EXPECT_LE(report.probed_rows, 6000);
+  EXPECT_LE(report.probed_rows, n);
   expect_equal(slowly.search(queries.view(), 10, options), all);
   SearchOptions narrow = options;
   narrow.threads = 1, narrow.memory = 1 << 20;
@@ -218,7 +219,7 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
     const Neighbors near =
         index.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
     const Neighbors order = reference_knn(queries, centroids.view(), 40, metric);
-    for (std::int64_t q = 0; q < 120; ++q) {
+    for (std::int64_t q = 0; q < queries.rows(); ++q) {
       const bool said =
           !std::binary_search(report.uncertified.begin(), report.uncertified.end(), q);
       for (std::int64_t j = 0; j < 5 && said; ++j)
@@ -244,20 +245,20 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
       if (std::abs(slack) < 1e-4) continue;
       ASSERT_EQ(said, slack > 0) << "query " << q << ", probes " << probes << ", slack " << slack;
     }
-    EXPECT_EQ(report.certified_queries, 120 - std::ssize(report.uncertified));
+    EXPECT_EQ(report.certified_queries, queries.rows() - std::ssize(report.uncertified));
     certified += report.certified_queries;
     if (probes == 40) {
       expect_equal(near, truth);
-      EXPECT_EQ(report.certified_queries, 120);
+      EXPECT_EQ(report.certified_queries, queries.rows());
       EXPECT_EQ(report.promised_recall, 1);
       EXPECT_EQ(report.recall_argument, "exact");
     }
   }
-  EXPECT_GT(certified, 120);
+  EXPECT_GT(certified, queries.rows());
   // recall = 1 goes on until all are.
   KnnReport report;
   expect_equal(index.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, 120);
+  EXPECT_EQ(report.certified_queries, queries.rows());
   EXPECT_EQ(report.promised_recall, 1);
   EXPECT_EQ(report.recall_argument, "exact");
   EXPECT_TRUE(report.uncertified.empty());
@@ -269,13 +270,13 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
   for (const std::int64_t probes : {4, 20}) {
     const Neighbors near =
         trained.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
-    for (std::int64_t q = 0; q < 120; ++q)
+    for (std::int64_t q = 0; q < queries.rows(); ++q)
       if (!std::binary_search(report.uncertified.begin(), report.uncertified.end(), q)) {
         for (std::int64_t j = 0; j < 5; ++j) ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]);
       }
   }
   expect_equal(trained.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, 120);
+  EXPECT_EQ(report.certified_queries, queries.rows());
 }
 
 TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
@@ -288,7 +289,8 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
   if (integer) types.insert(types.end(), {ElementType::u8, ElementType::i8});
   for (const ElementType type : types) {
     SCOPED_TRACE(name_of(type));
-    const AnyMatrix base = in_type(type, rows(4000, 5)), queries = in_type(type, rows(120, 6));
+    const std::int64_t n = test::small() ? 1500 : 4000;
+    const AnyMatrix base = in_type(type, rows(n, 5)), queries = in_type(type, rows(n * 3 / 100, 6));
     expect_certified_by_radii(metric, base, queries);
     if (HasFatalFailure()) return;
   }
