@@ -1,5 +1,6 @@
 # Checks that each folder of the source tree includes only folders before it in KNEAR_LAYERS
-# (cmake/knear.cmake), that only knear/core/threads.cpp starts threads, and that knear/knear.hpp
+# (cmake/knear.cmake), that only knear/core/threads.cpp starts threads, that only knear/core/cpu.cpp asks
+# which processor it is compiled for, and knear/core/system_*.cpp which system, and that knear/knear.hpp
 # includes every public header and no other.
 #
 #   cmake -DROOT=. -P tests/layering_test.cmake                 prints each violation, fails if any
@@ -19,6 +20,11 @@ endfunction()
 # fork, and starts none.
 set(THREADS_IN knear/core/threads.cpp knear/cuda/device_pool.cpp)
 set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
+
+# Whoever else needs to know is told by a source for each kind of processor (SOURCES_x86_64 and
+# SOURCES_aarch64) and by what a level's source defines, and asks knear/core/system.hpp.
+set(PROCESSOR_IN "^knear/core/(cpu|system_linux|system_posix)\\.cpp$")
+set(PROCESSOR_BY "_*(x86_64|amd64|M_X64|i386|M_IX86|aarch64|arm64|arm|ARM|M_ARM|SSE|AVX|FMA|F16C|linux|APPLE|MACH|FreeBSD|WIN32)[A-Z0-9_]*")
 
 # Every violation of one tree, as lines of text.
 function(find_violations variable root)
@@ -42,6 +48,13 @@ function(find_violations variable root)
       foreach(line IN LISTS lines)
         string(REGEX REPLACE "^[^\"<]*[\"<]([^\">]+)[\">].*$" "\\1" include "${line}")
         string(APPEND found "${file} includes ${include}: threads come from knear/core/threads.hpp\n")
+      endforeach()
+    endif()
+    if(file MATCHES "^knear/" AND NOT file MATCHES "${PROCESSOR_IN}")
+      file(STRINGS ${root}/${file} lines REGEX "^[ \t]*#[ \t]*(el)?if.*[ \t(!]_${PROCESSOR_BY}")
+      foreach(line IN LISTS lines)
+        string(REGEX REPLACE "^.*[ \t(!](_${PROCESSOR_BY}).*$" "\\1" asked "${line}")
+        string(APPEND found "${file} asks for ${asked}: only knear/core/cpu.cpp does\n")
       endforeach()
     endif()
     includes_of(includes ${root}/${file})
@@ -145,6 +158,12 @@ if(SELF_TEST)
     break_tree("knear/io/vectors.cpp includes ${header}: threads come from knear/core/threads.hpp"
                knear/io/vectors.cpp "  # include <${header}>")
   endforeach()
+  foreach(macro __x86_64__ __aarch64__ __AVX2__ __AVX512F__ __ARM_FEATURE_DOTPROD __linux__ __APPLE__)
+    break_tree("knear/io/vectors.cpp asks for ${macro}: only knear/core/cpu.cpp does"
+               knear/io/vectors.cpp "#if defined(${macro})\n#endif")
+  endforeach()
+  break_tree("knear/io/vectors.cpp asks for __aarch64__: only knear/core/cpu.cpp does"
+             knear/io/vectors.cpp "#  ifdef __aarch64__ // there\n#endif")
   break_tree("knear/util/x.hpp: the folder util is not in KNEAR_LAYERS"
              knear/util/x.hpp "// anything")
   break_tree("knear/knear.hpp: misses knear/knn/knn.hpp, which is public"

@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "knear/core/error.hpp"
+#include "knear/core/processor_model.hpp"
 #include "knear/core/system.hpp"
 
 namespace knear::detail {
@@ -71,12 +72,7 @@ bool stay_on_cpus(const CpuMask& cpus) {
 
 std::string processor_model() {
   std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);)
-    if (line.starts_with("model name")) {
-      const auto colon = line.find(": ");
-      if (colon != std::string::npos) return line.substr(colon + 2);
-    }
-  return "";
+  return processor_model_in(cpuinfo);
 }
 
 int sync_data(int file) { return fdatasync(file); }

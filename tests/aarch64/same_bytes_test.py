@@ -29,9 +29,9 @@ here = there = ""
 emulator: list[str] = []
 
 
-def run(program, *arguments, isa=None, cpu=None, page=None):
+def run(program, *arguments, isa=None, cpu=None, page=None, cache=None):
     environment = {name: value for name, value in os.environ.items() if name != "KNEAR_ISA"}
-    environment["XDG_CACHE_HOME"] = "/nonexistent"  # plans by estimates
+    environment["XDG_CACHE_HOME"] = str(cache or "/nonexistent")  # plans by estimates
     if isa:
         environment["KNEAR_ISA"] = isa
     command = [program, *map(str, arguments)]
@@ -107,6 +107,24 @@ class Levels(Case):
             done = run(program, *search, isa=isa)
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, f"^knear: KNEAR_ISA must be scalar, .*but is '{isa}'\n$")
+
+
+class Peaks(Case):
+    def test_are_measured_at_each_level(self):
+        """And the cost model of a later command has them. How fast an emulator is says nothing."""
+        for level in LEVELS:
+            cache = self.at / level
+            rates = json.loads(
+                self.succeeds(
+                    there, "roofline", "--threads", 1, "--seconds", 0.1, "--json",
+                    isa=level, cache=cache,
+                )
+            )  # fmt: skip
+            self.assertEqual(rates["isa"], level)
+            for name in ("fp32_flops", "int8_ops", "cop_per_second", "memory_bytes_per_second"):
+                self.assertGreater(rates[name], 0, (level, name))
+            kept = json.loads((cache / "knear" / "roofline.json").read_text())
+            self.assertIn(level, json.dumps(kept))
 
 
 class Truth(Case):

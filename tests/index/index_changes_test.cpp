@@ -416,13 +416,18 @@ TEST_P(IndexChanges, RandomHistoriesEqualAMap) {
     }
 }
 
-// Longer histories for KNEAR_FUZZ_SECONDS, from KNEAR_FUZZ_SEED on.
+// Longer histories for KNEAR_FUZZ_SECONDS, or KNEAR_FUZZ_CASES of them, from KNEAR_FUZZ_SEED on.
 TEST(IndexHistories, AsLongAsAsked) {
   const char *seconds = std::getenv("KNEAR_FUZZ_SECONDS"), *first = std::getenv("KNEAR_FUZZ_SEED");
+  const char* asked = std::getenv("KNEAR_FUZZ_CASES");
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::seconds(seconds ? std::atoi(seconds) : 1);
   std::uint64_t seed = first ? std::strtoull(first, nullptr, 10) : 1000, histories = 0;
-  for (; std::chrono::steady_clock::now() < end && !HasFatalFailure(); ++seed, ++histories) {
+  const auto more = [&] {
+    return asked ? histories < std::strtoull(asked, nullptr, 10)
+                 : std::chrono::steady_clock::now() < end;
+  };
+  for (; more() && !HasFatalFailure(); ++seed, ++histories) {
     Random random(seed);
     const Content content = static_cast<Content>(random.below(4));
     // Those of floats first.

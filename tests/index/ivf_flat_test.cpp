@@ -22,6 +22,7 @@
 #include "knear/index/segment_store.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -66,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(Metrics, IvfFlat,
                          });
 
 TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
-  const Matrix<float> base = rows(6000, 24, 1), queries = rows(300, 24, 2);
+  const std::int64_t n = test::small() ? 2000 : 6000;
+  const Matrix<float> base = rows(n, 24, 1), queries = rows(300, 24, 2);
   IvfFlatIndex index(24, 50, metric), slowly(24, 50, metric);
   EXPECT_FALSE(index.is_trained());
   index.train(base.view(), {.seed = 3, .threads = 2});
@@ -74,8 +76,8 @@ TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
   EXPECT_TRUE(index.is_trained());
   EXPECT_EQ(index.description(), "IVF50,Flat");
   index.add(base.view());
-  for (std::int64_t begin = 0, step = 1; begin < 6000; begin += step, step = 2 * step + 3)
-    slowly.add(base.view().rows(begin, std::min<std::int64_t>(6000, begin + step)));
+  for (std::int64_t begin = 0, step = 1; begin < n; begin += step, step = 2 * step + 3)
+    slowly.add(base.view().rows(begin, std::min<std::int64_t>(n, begin + step)));
   EXPECT_EQ(index.list_sizes(), slowly.list_sizes());
   const SearchOptions options{.threads = 2, .method = {.probes = 5}};
   KnnReport report;
@@ -87,7 +89,7 @@ TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
   EXPECT_EQ(report.promised_recall, 0);
   EXPECT_EQ(report.first_pass, integer && metric != Metric::cosine ? "integer" : "int8");
   EXPECT_GT(report.probed_rows, 0);
-  EXPECT_LE(report.probed_rows, 6000);
+  EXPECT_LE(report.probed_rows, n);
   expect_equal(slowly.search(queries.view(), 10, options), all);
   SearchOptions narrow = options;
   narrow.threads = 1, narrow.memory = 1 << 20;
@@ -217,7 +219,7 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
     const Neighbors near =
         index.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
     const Neighbors order = reference_knn(queries, centroids.view(), 40, metric);
-    for (std::int64_t q = 0; q < 120; ++q) {
+    for (std::int64_t q = 0; q < queries.rows(); ++q) {
       const bool said =
           !std::binary_search(report.uncertified.begin(), report.uncertified.end(), q);
       for (std::int64_t j = 0; j < 5 && said; ++j)
@@ -243,20 +245,20 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
       if (std::abs(slack) < 1e-4) continue;
       ASSERT_EQ(said, slack > 0) << "query " << q << ", probes " << probes << ", slack " << slack;
     }
-    EXPECT_EQ(report.certified_queries, 120 - std::ssize(report.uncertified));
+    EXPECT_EQ(report.certified_queries, queries.rows() - std::ssize(report.uncertified));
     certified += report.certified_queries;
     if (probes == 40) {
       expect_equal(near, truth);
-      EXPECT_EQ(report.certified_queries, 120);
+      EXPECT_EQ(report.certified_queries, queries.rows());
       EXPECT_EQ(report.promised_recall, 1);
       EXPECT_EQ(report.recall_argument, "exact");
     }
   }
-  EXPECT_GT(certified, 120);
+  EXPECT_GT(certified, queries.rows());
   // recall = 1 goes on until all are.
   KnnReport report;
   expect_equal(index.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, 120);
+  EXPECT_EQ(report.certified_queries, queries.rows());
   EXPECT_EQ(report.promised_recall, 1);
   EXPECT_EQ(report.recall_argument, "exact");
   EXPECT_TRUE(report.uncertified.empty());
@@ -268,13 +270,13 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
   for (const std::int64_t probes : {4, 20}) {
     const Neighbors near =
         trained.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
-    for (std::int64_t q = 0; q < 120; ++q)
+    for (std::int64_t q = 0; q < queries.rows(); ++q)
       if (!std::binary_search(report.uncertified.begin(), report.uncertified.end(), q)) {
         for (std::int64_t j = 0; j < 5; ++j) ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]);
       }
   }
   expect_equal(trained.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, 120);
+  EXPECT_EQ(report.certified_queries, queries.rows());
 }
 
 TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
@@ -287,7 +289,8 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
   if (integer) types.insert(types.end(), {ElementType::u8, ElementType::i8});
   for (const ElementType type : types) {
     SCOPED_TRACE(name_of(type));
-    const AnyMatrix base = in_type(type, rows(4000, 5)), queries = in_type(type, rows(120, 6));
+    const std::int64_t n = test::small() ? 1500 : 4000;
+    const AnyMatrix base = in_type(type, rows(n, 5)), queries = in_type(type, rows(n * 3 / 100, 6));
     expect_certified_by_radii(metric, base, queries);
     if (HasFatalFailure()) return;
   }
@@ -296,7 +299,8 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
 // The rows of the lists that a query probes are all known from a search for as many as there are;
 // a plain loop over these asks the filter.
 TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
-  const Matrix<float> base = rows(6000, 16, 31), queries = rows(300, 16, 32);
+  const std::int64_t n = test::small() ? 1500 : 6000, many = test::small() ? 40 : 300;
+  const Matrix<float> base = rows(n, 16, 31), queries = rows(many, 16, 32);
   IvfFlatIndex index(16, 20, metric);
   index.train(base.view());
   Random random(33);
@@ -312,8 +316,8 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
       for (const Id id : some) bits[static_cast<std::size_t>(id / 8)] |= 1 << id % 8;
       for (const IdFilter& filter :
            {IdFilter::of_ids(some), IdFilter::of_bits(bits, index.next_id())})
-        for (const std::int64_t step : {300, 1}) {
-          for (std::int64_t q = 0; q < 300; q += step == 1 ? 41 : step) {
+        for (const std::int64_t step : {many, std::int64_t{1}}) {
+          for (std::int64_t q = 0; q < many; q += step == 1 ? many / 7 : step) {
             const Neighbors got =
                 index.search(queries.view().rows(q, q + step), 10,
                              {.threads = 2, .filter = filter, .method = {.probes = 6}});
@@ -331,10 +335,10 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
         }
     }
   };
-  index.add(base.view().rows(0, 4000));
+  index.add(base.view().rows(0, n * 2 / 3));
   check();
-  for (std::int64_t begin = 4000; begin < 6000; begin += 300)  // in several segments
-    index.add(base.view().rows(begin, std::min<std::int64_t>(6000, begin + 300)));
+  for (std::int64_t begin = n * 2 / 3; begin < n; begin += n / 20)  // in several segments
+    index.add(base.view().rows(begin, std::min<std::int64_t>(n, begin + n / 20)));
   check();
   std::vector<Id> removed;
   for (const Id id : index.ids())
@@ -343,7 +347,7 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
   check();
   IvfFlatIndex other(16, 20, metric);
   other.train(base.view());
-  other.add(base.view().rows(0, 1500));
+  other.add(base.view().rows(0, n / 4));
   index.merge(other, MergeIds::shifted);
   check();
 }

@@ -2,6 +2,7 @@
 //
 //   fuzz_test                                     the same few hundred searches every time
 //   KNEAR_FUZZ_SECONDS=600 KNEAR_FUZZ_SEED=7 fuzz_test     as many as fit, from this seed on
+//   KNEAR_FUZZ_CASES=20 KNEAR_FUZZ_SEED=7 fuzz_test        so many cases, however long they take
 //   KNEAR_FUZZ_WORK=500000 fuzz_test              of at most so many products, for an emulator
 //
 // Each case is a seed: kind of data, types, shapes around the edges of panels, groups and tiles,
@@ -334,18 +335,20 @@ std::int64_t run(std::uint64_t seed) {
 TEST(Fuzz, EverySearchIsTheReference) {
   const char* seconds = std::getenv("KNEAR_FUZZ_SECONDS");
   const char* from = std::getenv("KNEAR_FUZZ_SEED");
+  const char* asked = std::getenv("KNEAR_FUZZ_CASES");
+  const std::int64_t count = asked ? std::atoll(asked) : from ? 1 : usual_cases;
   const double limit = seconds ? std::atof(seconds) : 0;
   const auto start = std::chrono::steady_clock::now();
   std::uint64_t seed = from ? std::strtoull(from, nullptr, 10) : 1;
   std::int64_t cases = 0, searches = 0;
   const auto more = [&] {
     if (HasFailure()) return false;
-    if (!seconds) return cases < (from ? 1 : usual_cases);
+    if (!seconds) return cases < count;
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < limit;
   };
   for (; more(); ++seed, ++cases) searches += run(seed);
   RecordProperty("searches", std::to_string(searches));
-  if (seconds) fmt::print("{} cases, {} searches; next seed {}\n", cases, searches, seed);
+  if (seconds || asked) fmt::print("{} cases, {} searches; next seed {}\n", cases, searches, seed);
   EXPECT_GT(searches, 0);
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/scan/scan_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -28,7 +29,7 @@ class Scan : public testing::TestWithParam<std::tuple<Codes, Isa>> {
 TEST_P(Scan, AnswersAsTheReferenceAtEveryEdge) {
   for (const Metric metric : metrics)
     for (const std::int64_t rows : {1, 31, 32, 33, 500, 3000}) {
-      if (!serves(codes, metric)) continue;
+      if (!serves(codes, metric) || (rows == 3000 && test::small())) continue;
       const ScanCase c(vectors(codes, rows, 23, 1), vectors(codes, 97, 23, 2), metric);
       const PackedBase packed = c.packed(codes, isa);
       for (const std::int64_t queries : {0, 1, 11, 12, 13, 49, 97})
@@ -136,6 +137,7 @@ TEST_P(Scan, RowsOfEveryLengthAreFoundAmongFew) {
   if (codes == Codes::integer) return;
   for (const Metric metric : metrics)
     for (const double scale : {1e-25, 1e-12, 1.0, 1e12, 1e18}) {
+      if (test::small() && (scale == 1e-12 || scale == 1e12)) continue;
       Random random(21);
       AnyMatrix base = vectors(codes, 900, 19, 22), queries = vectors(codes, 26, 19, 23);
       const auto multiply = [&](AnyMatrix& m, std::int64_t rows) {
@@ -262,6 +264,7 @@ TEST(ScanDirectly, AnswersAsTheReference) {
   for (const Codes codes : {Codes::fp32, Codes::integer})
     for (const Metric metric : metrics)
       for (const std::int64_t rows : {1, 500, 3000}) {
+        if (rows == 3000 && test::small()) continue;
         const ScanCase c(vectors(codes, rows, 23, 1), vectors(codes, 49, 23, 2), metric);
         for (const std::int64_t queries : {0, 1, 16, 17, 49})
           for (const std::int64_t k : {std::int64_t{1}, std::int64_t{33}, rows + 3})

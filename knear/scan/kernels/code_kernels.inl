@@ -1,6 +1,8 @@
 // knear/scan/kernels/code_kernels.inl -- the kernels of code_kernels.hpp in plain form: tables for
 // every level, look-ups for those without the shuffles that they need.
 //
+// The including file defines KNEAR_BYTES, the width of a vector register: 16, 32 (AVX2) or 64.
+//
 // Everything is static and of C types: no inline function may be shared with another level.
 
 namespace knear::detail {
@@ -146,18 +148,12 @@ static inline int64_t plain_sums(const CodeSumArgs& a) {
 [[maybe_unused]] static int64_t plain_sums4(const CodeSumArgs* a) { return plain_sums<4>(*a); }
 
 // Vectors of the size of a register: larger ones go through memory at every step.
-#if defined(__AVX512F__)
-constexpr int lanes = 8;
-#elif defined(__AVX2__)
-constexpr int lanes = 4;
-#else
-constexpr int lanes = 2;
-#endif
-typedef double Doubles __attribute__((vector_size(8 * lanes)));
-typedef float Floats __attribute__((vector_size(4 * lanes)));
+constexpr int lanes = KNEAR_BYTES / 8;
+typedef double Doubles __attribute__((vector_size(KNEAR_BYTES)));
+typedef float Floats __attribute__((vector_size(KNEAR_BYTES / 2)));
 
 static inline Doubles widened(const float* from) {
-#if defined(__AVX2__) && !defined(__AVX512F__)  // of which GCC 12 makes two halves otherwise
+#if KNEAR_BYTES == 32  // of which GCC 12 makes two halves otherwise
   return reinterpret_cast<Doubles>(_mm256_cvtps_pd(_mm_loadu_ps(from)));
 #else
   Floats x;
@@ -166,7 +162,7 @@ static inline Doubles widened(const float* from) {
 #endif
 }
 static inline Floats rounded(Doubles from) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if KNEAR_BYTES == 32
   return reinterpret_cast<Floats>(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(from)));
 #else
   return __builtin_convertvector(from, Floats);
@@ -216,7 +212,7 @@ static void round_down(const RoundDownArgs* args) {
   const float least = args->least, scale = args->scale;
   const int64_t count = args->count;
   for (int64_t i = 0; i < count; i += 16) {
-#if defined(__AVX512F__)
+#if KNEAR_BYTES == 64
     typedef float Floats16 __attribute__((vector_size(64)));
     typedef int32_t Ints16 __attribute__((vector_size(64)));
     typedef uint8_t Bytes16 __attribute__((vector_size(16)));
@@ -226,7 +222,7 @@ static void round_down(const RoundDownArgs* args) {
     x = x > Floats16{} ? x : Floats16{};
     const Bytes16 bytes = __builtin_convertvector(__builtin_convertvector(x, Ints16), Bytes16);
     __builtin_memcpy(out + i, &bytes, sizeof bytes);
-#elif defined(__AVX2__)
+#elif KNEAR_BYTES == 32
     __m256i whole[2];
     for (int h = 0; h < 2; ++h) {
       const __m256 x = _mm256_sub_ps(

@@ -4,7 +4,8 @@
 #include <stdint.h>
 
 #include "knear/scan/kernels/code_kernels.hpp"
-//
+
+#define KNEAR_BYTES 32
 #include "knear/scan/kernels/code_kernels.inl"
 
 namespace knear::detail {

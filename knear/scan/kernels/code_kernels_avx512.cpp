@@ -3,7 +3,8 @@
 #include <stdint.h>
 
 #include "knear/scan/kernels/code_kernels.hpp"
-//
+
+#define KNEAR_BYTES 64
 #include "knear/scan/kernels/code_kernels.inl"
 //
 #include "knear/scan/kernels/code_kernels_avx512.inl"

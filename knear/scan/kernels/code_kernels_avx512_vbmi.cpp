@@ -18,6 +18,7 @@ static inline __m512i entries_of(const __m512i* table, __m512i codes) {
 }  // namespace
 }  // namespace knear::detail
 
+#define KNEAR_BYTES 64
 #define KNEAR_CODES8 entries_of
 #include "knear/scan/kernels/code_kernels.inl"
 //

@@ -2,7 +2,8 @@
 #include <stdint.h>
 
 #include "knear/scan/kernels/code_kernels.hpp"
-//
+
+#define KNEAR_BYTES 16
 #include "knear/scan/kernels/code_kernels.inl"
 
 namespace knear::detail {

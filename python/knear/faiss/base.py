@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -13,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._process import cores
 from ..errors import Error, MemoryBudgetError
 from . import metrics
 from .fields import neighbors, of_type, whole
@@ -53,7 +53,7 @@ def threads() -> int:
 def share_of_threads(parts: int) -> Iterator[None]:
     """Has calls of this thread take one of `parts` equal shares of the threads."""
     before = getattr(_of_this_thread, "share", 0)
-    all_threads = threads() or len(os.sched_getaffinity(0))
+    all_threads = threads() or cores()
     _of_this_thread.share = max(1, all_threads // parts)
     try:
         yield

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 
+from .._process import cores, resident_bytes
 from .base import refuse, set_threads, threads
 
 (
@@ -66,7 +66,7 @@ def check_openmp() -> bool:
 
 
 def omp_get_max_threads() -> int:
-    return threads() or len(os.sched_getaffinity(0))
+    return threads() or cores()
 
 
 def omp_set_num_threads(num_threads: int) -> None:
@@ -106,8 +106,8 @@ def get_compile_options() -> str:
 
 
 def get_mem_usage_kb() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+    """Of this process; where the system does not say, the most that it had."""
+    return resident_bytes() // 1024
 
 
 def getmillisecs() -> float:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from .._process import cores
+
 _BLOCK = 1 << 18  # elements of a block: 2 MB of float64
 _WORTH_THREADS = 1 << 23
-
-
-def cores() -> int:
-    """How many the process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def blocks(rows: int, dim: int, elements: int = 4 * _BLOCK) -> Iterator[slice]:

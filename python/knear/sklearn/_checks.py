@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._blocks import cores, each_block
+from .._process import cores
+from ._blocks import each_block
 
 try:
     from sklearn.utils.validation import validate_data

@@ -9,6 +9,7 @@
 
 #include "tests/scan/random_probes.hpp"
 #include "tests/scan/scan_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -85,23 +86,24 @@ TEST_P(ListScan, PacksEachRowOnceInPanelsOfItsList) {
 }
 
 TEST_P(ListScan, GivesTheNearestOfTheListsThatAreProbed) {
-  AnyMatrix base = vectors(codes, 2500, 24, 4);
-  for (std::int64_t i = 0; i < 2500; i += 7) copy_row(base, i / 2, i);  // ties
-  const ScanCase c(std::move(base), vectors(codes, 60, 24, 5), metric);
-  const std::vector<std::uint32_t> of = lists_of(2500, 6);
-  RowSet live(2500);
-  for (std::int64_t i = 0; i < 2500; i += 3) live.remove(i);
+  const std::int64_t rows = test::small() ? 700 : 2500, many = test::small() ? 14 : 60;
+  AnyMatrix base = vectors(codes, rows, 24, 4);
+  for (std::int64_t i = 0; i < rows; i += 7) copy_row(base, i / 2, i);  // ties
+  const ScanCase c(std::move(base), vectors(codes, many, 24, 5), metric);
+  const std::vector<std::uint32_t> of = lists_of(rows, 6);
+  RowSet live(rows);
+  for (std::int64_t i = 0; i < rows; i += 3) live.remove(i);
   for (const Isa isa : available_isas()) {
     const PackedLists lists = packed_lists(c, codes, of, isa);
     for (const std::int64_t k : {1, 10, 40, 2000})
       for (const std::int64_t most : {0, 1, 2, 6, 23})
         for (const bool some_live : {false, true}) {
           if (k == 2000 && (some_live || most == 2)) continue;
-          const Matrix<Id> probes = test::random_probes(60, most, list_count, 7);
+          const Matrix<Id> probes = test::random_probes(many, most, list_count, 7);
           ScanJob job = c.job(k, isa, 1 + static_cast<int>(most) % 3);
           if (some_live) job.allowed.live = &live;
           // All at once; and a few, for which the work goes query by query.
-          for (const std::int64_t few : {60, 3, 1}) {
+          for (const std::int64_t few : {many, std::int64_t{3}, std::int64_t{1}}) {
             job.queries = c.queries.view().rows(0, few);
             ExactNeighbors out(few, k);
             ScanStats stats;
@@ -383,15 +385,16 @@ std::vector<std::vector<Id>> filters_of(const std::vector<std::uint32_t>& of, st
 }
 
 TEST_P(ListScan, GivesWhatAFilterLeavesOfTheListsThatAreProbed) {
-  constexpr std::int64_t rows = 4000, offset = 37;
+  constexpr std::int64_t offset = 37;
+  const std::int64_t rows = test::small() ? 900 : 4000, many = test::small() ? 14 : 60;
   AnyMatrix base = vectors(codes, rows, 24, 21);
   for (std::int64_t i = 0; i < rows; i += 7) copy_row(base, i / 2, i);  // ties
-  const ScanCase c(std::move(base), vectors(codes, 60, 24, 22), metric);
+  const ScanCase c(std::move(base), vectors(codes, many, 24, 22), metric);
   const std::vector<std::uint32_t> of = lists_of(rows, 23);
   RowSet live(rows + 5);
   for (std::int64_t i = 0; i < rows; i += 11) live.remove(i);
   const RowLists numbers(of, list_count);
-  const Matrix<Id> probes = test::random_probes(60, 12, list_count, 24);
+  const Matrix<Id> probes = test::random_probes(many, 12, list_count, 24);
   for (const Isa isa : available_isas()) {
     const PackedLists lists = packed_lists(c, codes, of, isa);
     for (const std::vector<Id>& ids : filters_of(of, 25)) {
@@ -401,7 +404,7 @@ TEST_P(ListScan, GivesWhatAFilterLeavesOfTheListsThatAreProbed) {
       for (const bool some_live : {false, true}) {
         AllowedRows allowed{.filter = &filter, .offset = offset};
         if (some_live) allowed.live = &live, allowed.live_offset = 5;
-        for (const std::int64_t few : {60, 3, 1}) {
+        for (const std::int64_t few : {many, std::int64_t{3}, std::int64_t{1}}) {
           const MatrixView<Id> theirs = probes.view().rows(0, few);
           std::vector<std::vector<KeyedId>> expected;
           for (std::int64_t q = 0; q < few; ++q)
