@@ -21,6 +21,9 @@ namespace {
 
 // The handler may do little: what it needs lies ready here.
 constexpr std::size_t longest_words = 8192;
+// Within the second that Open MPI leaves: how much later than the rank before it a process writes,
+// the most of that, and when all end.
+constexpr int step_ms = 20, most_ms = 800, end_ms = 900;
 char mark_path[longest_words], again[longest_words];
 bool sees_mark = false, is_first = false, is_first_here = false, resumes = false;
 int delay_ms = 0, exceptions = 0;
@@ -47,6 +50,9 @@ void tell_and_end(int signal) {
     line.write();
   }
   stopped_work->clean_up();
+  // mpirun sends SIGKILL when it has slept for a second, or at once when a process ends meanwhile,
+  // which wakes it: the others may still be writing the line, or removing what they leave.
+  poll(nullptr, 0, end_ms - delay_ms);
   _exit(128 + signal);
 }
 
@@ -111,8 +117,6 @@ StopLine::StopLine(const Job& job, const std::string& out, const StoppedWork& wo
   exceptions = std::uncaught_exceptions();
   resumes = (" " + job.command() + " ").find(" --resume ") != std::string::npos;
   stopped_work = &work;
-  // Within the second that Open MPI leaves.
-  constexpr int step_ms = 20, most_ms = 800;
   delay_ms = std::min(most_ms, job.rank() * step_ms);
   struct sigaction action = {};
   action.sa_handler = tell_and_end;

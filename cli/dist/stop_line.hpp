@@ -5,8 +5,9 @@
 //   const StopLine line(job, "graph.knear", blocks);   // in each process, until the work is done
 //
 // When a process is killed, or mpirun is told to stop, Open MPI sends SIGTERM to the others and
-// SIGKILL a second later; they may wait in a call of MPI that will not end. So the line is written
-// by the signal's handler, which then ends the process.
+// SIGKILL a second later, or as soon as one of them has ended; they may wait in a call of MPI that
+// will not end. So the line is written by the signal's handler, which then ends the process, but
+// not before the others have had time for theirs.
 //
 // The process of the lowest rank that is left writes it: handlers wait longer the higher the rank,
 // and the first to remove a file that rank 0 has made beside the output writes. Processes that do
