@@ -15,9 +15,10 @@
 
 namespace knear::detail {
 
-// A permutation of 0, ..., queries.rows() - 1: by the coordinate along the first principal
-// component, of equal ones the lower number first. The component is that of at most 128 queries,
-// by a few steps of power iteration. The same for any number of threads. Requires finite values.
+// queries [rows x columns], finite. A permutation of 0, ..., rows - 1: by the coordinate along the
+// first principal component, ascending, of equal ones the lower number first; as they came where
+// all are alike. The component is that of at most 128 queries, by a few steps of power iteration
+// from the one farthest from their mean. The same for any number of threads.
 std::vector<std::int64_t> order_of_near(AnyMatrixView queries, int threads);
 
 }  // namespace knear::detail

@@ -229,7 +229,7 @@ class TileLoop {
   const PackedBase* packed_;
   std::uint32_t first_row_ = 0;
   const std::uint32_t* const allowed_slots_;
-  Kernels most_, last_;  // of the last group
+  Kernels most_, last_;  // of all groups but the last, and of that
   TileKernel self_join_;
   Reporter& reporter_;
 };
