@@ -15,6 +15,9 @@
 #include "knear/cuda/queue.hpp"
 #include "knear/index/ivf_pq.hpp"
 #include "knear/scan/device/code_scan_launches_cuda.hpp"
+#include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/query_launches_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 #include "tests/scan/device/code_problem.hpp"
 
 namespace knear::bench {
@@ -33,6 +36,18 @@ class Checks {
     judge(fmt::format("codes, {}, {} parts of {} bits, {}, {} queries, k {}", what, shape.parts,
                       shape.bits, knear::name_of(shape.metric), shape.queries, k),
           [&] { return test::difference_of_ways(queue_, test::problem_of(shape), k); });
+  }
+  void products(const std::string& what, const CodeShape& shape, std::int64_t k) {
+    judge(fmt::format("codes by products, {}, {} parts of {} bits, {}, {} queries, k {}", what,
+                      shape.parts, shape.bits, knear::name_of(shape.metric), shape.queries, k),
+          [&] {
+            std::int64_t left = 0;
+            detail::DeviceStats stats;
+            std::string error =
+                test::difference_of_products(queue_, test::problem_of(shape), k, left, stats);
+            if (error.empty() && left > 0) error = fmt::format("{} queries were handed back", left);
+            return error;
+          });
   }
   // differs() says how an answer is not what it should be.
   void judge(const std::string& what, const std::function<std::string()>& differs) {
@@ -107,6 +122,34 @@ void check_scans(Checks& checks) {
   checks.scan("tables in device memory", large, 20);
 }
 
+void check_products(Checks& checks) {
+  std::uint64_t seed = 500;
+  for (const Metric metric : metrics)
+    for (const bool residuals : {true, false})
+      for (const int bits : {8, 4})
+        for (const std::int64_t parts : {1, 7, 32})
+          for (const std::int64_t queries : {20, 300}) {
+            CodeShape shape{parts, bits};
+            shape.width = 1 + static_cast<std::int64_t>(seed % 4), shape.seed = ++seed;
+            shape.sizes = {{1000, 0, 1, 63, 64, 65, 5000}, {70, 900, 1, 0, 2}};
+            shape.queries = queries, shape.probes = 4;
+            checks.products("every metric", test::shape_of_vectors(shape, metric, residuals),
+                            seed % 2 == 0 ? 10 : 100);
+          }
+  for (const std::int64_t k : {1, 257, 1025, 3000}) {
+    CodeShape shape{16, 8};
+    shape.sizes = {{4000, 3000, 10, 7000}, {2000, 1}}, shape.queries = 150;
+    shape.probes = 3, shape.seed = ++seed;
+    checks.products("every k", test::shape_of_vectors(shape, Metric::l2, true), k);
+  }
+  for (const std::int64_t k : {10, 1000}) {
+    CodeShape shape{2, 4};
+    shape.values = 2, shape.sizes = {{3000, 64, 900}, {65, 1, 2000}}, shape.probes = 3;
+    shape.queries = 140;
+    checks.products("ties", test::shape_of_vectors(shape, Metric::l2, true), k);
+  }
+}
+
 std::string difference_of(const Index& index, AnyMatrixView queries, std::int64_t k,
                           SearchOptions options, const std::string& device) {
   const Neighbors wanted = index.search(queries, k, options);
@@ -135,7 +178,7 @@ void check_indexes(Checks& checks, const std::string& device) {
                          const AnyMatrix base = make_vectors(VectorKind::clustered,
                                                              ElementType::f32, 9000, 16, 71),
                                          queries = make_vectors(VectorKind::clustered,
-                                                                ElementType::f32, 50, 16, 72);
+                                                                ElementType::f32, 200, 16, 72);
                          IvfPqIndex index(16, 20, 8, metric, codes);
                          index.train(base.view()), index.add(base.view());
                          index.add(queries.view());
@@ -157,6 +200,7 @@ void check_indexes(Checks& checks, const std::string& device) {
 void check_codes(const std::string& device, const CaseShare& share, Report& report) {
   Checks checks(std::stoi(device.substr(device.find(':') + 1)), share, report);
   check_scans(checks);
+  check_products(checks);
   check_indexes(checks, device);
 }
 

@@ -215,7 +215,8 @@ CodeScanJob CodeSearch::job_of(AnyMatrixView queries, std::int64_t k) const {
       .k = k,
       .threads = request_.threads,
       .isa = request_.isa,
-      .memory = request_.limited() ? request_.options.memory - kept_bytes_ : usual_scan_bytes};
+      .memory = request_.limited() ? request_.options.memory - kept_bytes_ : usual_scan_bytes,
+      .vectors = coder.vectors()};
 }
 
 std::int64_t CodeSearch::rows_probed(MatrixView<Id> probes) const {

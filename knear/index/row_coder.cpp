@@ -260,6 +260,12 @@ std::vector<float> RowCoder::distances_to_few(AnyMatrixView rows, int threads) c
   return out;
 }
 
+CodedVectors RowCoder::vectors() const {
+  CodedVectors out{.known = true};
+  if (residual()) out.centroids = coarse_->centroids(), out.middle = middle_;
+  return out;
+}
+
 void RowCoder::prepare(AnyMatrixView queries, std::int64_t query, double* out) const {
   read_row(queries, query, metric_, out);
   if (squared()) return;

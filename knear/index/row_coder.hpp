@@ -26,6 +26,7 @@
 #include "knear/index/index_shape.hpp"
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/quantize/scalar_quantizer.hpp"
+#include "knear/scan/methods/code_scan.hpp"
 #include "knear/scan/packing/code_book.hpp"
 
 namespace knear::detail {
@@ -87,6 +88,8 @@ class RowCoder {
   // the very rows that they are means of than to others like these.
   std::vector<float> distances_to_few(AnyMatrixView rows, int threads) const;
 
+  // What a device needs to know of rows to multiply them (scan/methods/code_scan.hpp).
+  CodedVectors vectors() const;
   // What the tables of a query are made with; out [dim].
   void prepare(AnyMatrixView queries, std::int64_t query, double* out) const;
   // The terms of queries and the lists that they probe, of no_id 0.

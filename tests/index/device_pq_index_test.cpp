@@ -54,12 +54,12 @@ std::vector<detail::SearchSegment> segments_of(const detail::State& state) {
 ExactNeighbors found_by(CodeSearch& search, const detail::State& state, AnyMatrixView vectors) {
   ExactNeighbors out;
   if (!state.coarse) {
-    search.nearest(Matrix<Id>(queries, 1).view(), out);
+    search.nearest(Matrix<Id>(vectors.rows(), 1).view(), out);
     return out;
   }
   const Neighbors near = state.coarse->probe(vectors, 4, 1);
-  Matrix<Id> first(queries, 2), others(2, 2);
-  for (std::int64_t q = 0; q < queries; ++q) std::copy_n(near.ids.row(q), 2, first.row(q));
+  Matrix<Id> first(vectors.rows(), 2), others(2, 2);
+  for (std::int64_t q = 0; q < vectors.rows(); ++q) std::copy_n(near.ids.row(q), 2, first.row(q));
   const std::vector<std::int64_t> which = {1, 4};
   for (std::int64_t i = 0; i < 2; ++i)
     std::copy_n(near.ids.row(which[static_cast<std::size_t>(i)]) + 2, 2, others.row(i));
@@ -76,12 +76,12 @@ void expect_same(const ExactNeighbors& a, const ExactNeighbors& b) {
   }
 }
 
-// Returns how many queues were made.
-int check(const Index& index, std::int64_t k, std::int64_t refine_factor) {
+// Returns how many queries were answered by products, of the first search and of the second.
+std::vector<std::int64_t> check(const Index& index, std::int64_t k, std::int64_t refine_factor,
+                                const Matrix<float>& vectors = clustered(queries, dim, 4)) {
   const auto state = impl_of(index).state();
   const auto segments = segments_of(*state);
   EXPECT_GT(segments.size(), 1u);
-  const Matrix<float> vectors = clustered(queries, dim, 4);
   const KnnOptions options{.metric = index.metric(), .threads = 1};
   const detail::SearchRequest request = detail::request_of_codes(
       detail::SearchKind::nearest, *state, segments, vectors.view(), k, options);
@@ -92,15 +92,19 @@ int check(const Index& index, std::int64_t k, std::int64_t refine_factor) {
   const ExactNeighbors wanted = answer(here);
   EXPECT_EQ(here.report().device, "cpu");
   int made = 0;
+  std::vector<std::int64_t> multiplied;
   for (int time = 0; time < 2; ++time) {  // the second goes by what stayed there
     CodeSearch there(*state, request, segments, vectors.view(), refine_factor, 0);
-    there.scan_on(emulated(made));
+    auto device = emulated(made);
+    const auto& by = static_cast<const detail::CodeDeviceSearch<HostQueue>&>(*device);
+    there.scan_on(std::move(device));
     expect_same(answer(there), wanted);
+    multiplied.push_back(by.multiplied());
     EXPECT_EQ(there.report().fallback_queries, 0);
     EXPECT_GT(there.report().device_bytes, 0);
   }
   EXPECT_EQ(made, static_cast<int>(segments.size()));
-  return made;
+  return multiplied;
 }
 
 TEST(DevicePqIndex, AnswersAsTheProcessor) {
@@ -109,8 +113,30 @@ TEST(DevicePqIndex, AnswersAsTheProcessor) {
       SCOPED_TRACE(std::string(name_of(metric)) + (residual ? ", residual" : ""));
       IvfPqIndex index(dim, 6, 4, metric, {.bits = residual ? 8 : 4, .residual = residual});
       fill(index);
-      check(index, 10, 0);
+      EXPECT_EQ(check(index, 10, 0), (std::vector<std::int64_t>{0, 0}));  // few
     }
+}
+
+// So many queries that products take less time than tables; those of zeros, to which all rows are
+// equally near, have tables.
+TEST(DevicePqIndex, ManyQueriesAreAnsweredByProducts) {
+  constexpr std::int64_t many = 150, zeros = 3;
+  Matrix<float> vectors = clustered(many, dim, 4);
+  for (std::int64_t q = 0; q < zeros; ++q) std::fill_n(vectors.row(40 * q), dim, 0.0f);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (const bool residual : {true, false}) {
+      SCOPED_TRACE(std::string(name_of(metric)) + (residual ? ", residual" : ""));
+      IvfPqIndex index(dim, 6, 4, metric, {.bits = residual ? 8 : 4, .residual = residual});
+      fill(index);
+      const std::int64_t asked = metric == Metric::l2 ? many : many - zeros;
+      EXPECT_EQ(check(index, 10, 0, vectors), (std::vector{asked, asked}));
+    }
+  IvfPqIndex refined(dim, 6, 4, Metric::l2, {.refined = true});
+  fill(refined);
+  EXPECT_EQ(check(refined, 7, 4, vectors), (std::vector{many, many}));
+  SqIndex scalar(dim, Metric::l2, {.bits = 8});
+  fill(scalar);
+  EXPECT_EQ(check(scalar, 20, 0, vectors), (std::vector{many, many}));
 }
 
 TEST(DevicePqIndex, VectorsMeasureWhatItFinds) {

@@ -2,7 +2,9 @@
 // (scan/device/device_code_scan.hpp).
 //
 // Codes, scalars and ids of a segment go to the device when it is first searched there, and stay as
-// long as the segment. Searches that begin with the same segment take turns.
+// long as the segment. So do its rows as they are decoded, once so many queries come to each list
+// that multiplying takes less time (products_pay()), where half of what is free holds them.
+// Searches that begin with the same segment take turns.
 //
 // Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
@@ -10,13 +12,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "knear/knn/device/code_device.hpp"
-#include "knear/scan/device/device_code_scan.hpp"
+#include "knear/scan/device/device_code_products.hpp"
 
 namespace knear::detail {
 
@@ -39,19 +43,138 @@ class CodeDeviceSearch final : public CodeDevice {
     std::vector<DeviceCodeSegment<Queue>> scanned;
     for (std::size_t s = 0; s < held.size(); ++s)
       scanned.push_back({&*held[s]->lists, segments[s].codes});
+    const std::vector<std::int64_t> left = by_products(segments, held, job, probes, out, progress);
+    if (left.empty()) return;
     const std::lock_guard lock(first.mutex);
-    DeviceCodeScan<Queue>(*first.queue, *first.book, scanned, job).run(probes, out, progress);
+    if (std::ssize(left) == probes.lists.rows())
+      DeviceCodeScan<Queue>(*first.queue, *first.book, scanned, job).run(probes, out, progress);
+    else
+      run_some(*first.queue, *first.book, scanned, job, probes, left, out, progress);
     most_bytes_ = std::max(most_bytes_, first.queue->most_bytes_in_use());
   }
   std::size_t most_bytes() const override { return most_bytes_; }
+  // Of all searches, the queries that were answered by products.
+  std::int64_t multiplied() const { return multiplied_; }
 
  private:
   struct CodesThere {
     std::shared_ptr<Queue> queue;
     std::optional<DeviceCodeBook<Queue>> book;
     std::optional<DeviceCodedLists<Queue>> lists;
-    std::mutex mutex;  // of the queue
+    std::optional<DeviceDecodedLists<Queue>> decoded;
+    std::mutex mutex;  // of the queue, and of what is decoded
   };
+
+  // Answers queries by products where that takes less time, and returns the others.
+  std::vector<std::int64_t> by_products(std::span<const Segment> segments,
+                                        std::span<const std::shared_ptr<CodesThere>> held,
+                                        const CodeScanJob& job, const CodeProbes& probes,
+                                        CodedNeighbors& out, const Progress& progress) {
+    const std::int64_t count = probes.lists.rows(), dim = job.book->dim();
+    std::vector<std::int64_t> left(static_cast<std::size_t>(count));
+    std::iota(left.begin(), left.end(), std::int64_t{0});
+    if (!job.vectors.known || job.comparison == CodeComparison::by_tables || count == 0)
+      return left;
+    if (job.comparison == CodeComparison::automatic &&
+        std::none_of(held.begin(), held.end(), [&](const std::shared_ptr<CodesThere>& there) {
+          return products_pay(*job.book, there->lists->begins(), probes.lists);
+        }))
+      return left;
+    for (std::size_t s = 0; s < held.size(); ++s) {
+      const std::lock_guard lock(held[s]->mutex);
+      if (held[s]->decoded) continue;
+      try {
+        held[s]->decoded.emplace(*held[s]->queue, *held[s]->book, *held[s]->lists,
+                                 segments[s].codes, job);
+      } catch (const MemoryBudgetError&) {
+        return left;  // tables need no more than codes
+      }
+    }
+    left.clear();
+    DeviceStats stats;
+    std::fill(out.rows.begin(), out.rows.end(), CodedNeighbors::Row{});
+    // Bytes of queries as doubles at a time.
+    constexpr std::int64_t most_bytes = 256 << 20;
+    const std::int64_t together = std::max<std::int64_t>(block_queries, most_bytes / (8 * dim));
+    for (std::int64_t first = 0; first < count; first += together) {
+      const std::int64_t some = std::min(together, count - first);
+      Asked asked = asked_of(job, first, some);
+      left.insert(left.end(), asked.zeros.begin(), asked.zeros.end());
+      CodedNeighbors part(some, job.k);
+      const CodeProbes of_these{probes.lists.rows(first, first + some),
+                                probes.terms.rows(first, first + some)};
+      for (std::size_t s = 0; s < held.size() && !asked.todo.empty(); ++s) {
+        const std::lock_guard lock(held[s]->mutex);
+        const std::vector<std::int64_t> lost =
+            held[s]->decoded->run(asked.queries, asked.todo, of_these, segments[s].codes,
+                                  static_cast<std::uint32_t>(s), job, part, stats, progress);
+        for (const std::int64_t q : lost) {
+          left.push_back(first + q);
+          asked.todo.erase(std::lower_bound(asked.todo.begin(), asked.todo.end(), q));
+        }
+        most_bytes_ = std::max(most_bytes_, held[s]->queue->most_bytes_in_use());
+      }
+      for (const std::int64_t q : asked.todo)
+        std::copy_n(part.of(q).begin(), job.k, out.of(first + q).begin());
+    }
+    std::sort(left.begin(), left.end());
+    multiplied_ += count - std::ssize(left);
+    return left;
+  }
+
+  // Queries as they are; those that can be asked for, ascending, and the zeros, numbered among all,
+  // to which by ip and cosine every row is equally near.
+  struct Asked {
+    Matrix<double> queries;
+    std::vector<std::int64_t> todo, zeros;
+  };
+  static Asked asked_of(const CodeScanJob& job, std::int64_t first, std::int64_t count) {
+    const std::int64_t dim = job.book->dim();
+    Asked out{Matrix<double>(count, dim), {}, {}};
+    const double factor = table_factor(job);
+    constexpr std::int64_t each = 64;
+    parallel_for(job.threads, (count + each - 1) / each, [&](std::int64_t task) {
+      for (std::int64_t q = task * each; q < std::min(count, (task + 1) * each); ++q) {
+        double* const to = out.queries.row(q);
+        job.prepare(first + q, to);
+        for (std::int64_t j = 0; j < dim; ++j) to[j] /= factor;
+      }
+    });
+    for (std::int64_t q = 0; q < count; ++q) {
+      const double* const query = out.queries.row(q);
+      const bool zero = job.metric != Metric::l2 &&
+                        std::all_of(query, query + dim, [](double x) { return x == 0; });
+      if (zero)
+        out.zeros.push_back(first + q);
+      else
+        out.todo.push_back(q);
+    }
+    return out;
+  }
+
+  // Some of the queries, by tables.
+  static void run_some(Queue& queue, const DeviceCodeBook<Queue>& book,
+                       std::span<const DeviceCodeSegment<Queue>> scanned, const CodeScanJob& job,
+                       const CodeProbes& probes, std::span<const std::int64_t> which,
+                       CodedNeighbors& out, const Progress& progress) {
+    const std::int64_t columns = probes.lists.cols(), count = std::ssize(which);
+    Matrix<Id> lists(count, columns);
+    Matrix<float> terms(count, columns);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t q = which[static_cast<std::size_t>(i)];
+      std::copy_n(probes.lists.row(q), columns, lists.row(i));
+      std::copy_n(probes.terms.row(q), columns, terms.row(i));
+    }
+    CodeScanJob some = job;
+    some.prepare = [&job, which](std::int64_t i, double* to) {
+      job.prepare(which[static_cast<std::size_t>(i)], to);
+    };
+    CodedNeighbors part(count, job.k);
+    DeviceCodeScan<Queue>(queue, book, scanned, some)
+        .run({lists.view(), terms.view()}, part, progress);
+    for (std::int64_t i = 0; i < count; ++i)
+      std::copy_n(part.of(i).begin(), job.k, out.of(which[static_cast<std::size_t>(i)]).begin());
+  }
 
   std::shared_ptr<CodesThere> there(const Segment& segment, const CodeScanJob& job) const {
     const auto make = [&] {
@@ -68,6 +191,7 @@ class CodeDeviceSearch final : public CodeDevice {
   const std::string name_;
   const std::function<Queue()> open_;
   std::size_t most_bytes_ = 0;
+  std::int64_t multiplied_ = 0;
 };
 
 }  // namespace knear::detail

@@ -17,4 +17,9 @@ template void launch_write_code_keys(cuda::Queue&, const DeviceCodeJob&, const f
 template void launch_resolve_ties(cuda::Queue&, const DeviceCodeJob&, int, const float*,
                                   std::int64_t, const float*, int*);
 
+template void launch_decode_rows(cuda::Queue&, const DecodedView&, const int*, std::int64_t,
+                                 std::int64_t, float*, int*);
+template void launch_make_table_queries(cuda::Queue&, const double*, double, std::int64_t, double*);
+template void launch_measure_codes(cuda::Queue&, MeasureCodes<cuda::Queue::Thread>, std::int64_t);
+
 }  // namespace knear::detail

@@ -1,9 +1,11 @@
 // knear/scan/device/code_scan_launches.hpp -- the launches of the kernels that search codes: what
 // nvcc compiles for cuda::Queue (code_scan_launches.cu) and the tests for the emulator.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "knear/scan/device/code_product_kernels.hpp"
 #include "knear/scan/device/code_scan_kernels.hpp"
 
 namespace knear::detail {
@@ -78,6 +80,34 @@ void launch_resolve_ties(Queue& queue, const DeviceCodeJob& job, int k, const fl
   using Kernel = ResolveTies<typename Queue::Thread>;
   launch(queue, Grid{job.count, Kernel::shared_bytes},
          Kernel{job, k, keys, stride, values, places});
+}
+
+// rows [panels * 32 x dim], places [panels * 32]. numbers: of all panels.
+template <class Queue>
+void launch_decode_rows(Queue& queue, const DecodedView& of, const int* numbers, std::int64_t first,
+                        std::int64_t panels, float* rows, int* places) {
+  using Kernel = DecodeRows<typename Queue::Thread>;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+  const std::int64_t blocks = (panels * panel_rows + Kernel::warps - 1) / Kernel::warps;
+  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{of, numbers, first, panels, rows, places});
+}
+template <class Queue>
+void launch_make_table_queries(Queue& queue, const double* from, double factor, std::int64_t count,
+                               double* to) {
+  using Kernel = MakeTableQueries<typename Queue::Thread>;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+  const std::int64_t blocks = (count + Kernel::threads - 1) / Kernel::threads;
+  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{from, factor, count, to});
+}
+// Of `count` queries. kernel.parts is set here.
+template <class Queue>
+void launch_measure_codes(Queue& queue, MeasureCodes<typename Queue::Thread> kernel,
+                          std::int64_t count) {
+  const std::int64_t wanted = std::int64_t{queue.multiprocessors()} * kernel.resident_blocks;
+  kernel.parts = static_cast<int>(std::clamp<std::int64_t>(
+      (wanted + count - 1) / count, 1,
+      std::max(1, (kernel.lists.room + kernel.threads - 1) / kernel.threads)));
+  launch(queue, Grid{count * kernel.parts, 0}, kernel);
 }
 
 }  // namespace knear::detail

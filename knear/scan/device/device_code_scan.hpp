@@ -51,16 +51,20 @@ class DeviceCodeBook {
         by_column[static_cast<std::size_t>(j * book.count() + c)] =
             book.part(j / width_).row(c)[j % width_];
     by_column_ = queue.template allocate<float>(by_column.size());
+    by_centroid_ = queue.template allocate<float>(by_column.size());
     const StreamSyncGuard waits_at_exit{queue};
     queue.upload(by_column_.data(), by_column.data(), by_column.size());
+    queue.upload(by_centroid_.data(), book.centroids().data(), by_column.size());
     queue.wait();
   }
 
   DeviceCodeBookView view() const { return {by_column_.data(), parts_, bits_, width_}; }
+  // [parts x 2^bits x width]
+  const float* by_centroid() const { return by_centroid_.data(); }
 
  private:
   int parts_, bits_, width_;
-  typename Queue::template Array<float> by_column_;
+  typename Queue::template Array<float> by_column_, by_centroid_;
 };
 
 // Codes by list with their scalars and ids, in device memory.
@@ -111,6 +115,9 @@ class DeviceCodedLists {
     if (list < 0 || list + 1 >= std::ssize(begins_)) return 0;
     return begin_of(list + 1) - begin_of(list);
   }
+  // Where the rows of each list begin, and where the last one ends [lists + 1]; lists beyond are
+  // empty.
+  std::span<const std::int64_t> begins() const { return begins_; }
   // Requires a list that has rows.
   std::int64_t begin_of(std::int64_t list) const { return begins_[static_cast<std::size_t>(list)]; }
   // Of all rows.

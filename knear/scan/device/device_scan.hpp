@@ -101,7 +101,26 @@ class DeviceScan {
         first_panel_(layout.first_panel) {
     put_in_order(first_panel_);
   }
+  // The same of rows that were coded already, with certified errors, and whose keys others know:
+  // run_by_keys() alone searches them.
+  DeviceScan(Queue& queue, const Coding& coding, DeviceCodes<Queue> codes, const ListLayout& layout,
+             int threads)
+      : queue_(queue),
+        packed_(coding),
+        threads_(threads),
+        codes_(std::move(codes)),
+        rows_{{}, nullptr, ElementType::f32, coding.rows, coding.dim},
+        first_panel_(layout.first_panel) {
+    put_in_order(first_panel_);
+  }
 
+  // The rows to which a search is limited: one bit per row, here and on the device, and their
+  // number.
+  struct Limited {
+    std::vector<std::uint32_t> words;
+    Array<std::uint32_t> bits;
+    std::int64_t count = 0;
+  };
   // Fills rows `which` of `out` (shapes [queries x k]); returns the queries that it could not
   // answer, whose rows are untouched: those for whose survivors the device has no memory, and all
   // remaining ones where it has none for a block of queries. Requires 1 <= k <= most_k, finite
@@ -119,7 +138,6 @@ class DeviceScan {
                                 const AllowedRows& allowed = {},
                                 std::size_t most_bytes = std::numeric_limits<std::size_t>::max(),
                                 std::int64_t piece = usual_piece, MatrixView<Id> probes = {}) {
-    const auto count = std::ssize(which);
     Limited limited;
     const StreamSyncGuard waits_at_exit{queue_};
     try {
@@ -129,35 +147,34 @@ class DeviceScan {
     }
     Run run{queries, found,   static_cast<int>(k), upper_bounds, limited, out,
             stats,   nullptr, most_bytes,          piece,        probes};
-    std::vector<std::int64_t> left, sorted;
-    if (by_list() && !packed_.is_integer && count > block_queries) {
-      find_scales(run, which);
-      sorted.assign(which.begin(), which.end());
-      which = sort_by_scale(run, sorted);
-    }
-    Reporter reporter(progress, "search", count * work_of_query(run));
-    if (progress) run.watched = &reporter;
-    for (std::int64_t first = 0, taken; first < count; first += taken) {
-      taken = alike(run, which.subspan(static_cast<std::size_t>(first)), batch);
-      const auto some =
-          which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
-      try {
-        run_batch(run, some, false);
-      } catch (const MemoryBudgetError&) {
-        if (taken > block_queries) {  // with fewer at a time, from here on
-          batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
-          continue;
-        }
-        if (!std::exchange(run.usual_lists, true)) {
-          taken = 0;
-          continue;
-        }
-        left.insert(left.end(), which.begin() + first, which.end());
-        break;
-      }
-    }
-    if (!run.full.empty()) run_again(run, batch, progress, left);
-    return left;
+    return search(run, which, batch, progress);
+  }
+
+  // Rows by list whose keys are not those of the vectors that were coded, but near them.
+  struct RowKeys {
+    // How far g, as the key has it, may be from that of the vector: as far as the keys are from one
+    // another, for l2 half as far.
+    double slack;
+    // Enqueues what writes the keys of all entries of lists. which: the query at each place;
+    // vectors [count x dim], by place.
+    std::function<void(const DeviceBaseView& base, const DeviceLists& lists,
+                       std::span<const std::int64_t> which, const double* vectors)>
+        measure;
+  };
+  // As run(), by these keys; `limited` says what may be found.
+  std::vector<std::int64_t> run_by_keys(const RowKeys& keys, AnyMatrixView queries,
+                                        std::span<const std::int64_t> which, std::int64_t k,
+                                        ExactNeighbors& out, DeviceStats& stats, std::int64_t batch,
+                                        const Progress& progress,
+                                        std::span<const double> upper_bounds,
+                                        const Limited& limited, MatrixView<Id> probes) {
+    const StreamSyncGuard waits_at_exit{queue_};
+    constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
+    const ValueRange found;
+    Run run{queries, found, static_cast<int>(k), upper_bounds, limited, out, stats,
+            nullptr, any,   usual_piece,         probes};
+    run.keys = &keys;
+    return search(run, which, batch, progress);
   }
 
   // Queries that are in device memory, and what is found for them, which stays there.
@@ -277,15 +294,10 @@ class DeviceScan {
     return out;
   }
 
-  // The rows to which a search is limited: one bit per row, here and on the device, and their
-  // number.
-  struct Limited {
-    std::vector<std::uint32_t> words;
-    Array<std::uint32_t> bits;
-    std::int64_t count = 0;
-  };
-  // Throws MemoryBudgetError. `limited` must live until the queue has done the copy.
-  void limit(Limited& limited, const AllowedRows& allowed) {
+  // allowed(row): whether it may be found; from several threads. Throws MemoryBudgetError.
+  // `limited` must live until the queue has done the copy.
+  template <class Allowed = AllowedRows>
+  void limit(Limited& limited, const Allowed& allowed) {
     constexpr std::int64_t task_words = 2048;
     const std::int64_t rows = packed_.rows, words = (rows + 31) / 32;
     limited.words.resize(static_cast<std::size_t>(words));
@@ -568,6 +580,7 @@ class DeviceScan {
     const DeviceRowData<Queue>* there = nullptr;
     const double* known_there = nullptr;
     const std::function<void(const FoundThere&)>* take = nullptr;
+    const RowKeys* keys = nullptr;  // of rows that are not measured by their vectors
   };
 
   // The results of a batch, one after another: keys and ids [results], entries of each list and
@@ -590,6 +603,41 @@ class DeviceScan {
           lost(counts + count),
           order(lost + count) {}
   };
+
+  // All batches of a search of queries that come from the processor.
+  std::vector<std::int64_t> search(Run& run, std::span<const std::int64_t> which,
+                                   std::int64_t batch, const Progress& progress) {
+    const std::int64_t count = std::ssize(which);
+    std::vector<std::int64_t> left, sorted;
+    if (by_list() && !packed_.is_integer && count > block_queries) {
+      find_scales(run, which);
+      sorted.assign(which.begin(), which.end());
+      which = sort_by_scale(run, sorted);
+    }
+    Reporter reporter(progress, "search", count * work_of_query(run));
+    if (progress) run.watched = &reporter;
+    for (std::int64_t first = 0, taken; first < count; first += taken) {
+      taken = alike(run, which.subspan(static_cast<std::size_t>(first)), batch);
+      const auto some =
+          which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
+      try {
+        run_batch(run, some, false);
+      } catch (const MemoryBudgetError&) {
+        if (taken > block_queries) {  // with fewer at a time, from here on
+          batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
+          continue;
+        }
+        if (!std::exchange(run.usual_lists, true)) {
+          taken = 0;
+          continue;
+        }
+        left.insert(left.end(), which.begin() + first, which.end());
+        break;
+      }
+    }
+    if (!run.full.empty()) run_again(run, batch, progress, left);
+    return left;
+  }
 
   // Answers queries whose lists were full; adds to `left` those for which there is no memory.
   void run_again(Run& run, std::int64_t batch, const Progress& progress,
@@ -665,6 +713,7 @@ class DeviceScan {
     const DeviceQueryView view = uploaded.view(0, queries);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
+    if (run.keys) base.key_slack = run.keys->slack;
     std::optional<ListRounds<Queue>> rounds;
     if (by_list()) {
       std::vector<const Id*> probes;
@@ -728,11 +777,12 @@ class DeviceScan {
         });
       }
 
-    if (packed_.is_integer) {
-      stage("measure");
+    stage("measure");
+    if (run.keys) {
+      run.keys->measure(base, lists, there_coded ? which : coded.order, elements);
+    } else if (packed_.is_integer) {
       launch_integer_keys(queue_, base, view, lists);
     } else {
-      stage("measure");
       launch_measure(queue_, base, view, lists, elements, squares, rows_.data(), rows_.type,
                      packed_.dim);
     }

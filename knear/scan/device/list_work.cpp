@@ -7,14 +7,15 @@ namespace knear::detail {
 namespace {
 
 // Calls f(place, list) for the ranks [first, last) of the lists of all queries, query by query,
-// but for lists without rows.
+// but for lists without rows, as those beyond the last one are.
 template <class F>
 void each_probe(std::span<const std::int64_t> first_panel, std::span<const Id* const> probes,
                 std::int64_t first, std::int64_t last, F f) {
   for (std::size_t place = 0; place < probes.size(); ++place)
     for (std::int64_t rank = first; rank < last && probes[place][rank] != no_id; ++rank) {
       const auto list = static_cast<std::size_t>(probes[place][rank]);
-      if (first_panel[list] < first_panel[list + 1]) f(place, list);
+      if (list + 1 < first_panel.size() && first_panel[list] < first_panel[list + 1])
+        f(place, list);
     }
 }
 

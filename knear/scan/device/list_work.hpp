@@ -53,6 +53,17 @@ struct ListLayout {
     return out;
   }
 
+  // Rows that lie list by list, those of list l from begin[l] on: number(i) is that of the i-th.
+  template <class Number>
+  static ListLayout of(std::span<const std::int64_t> begin, Number number) {
+    ListLayout out;
+    for (std::size_t list = 0; list + 1 < begin.size(); ++list) {
+      for (std::int64_t i = begin[list]; i < begin[list + 1]; ++i) out.add(number(i));
+      out.end_list();
+    }
+    return out;
+  }
+
   // The panels [from, to) by themselves, whose rows are numbered anew in their order: row i is then
   // numbers[i] of this layout.
   ListLayout part(std::int64_t from, std::int64_t to, std::vector<std::uint32_t>& numbers) const;

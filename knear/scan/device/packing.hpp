@@ -252,6 +252,41 @@ inline std::int64_t device_code_bytes(std::int64_t dim) {
   return slices_of((dim + 3) / 4) * slice_bytes + 17;
 }
 
+// What a coding says of certified codes; `mean` must live until they are made.
+template <class Queue>
+DevicePacking certified_packing(Queue& queue, const Coding& coding, DeviceCodes<Queue>& out,
+                                typename Queue::template Array<double>& mean) {
+  const auto panels = static_cast<std::size_t>(coding.panels()), slots = panels * panel_rows;
+  const CodingSpace& space = coding.space;
+  out.heads = queue.template allocate<PanelHead>(panels);
+  out.bias = queue.template allocate<float>(slots);
+  out.tests = queue.template allocate<PanelTest>(panels);
+  DevicePacking packing = {};
+  packing.count = coding.rows, packing.dim = coding.dim;
+  packing.tiles = coding.tiles, packing.panels_per_tile = coding.panels_per_tile;
+  packing.l2 = space.metric == Metric::l2, packing.cosine = space.metric == Metric::cosine;
+  packing.ids = out.ids.data(), packing.codes = out.codes.data();
+  packing.heads = out.heads.data(), packing.tests = out.tests.data();
+  packing.bias = out.bias.data();
+  packing.slack = space.slack, packing.mean_norm = space.mean_norm;
+  if (!space.mean.empty()) {
+    mean = queue.template allocate<double>(space.mean.size());
+    queue.upload(mean.data(), space.mean.data(), space.mean.size());
+    packing.mean = mean.data();
+  }
+  return packing;
+}
+// Memory for the codes of all panels, and the row of each slot.
+template <class Queue>
+DeviceCodes<Queue> allocate_codes(Queue& queue, const Coding& coding) {
+  const auto panels = static_cast<std::size_t>(coding.panels());
+  DeviceCodes<Queue> out;
+  out.codes = queue.template allocate<std::uint8_t>(
+      panels * static_cast<std::size_t>(slices_of(coding.steps) * panel_slice_bytes));
+  out.ids = queue.template allocate<int>(panels * panel_rows);
+  return out;
+}
+
 // Codes of `rows` as `coding` lays them out (device_coding()); with row_at [coding.panels() * 32]
 // that is the row of each slot, -1 for none, which the last ones of a panel may be. Returns when
 // the work is enqueued, for certified codes when it is done; row_at must live until then, and until
@@ -259,20 +294,14 @@ inline std::int64_t device_code_bytes(std::int64_t dim) {
 template <class Queue>
 DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding, const DeviceRowData<Queue>& rows,
                                std::span<const int> row_at = {}) {
-  const auto panels = static_cast<std::size_t>(coding.panels()), slots = panels * panel_rows;
-  const auto bytes = static_cast<std::size_t>(slices_of(coding.steps) * panel_slice_bytes);
-  const CodingSpace& space = coding.space;
-  DeviceCodes<Queue> out;
-  typename Queue::template Array<double> mean;
-  typename Queue::template Array<float> sizes;
-  out.codes = queue.template allocate<std::uint8_t>(panels * bytes);
-  out.ids = queue.template allocate<int>(slots);
-  DevicePacking packing = {};
-  packing.rows = rows.data(), packing.count = coding.rows, packing.dim = coding.dim;
-  packing.tiles = coding.tiles, packing.panels_per_tile = coding.panels_per_tile;
-  packing.l2 = space.metric == Metric::l2, packing.cosine = space.metric == Metric::cosine;
-  packing.ids = out.ids.data(), packing.codes = out.codes.data();
+  const std::size_t slots = static_cast<std::size_t>(coding.panels()) * panel_rows;
+  DeviceCodes<Queue> out = allocate_codes(queue, coding);
   if (coding.is_integer) {
+    DevicePacking packing = {};
+    packing.rows = rows.data(), packing.count = coding.rows, packing.dim = coding.dim;
+    packing.tiles = coding.tiles, packing.panels_per_tile = coding.panels_per_tile;
+    packing.l2 = coding.space.metric == Metric::l2;
+    packing.ids = out.ids.data(), packing.codes = out.codes.data();
     out.squares = queue.template allocate<std::uint32_t>(slots);
     out.sums = queue.template allocate<std::int32_t>(slots);
     packing.squares = out.squares.data(), packing.sums = out.sums.data();
@@ -284,21 +313,14 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding, const DeviceR
     launch_encode_whole_rows(queue, packing, rows.type);
     return out;
   }
+  typename Queue::template Array<double> mean;
+  typename Queue::template Array<float> sizes;
   const StreamSyncGuard waits_at_exit{queue};
-  out.heads = queue.template allocate<PanelHead>(panels);
-  out.bias = queue.template allocate<float>(slots);
-  if (row_at.empty()) sizes = queue.template allocate<float>(slots);
-  out.tests = queue.template allocate<PanelTest>(panels);
-  packing.heads = out.heads.data(), packing.tests = out.tests.data();
-  packing.bias = out.bias.data();
-  packing.sizes = sizes.data();
-  packing.slack = space.slack, packing.mean_norm = space.mean_norm;
-  if (!space.mean.empty()) {
-    mean = queue.template allocate<double>(space.mean.size());
-    queue.upload(mean.data(), space.mean.data(), space.mean.size());
-    packing.mean = mean.data();
-  }
+  DevicePacking packing = certified_packing(queue, coding, out, mean);
+  packing.rows = rows.data();
   if (row_at.empty()) {
+    sizes = queue.template allocate<float>(slots);
+    packing.sizes = sizes.data();
     launch_interleave_rows(queue, packing, rows.type);
     // Rows of similar size share a panel, and so a scale; rows of equal size are in order of id.
     sort_rows(queue, coding.tiles, static_cast<int>(coding.panels_per_tile * panel_rows),
@@ -307,6 +329,34 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding, const DeviceR
     queue.upload(out.ids.data(), row_at.data(), slots);
   }
   launch_encode_panels(queue, packing, rows.type);
+  return out;
+}
+
+// Certified codes of rows that are made some panels at a time: make(first, panels, rows, places)
+// enqueues what writes the row of each slot of these panels [slots x dim], and its place there, -1
+// for a slot without one, which the last ones of a panel may be. row_at: as above. Returns when it
+// is done.
+template <class Queue, class Make>
+DeviceCodes<Queue> encode_made_rows(Queue& queue, const Coding& coding, std::span<const int> row_at,
+                                    std::int64_t together, Make make) {
+  DeviceCodes<Queue> out = allocate_codes(queue, coding);
+  typename Queue::template Array<double> mean;
+  together = std::min(together, coding.panels());
+  const auto slots = static_cast<std::size_t>(together * panel_rows);
+  auto rows = queue.template allocate<float>(slots * static_cast<std::size_t>(coding.dim));
+  auto places = queue.template allocate<int>(slots);
+  const StreamSyncGuard waits_at_exit{queue};
+  queue.upload(out.ids.data(), row_at.data(), row_at.size());
+  DevicePacking packing = certified_packing(queue, coding, out, mean);
+  packing.rows = rows.data(), packing.ids = places.data(), packing.panels_per_tile = 1;
+  for (std::int64_t first = 0; first < coding.panels(); first += together) {
+    DevicePacking some = packing;
+    some.tiles = std::min(together, coding.panels() - first);
+    some.codes += first * packing.slices() * panel_slice_bytes;
+    some.heads += first, some.tests += first, some.bias += first * panel_rows;
+    make(first, some.tiles, rows.data(), places.data());
+    launch_encode_panels(queue, some, ElementType::f32);
+  }
   return out;
 }
 

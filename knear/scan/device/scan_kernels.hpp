@@ -49,6 +49,9 @@ struct DeviceBaseView {
   // Bit i % 32 of word i / 32 says whether row i may be found, for a search that is limited to some
   // rows; nullptr: every row.
   const std::uint32_t* allowed = nullptr;
+  // How far g may be from that of the vector that was coded: of rows whose keys come from
+  // elsewhere.
+  double key_slack = 0;
   static constexpr std::uint32_t no_row = 0xffffffffu;
 
   // Whether the slot has a row, and the row may be found.
@@ -123,12 +126,16 @@ KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) 
                                                  : std::numeric_limits<int>::max() - 1;
 }
 
+// What is not certain of the g of a query and any row, beside the errors of codes.
+KNEAR_DEVICE double slack_of(const DeviceBaseView& base, const DeviceQuery& query) {
+  return base.query_slack * query.squares + base.key_slack;
+}
 // The ends of the interval that holds a pair's g.
 KNEAR_DEVICE GInterval interval_of(const DeviceBaseView& base, const DeviceQuery& query,
                                    double scale, Entry entry) {
   const double dot = static_cast<double>(static_cast<std::int64_t>(entry.score) - query.correction);
   return panel_interval(base.heads[entry.slot / panel_rows], base.row_bias[entry.slot], dot, scale,
-                        query.norm, query.error, base.query_slack * query.squares);
+                        query.norm, query.error, slack_of(base, query));
 }
 KNEAR_DEVICE double integer_key(const DeviceBaseView& base, const DeviceQuery& query, bool shifted,
                                 Entry entry) {
@@ -228,7 +235,7 @@ KNEAR_DEVICE QueryTest test_of_query(const DeviceBaseView& base, const DeviceQue
   const DeviceQuery query = queries.heads[place];
   const double bound = queries.thresholds[place];
   if constexpr (whole) return {0, 0, 0, integer_limit(query, bound, base.l2)};
-  return query_test(query, queries.scales[block], bound - base.query_slack * query.squares);
+  return query_test(query, queries.scales[block], bound - slack_of(base, query));
 }
 
 // Appends the rows first, first + 8, ... (`rows` of them) that may be found and whose sums reach

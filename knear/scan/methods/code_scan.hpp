@@ -53,6 +53,14 @@ enum class CodeComparison {
                 // book allows it
 };
 
+// What rows stand for, where that is known: the vector of the code, and in list l centroids.row(l)
+// less `middle`. By cosine rows and queries are of length 1, for l2 queries are less `middle` too.
+struct CodedVectors {
+  bool known = false;
+  MatrixView<float> centroids = {};     // [lists x dim]; empty: nothing is added
+  std::span<const double> middle = {};  // [dim]; empty: 0
+};
+
 struct CodeScanJob {
   const CodeBook* book;
   Metric metric;
@@ -68,6 +76,7 @@ struct CodeScanJob {
   // Whether rows are wanted in order; else they may come in any.
   bool ordered = true;
   CodeComparison comparison = CodeComparison::automatic;
+  CodedVectors vectors = {};  // by which a device compares many queries at once
 };
 
 // The nearest rows of each query [queries x k], ascending by (key, id) where they are in order,

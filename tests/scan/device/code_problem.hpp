@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/scan/device/device_code_products.hpp"
 #include "knear/scan/device/device_code_scan.hpp"
 
 namespace knear::test {
@@ -29,7 +30,19 @@ struct CodeShape {
   std::int64_t queries = 3, probes = 4;
   int values = 0;  // so many different centroids of a part, whole numbers; 0: all differ
   std::uint64_t seed = 1;
+  // Terms and scalars are those of vectors, which are residuals of centroids or not; else they are
+  // any, and rows stand for none.
+  enum class Rows { any, vectors, residuals } rows = Rows::any;
+  double away = 0;  // of all centroids of lists from zero, in each column
 };
+// Rows that stand for vectors, by a metric.
+inline CodeShape shape_of_vectors(CodeShape shape, Metric metric, bool residuals) {
+  shape.metric = metric;
+  shape.rows = residuals ? CodeShape::Rows::residuals : CodeShape::Rows::vectors;
+  shape.squared = metric == Metric::l2 && !residuals;
+  shape.scalars = metric == Metric::cosine || (metric == Metric::l2 && residuals);
+  return shape;
+}
 
 // Codes of some segments and queries of them.
 struct CodeProblem {
@@ -42,6 +55,8 @@ struct CodeProblem {
   Matrix<float> terms;
   std::vector<AllowedRows> allowed;
   std::vector<const RowFilter*> allowed_ids;
+  Matrix<float> centroids = {};  // [lists x dim] of residuals
+  std::vector<double> middle = {};
 
   std::vector<CodeSegment> segments() const {
     std::vector<CodeSegment> out;
@@ -58,9 +73,79 @@ struct CodeProblem {
             .k = k,
             .threads = 1,
             .isa = active_isa(),
-            .memory = 1 << 24};
+            .memory = 1 << 24,
+            .vectors = {.known = shape.rows != CodeShape::Rows::any,
+                        .centroids = centroids.view(),
+                        .middle = middle}};
   }
 };
+
+// A column of the centroid of a list, as rows and queries of its list have it.
+inline double centroid_of(const CodeProblem& problem, std::int64_t list, std::int64_t j) {
+  if (problem.shape.rows != CodeShape::Rows::residuals) return 0;
+  const double middle = problem.middle.empty() ? 0 : problem.middle[static_cast<std::size_t>(j)];
+  return problem.centroids.row(list)[j] - middle;
+}
+// The terms of residuals, as an index has them.
+inline void make_terms(CodeProblem& problem) {
+  const bool l2 = problem.shape.metric == Metric::l2;
+  for (std::int64_t q = 0; q < problem.queries.rows(); ++q) {
+    const double* const p = problem.queries.row(q);
+    for (std::int64_t i = 0; i < problem.probed.cols() && problem.probed.row(q)[i] != no_id; ++i) {
+      double term = 0;
+      for (std::int64_t j = 0; j < problem.centroids.cols(); ++j) {
+        const double c = centroid_of(problem, problem.probed.row(q)[i], j);
+        term += l2 ? (p[j] / -2 - c) * (p[j] / -2 - c) : p[j] * c;
+      }
+      problem.terms.row(q)[i] = static_cast<float>(term);
+    }
+  }
+}
+// Makes terms and scalars those of vectors.
+inline void make_vectors(CodeProblem& problem, Random& random) {
+  const CodeShape& shape = problem.shape;
+  const bool l2 = shape.metric == Metric::l2;
+  const std::int64_t dim = problem.book.dim();
+  if (shape.rows == CodeShape::Rows::residuals) {
+    problem.centroids = Matrix<float>(std::ssize(shape.sizes[0]), dim);
+    for (std::int64_t l = 0; l < problem.centroids.rows(); ++l)
+      for (std::int64_t j = 0; j < dim; ++j)
+        problem.centroids.row(l)[j] =
+            shape.values > 0 ? static_cast<float>(l % 2)
+                             : static_cast<float>(shape.away + 2 * random.uniform() - 1);
+    if (l2)
+      problem.middle.assign(static_cast<std::size_t>(dim),
+                            shape.values > 0 ? 0.0 : shape.away + 0.25);
+  }
+  std::vector<float> decoded(static_cast<std::size_t>(dim));
+  for (CodedLists& lists : problem.lists) {
+    const std::vector<std::uint32_t> list_of = lists.list_of();
+    Matrix<std::uint8_t> codes(lists.rows(), problem.book.code_size());
+    std::vector<float> scalars;
+    for (std::int64_t row = 0; row < lists.rows(); ++row) {
+      const CodedLists::Place place = lists.place(row);
+      for (std::int64_t b = 0; b < codes.cols(); ++b)
+        codes.row(row)[b] = place.code[b * place.stride];
+      problem.book.decode(codes.row(row), 1, decoded.data());
+      double sum = 0;
+      for (std::int64_t j = 0; j < dim; ++j) {
+        const double r = decoded[static_cast<std::size_t>(j)],
+                     c = centroid_of(problem, list_of[static_cast<std::size_t>(row)], j);
+        sum += l2 ? r * r + 2 * c * r : (c + r) * (c + r);
+      }
+      if (shape.scalars) scalars.push_back(static_cast<float>(l2 ? sum : std::sqrt(sum)));
+    }
+    lists = CodedLists::of(list_of, codes.view(), scalars);
+  }
+  for (std::int64_t q = 0; shape.metric == Metric::cosine && q < problem.queries.rows(); ++q) {
+    double* const p = problem.queries.row(q);
+    double squares = 0;
+    for (std::int64_t j = 0; j < dim; ++j) squares += p[j] * p[j];
+    for (std::int64_t j = 0; j < dim; ++j)
+      p[j] = static_cast<float>(p[j] / std::sqrt(std::max(squares, 1e-300)));
+  }
+  make_terms(problem);
+}
 
 inline Matrix<float> centroids_of(const CodeShape& shape, Random& random) {
   Matrix<float> out(shape.parts << shape.bits, shape.width);
@@ -127,6 +212,7 @@ inline CodeProblem problem_of(const CodeShape& shape) {
           none || shape.values > 0 ? 0 : static_cast<float>(random.uniform() - 0.5);
     }
   }
+  if (shape.rows != CodeShape::Rows::any) make_vectors(out, random);
   return out;
 }
 
@@ -229,6 +315,35 @@ std::string difference_of_ways(Queue& queue, const CodeProblem& problem, std::in
       return name_of(way) + ", " + error;
   }
   return "";
+}
+
+// How products of decoded rows differ from the plain loop; empty: not at all. left: how many
+// queries they could not answer.
+template <class Queue>
+std::string difference_of_products(Queue& queue, const CodeProblem& problem, std::int64_t k,
+                                   std::int64_t& left, DeviceStats& stats) {
+  const CodesThere<Queue> there(queue, problem);
+  const std::int64_t queries = problem.queries.rows();
+  const CodeScanJob job = problem.job(k);
+  Matrix<double> asked(queries, problem.book.dim());
+  for (std::int64_t i = 0; i < queries * asked.cols(); ++i)
+    asked.data()[i] = problem.queries.data()[i] / table_factor(job);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(queries));
+  std::iota(all.begin(), all.end(), 0);
+  CodedNeighbors wanted = plain_loop(problem, k), got(queries, k);
+  left = 0;
+  for (std::size_t s = 0; s < there.segments.size(); ++s) {
+    DeviceDecodedLists<Queue> decoded(queue, there.book, there.lists[s], there.segments[s].here,
+                                      job);
+    for (const std::int64_t q :
+         decoded.run(asked, all, {problem.probed.view(), problem.terms.view()},
+                     there.segments[s].here, static_cast<std::uint32_t>(s), job, got, stats, {})) {
+      ++left;
+      all.erase(std::find(all.begin(), all.end(), q));
+      std::copy(wanted.of(q).begin(), wanted.of(q).end(), got.of(q).begin());
+    }
+  }
+  return first_difference(got, wanted, queries);
 }
 
 }  // namespace knear::test
