@@ -3,9 +3,22 @@
 // ways.
 #pragma once
 #include <cstdlib>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
 
 namespace knear::test {
 
 inline bool small() { return std::getenv("KNEAR_SMALL_TESTS") != nullptr; }
+
+// The levels that a test of every level goes over: all that this processor has. Where tests are
+// small, whoever runs them does so as several processors: of one with more than the first level
+// that is more than `scalar`, its best alone, so that each level runs once, as the least processor
+// that has it.
+inline std::vector<Isa> levels() {
+  std::vector<Isa> all = available_isas();
+  if (small() && all.size() > 2) all.erase(all.begin(), all.end() - 1);
+  return all;
+}
 
 }  // namespace knear::test

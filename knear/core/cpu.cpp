@@ -23,6 +23,7 @@
 #include <string>
 
 #include "knear/core/error.hpp"
+#include "knear/core/float_modes.hpp"
 #include "knear/core/system.hpp"
 
 namespace knear {
@@ -175,6 +176,8 @@ std::uint64_t tick_count() {
 std::uint64_t float_mode() { return _mm_getcsr(); }
 std::uint64_t default_float_mode() { return 0x1f80; }  // no exception is raised
 void set_float_mode(std::uint64_t mode) { _mm_setcsr(static_cast<unsigned>(mode)); }
+std::uint64_t flushing_mode() { return 0x8040; }
+std::uint64_t rounding_down_mode() { return 0x2000; }
 #elif defined(__aarch64__)
 std::uint64_t float_mode() {
   std::uint64_t mode;
@@ -183,10 +186,14 @@ std::uint64_t float_mode() {
 }
 std::uint64_t default_float_mode() { return 0; }
 void set_float_mode(std::uint64_t mode) { asm volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+std::uint64_t flushing_mode() { return 1 << 24; }
+std::uint64_t rounding_down_mode() { return 2 << 22; }
 #else
 std::uint64_t float_mode() { return 0; }
 std::uint64_t default_float_mode() { return 0; }
 void set_float_mode(std::uint64_t) {}
+std::uint64_t flushing_mode() { return 0; }
+std::uint64_t rounding_down_mode() { return 0; }
 #endif
 
 }  // namespace detail

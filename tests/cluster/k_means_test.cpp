@@ -13,6 +13,7 @@
 #include "knear/core/error.hpp"
 #include "tests/core/peer_threads.hpp"
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -51,7 +52,7 @@ TEST(NearestCentroids, AreThoseOfTheReferenceAtEveryLevel) {
   Matrix<float> twice(80, 21);  // each centroid comes twice: ties go to the first
   std::memcpy(twice.row(0), some.view().row(0), 40 * 21 * 4);
   std::memcpy(twice.row(40), some.view().row(0), 40 * 21 * 4);
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     const ForcedIsa forced(isa);
     for (const Metric metric : metrics)
       for (const std::int64_t count : {1, 5, 700})

@@ -11,6 +11,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
+#include "knear/core/system.hpp"
 
 namespace knear {
 namespace {
@@ -53,15 +54,12 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
   const bool bf16 = has_byte_products(GetParam()) && has_bf16_products();
   EXPECT_EQ(std::isnan(peaks.bf16_flops), !bf16);
   if (!has_byte_products(GetParam())) return;
-    // Same pipes, twice and four times the products per instruction; 1.2 and 0.8 allow for a noisy
-    // neighbour, and more tries for one that took a whole core away during one of the loops. An
-    // Intel Xeon was seen to issue one bf16 instruction in the time of four multiply-adds, whatever
-    // the dependencies: half the rate of fp32.
-#ifdef __x86_64__
-  const double least_bf16 = __builtin_cpu_is("intel") ? 0.4 : 0.8;
-#else
-  const double least_bf16 = 0.8;
-#endif
+  // Same pipes, twice and four times the products per instruction; 1.2 and 0.8 allow for a noisy
+  // neighbour, and more tries for one that took a whole core away during one of the loops. An
+  // Intel Xeon was seen to issue one bf16 instruction in the time of four multiply-adds, whatever
+  // the dependencies: half the rate of fp32.
+  const bool intel = detail::processor_model().find("Intel") != std::string::npos;
+  const double least_bf16 = intel ? 0.4 : 0.8;
   const auto in_order = [&](const MachinePeaks& p) {
     return p.int16_ops > 1.2 * p.fp32_flops && p.int8_ops > 1.2 * p.int16_ops &&
            (!bf16 || p.bf16_flops > least_bf16 * p.fp32_flops);

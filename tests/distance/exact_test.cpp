@@ -11,6 +11,7 @@
 
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -71,7 +72,7 @@ TEST(Exact, SameBitsAsReferenceAtEveryLevelAloneAndInGroups) {
                 << name_of(isa) << ' ' << q << " of " << count << ' ' << got << ' '
                 << expected.row(q)[row];
           };
-          for (Isa isa : available_isas()) {
+          for (Isa isa : test::levels()) {
             ExactDistance measure(metric, bt, isa);
             measure.set_query(queries, which[0]);
             for (int row = 0; row < 3; ++row)

@@ -30,6 +30,7 @@
 #include "knear/io/archive.hpp"
 #include "knear/scan/kernels/row_code_kernels.hpp"
 #include "tests/index/index_test.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -96,7 +97,7 @@ TEST(RowCodes, EveryLevelSumsSquaredDifferences) {
         ASSERT_LT(sum, std::uint64_t{1} << 32);
         expected.push_back(static_cast<std::uint32_t>(sum));
       }
-      for (const Isa isa : available_isas()) {
+      for (const Isa isa : test::levels()) {
         const detail::RowCodeKernel kernel = detail::row_code_kernel(isa);
         for (std::int64_t count = 0; count <= std::ssize(which); ++count) {
           std::vector<std::uint32_t> out(which.size() + 1, 77);

@@ -18,6 +18,7 @@
 #include "knear/index/sharded.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -55,7 +56,7 @@ class History {
   void run() {
     // So many that lists are packed; of four lists so many that a list takes several blocks.
     add(shape_.lists == 0 ? 1500 : shape_.lists == 4 ? 6000 : 900, false);
-    for (const Isa isa : available_isas())
+    for (const Isa isa : test::levels())
       for (int times = 0; times < (shape_.lists == 4 ? 12 : 4); ++times) check(isa);
     for (int step = 0; step < steps_ && !testing::Test::HasFatalFailure(); ++step) {
       const auto op = random_.below(9);
@@ -78,7 +79,7 @@ class History {
       } else if (op == 6) {
         reload_or_merge();
       } else {
-        const auto isas = available_isas();
+        const auto isas = test::levels();
         check(isas[random_.below(isas.size())]);
       }
       ASSERT_EQ(index_.size(), std::ssize(model_.rows));

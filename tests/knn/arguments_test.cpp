@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -58,7 +59,7 @@ TEST(KnnFilter, AnswersOfTheAllowedRowsAlone) {
           for (std::int64_t count : {1, 7, 120}) {
             const AnyMatrixView some = queries->view().rows(0, count);
             const Neighbors expected = filtered_reference(some, *base, allowed, k, metric);
-            for (Isa isa : available_isas()) {
+            for (Isa isa : test::levels()) {
               ForcedIsa forced(isa);
               SCOPED_TRACE(fmt::format("{} {} share {} k {} queries {} {}", name_of(base->type()),
                                        name_of(metric), share, k, count, name_of(isa)));

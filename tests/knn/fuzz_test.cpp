@@ -23,6 +23,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -245,7 +246,7 @@ std::int64_t run(std::uint64_t seed) {
           : distance_of_key(c.metric, some[static_cast<std::size_t>(c.below(
                                                std::min<std::int64_t>(std::ssize(some), 60)))]
                                           .first);
-  for (Isa isa : available_isas()) {
+  for (Isa isa : test::levels()) {
     setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
     const ExactSearcher searcher(c.base, KnnOptions{.metric = c.metric}), *kept = &searcher;
     for (FirstPass pass : passes) {

@@ -13,6 +13,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
+#include "tests/small.hpp"
 
 namespace knear::test {
 
@@ -94,7 +95,7 @@ inline void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                " d=" + std::to_string(base.cols()) + " q=" + std::to_string(queries.rows()) +
                " k=" + std::to_string(k));
   const Neighbors expected = reference_knn(queries, base, k, metric);
-  for (Isa isa : available_isas()) {
+  for (Isa isa : test::levels()) {
     ForcedIsa forced(isa);
     SCOPED_TRACE(name_of(isa));
     EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric}), expected)) << "automatic";

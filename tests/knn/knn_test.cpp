@@ -7,7 +7,9 @@
 #include <string>
 
 #include "knear/core/cpu.hpp"
+#include "knear/core/float_modes.hpp"
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -56,7 +58,7 @@ TEST(Knn, WholeNumbersOfEveryRangeAreExactIntegers) {
         const AnyMatrix queries = make(ElementType::f32, 13, dim, draw(x));
         for (Metric metric : {Metric::l2, Metric::ip}) {
           const Neighbors expected = reference_knn(queries, base, 12, metric);
-          for (Isa isa : available_isas()) {
+          for (Isa isa : test::levels()) {
             ForcedIsa forced(isa);
             KnnReport report;
             const ExactSearcher searcher(base, {.metric = metric});
@@ -82,7 +84,7 @@ TEST(Knn, ExtremeIntegersAtTheLargestDimension) {
     });
     for (Metric metric : {Metric::l2, Metric::ip}) {
       const Neighbors expected = reference_knn(queries, base, 20, metric);
-      for (Isa isa : available_isas()) {
+      for (Isa isa : test::levels()) {
         ForcedIsa forced(isa);
         EXPECT_TRUE(same(knn(queries, base, 20, {.metric = metric}), expected))
             << dim << ' ' << name_of(metric) << ' ' << name_of(isa);
@@ -116,7 +118,7 @@ TEST(Knn, SameBitsForAnyThreadsBatchesLevelAndSplit) {
   for (Metric metric : metrics)
     for (const auto& [base, queries] : pairs) {
       const Neighbors expected = reference_knn(queries, base, 10, metric);
-      for (Isa isa : available_isas()) {
+      for (Isa isa : test::levels()) {
         ForcedIsa forced(isa);
         for (int threads : {1, 2, 7})
           for (std::int64_t batch : {1, 2, 5, 13, 60}) {
@@ -202,12 +204,6 @@ TEST(Knn, KeptCodesStayWithinTheBudget) {
   EXPECT_LE(report.memory_bytes, budget);
 }
 
-#if defined(__aarch64__)
-constexpr std::uint64_t flushes = 1 << 24, rounds_down = 2 << 22;  // FPCR
-#else
-constexpr std::uint64_t flushes = 0x8040, rounds_down = 0x2000;  // MXCSR
-#endif
-
 TEST(Knn, TheCallersFloatModeChangesNothing) {
   const AnyMatrix base = gaussians(1000, 8, 1);
   for (double size : {1e-40, 1e-20}) {
@@ -216,11 +212,11 @@ TEST(Knn, TheCallersFloatModeChangesNothing) {
       for (const AnyMatrix* side : {&base, &tiny}) {
         const Neighbors expected = reference_knn(queries, *side, 5, metric);
         const std::uint64_t saved = detail::float_mode();
-        detail::set_float_mode(saved | flushes);  // denormals are zeros, results are flushed
+        detail::set_float_mode(saved | detail::flushing_mode());
         const Neighbors got = knn(queries, *side, 5, {.metric = metric});
         const Neighbors again =
             ExactSearcher(*side, {.metric = metric}).search(queries, 5, {.metric = metric});
-        detail::set_float_mode(saved | rounds_down);
+        detail::set_float_mode(saved | detail::rounding_down_mode());
         const Neighbors down = knn(queries, *side, 5, {.metric = metric});
         detail::set_float_mode(saved);
         EXPECT_TRUE(same(got, expected)) << name_of(metric) << ' ' << size;

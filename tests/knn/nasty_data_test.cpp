@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -225,7 +226,7 @@ TEST(KnnNasty, RoundingThatMisleadsAsFarAsTheBoundAllows) {
           make(ElementType::f32, rows, d, [&](auto r, auto c) { return coded[r][c]; });
       const AnyMatrix sign_query =
           make(ElementType::f32, 13, d, [&](auto, auto c) { return double(s[c]); });
-      for (Isa isa : available_isas()) {
+      for (Isa isa : test::levels()) {
         ForcedIsa forced(isa);
         SCOPED_TRACE(std::string(name_of(isa)) + " " + std::string(name_of(pass)) + " seed " +
                      std::to_string(seed));
@@ -256,7 +257,7 @@ TEST(KnnNasty, TiesOfWholeNumbersAreNoWork) {
       for (const AnyMatrix* base : {&equal, &few_ones})
         for (std::int64_t k : {1, 10, 100}) {
           const Neighbors expected = reference_knn(queries, *base, k, metric);
-          for (Isa isa : available_isas()) {
+          for (Isa isa : test::levels()) {
             ForcedIsa forced(isa);
             KnnReport report;
             EXPECT_TRUE(same(knn(queries, *base, k, {.metric = metric}, &report), expected));
@@ -281,7 +282,7 @@ TEST(KnnNasty, TiesInThePanelOfEvenAndOddRows) {
         const AnyMatrix queries = make(ElementType::u8, 5, dim, [](auto, auto) { return 0.0; });
         for (std::int64_t k : {1, 2, 5}) {
           const Neighbors expected = reference_knn(queries, base, k, Metric::l2);
-          for (Isa isa : available_isas()) {
+          for (Isa isa : test::levels()) {
             ForcedIsa forced(isa);
             for (int threads : {1, 2})
               EXPECT_TRUE(same(knn(queries, base, k, {.threads = threads}), expected))

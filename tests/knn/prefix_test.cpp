@@ -15,6 +15,7 @@
 #include "knear/knn/knn.hpp"
 #include "knear/knn/prefix/prefix_form.hpp"
 #include "knear/transform/pca.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -278,7 +279,7 @@ TEST_P(PrefixLevels, AnswersWholeNumbersExactly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, PrefixLevels, testing::ValuesIn(available_isas()),
+INSTANTIATE_TEST_SUITE_P(Isas, PrefixLevels, testing::ValuesIn(test::levels()),
                          [](const auto& isa) { return std::string(name_of(isa.param)); });
 
 TEST(Prefix, TiesCopiesAndOrderOfTheBaseChangeNothing) {

@@ -14,6 +14,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -142,7 +143,7 @@ TEST_P(SelfJoinLevels, OfProductsThatAreNearlyAlike) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, SelfJoinLevels, testing::ValuesIn(available_isas()),
+INSTANTIATE_TEST_SUITE_P(Isas, SelfJoinLevels, testing::ValuesIn(test::levels()),
                          [](const auto& isa) { return std::string(name_of(isa.param)); });
 
 TEST(SelfJoin, CopiesAreRowsLikeAnyOther) {

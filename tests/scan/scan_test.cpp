@@ -179,7 +179,7 @@ TEST_P(Scan, TiesAndNearTiesAreMeasuredEarly) {
 
 INSTANTIATE_TEST_SUITE_P(CodesAndIsas, Scan,
                          testing::Combine(testing::ValuesIn(all_codes),
-                                          testing::ValuesIn(available_isas())),
+                                          testing::ValuesIn(test::levels())),
                          [](const auto& p) {
                            return name_of(std::get<0>(p.param)) + "_" +
                                   std::string(name_of(std::get<1>(p.param)));
@@ -196,7 +196,7 @@ TEST(ScanOfSigned, BytesOfAnySignServeAsWholeNumbers) {
   };
   for (const Metric metric : {Metric::l2, Metric::ip}) {
     const ScanCase c(bytes(700, 14), bytes(13, 15), metric);
-    for (const Isa isa : available_isas())
+    for (const Isa isa : test::levels())
       for (const std::int64_t k : {1, 10, 60})
         EXPECT_TRUE(is_nearest(c, answer(c.packed(Codes::integer, isa), c.job(k, isa), all_of(13)),
                                all_of(13), k))
@@ -286,7 +286,7 @@ TEST(ScanDirectly, MeasuresASubsetAlone) {
   for (std::uint32_t i = 4; i < 900; i += 1 + i % 5) subset.push_back(i);
   const RowFilter filter =
       RowFilter::of_ids(std::vector<Id>(subset.begin(), subset.end()), c.base.view().rows());
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     ExactNeighbors out(7, 50);
     ScanStats stats;
     scan_directly(c.job(50, isa, 3), subset, all_of(7), out, stats, {});

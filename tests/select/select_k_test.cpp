@@ -15,6 +15,7 @@
 #include "knear/core/random.hpp"
 #include "knear/select/kernels/select_kernels.hpp"
 #include "tests/select/select_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -128,7 +129,7 @@ TEST_P(SelectKIsa, LongRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SelectKIsa,
-                         testing::Combine(testing::ValuesIn(available_isas()),
+                         testing::Combine(testing::ValuesIn(test::levels()),
                                           testing::ValuesIn(test::all_select_kinds)),
                          [](const auto& which) {
                            return std::string(name_of(std::get<0>(which.param))) + "_" +
@@ -346,7 +347,7 @@ void expect_nth_and_take(const detail::SelectKernels& kernels, const std::vector
 }
 
 TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (std::int64_t n :
          {1, 2, 15, 16, 17, 31, 33, 127, 128, 129, 130, 500, 512, 1000, 2000, 5003}) {
       std::vector<std::vector<float>> rows;
@@ -383,7 +384,7 @@ TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
 // Pivots come from fixed places; keys that are worst for them must not take quadratic time or break
 // the order.
 TEST(SelectKernels, SortAndSelectKeysMadeAgainstThem) {
-  for (Isa isa : available_isas()) {
+  for (Isa isa : test::levels()) {
     const detail::SelectKernels& kernels = detail::select_kernels(isa);
     Random random(7);
     for (std::int64_t n : {1,   2,   31,  32,  33,  64,   65,   127,  128,  129,  200,  255,  256,

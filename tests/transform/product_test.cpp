@@ -10,6 +10,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -23,7 +24,7 @@ Matrix<double> random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t
 }
 
 TEST(Product, IsTheSumsInTheirOrder) {
-  for (Isa isa : available_isas()) {
+  for (Isa isa : test::levels()) {
     setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
     for (const std::int64_t rows : {1, 3, 4, 67, 130})
       for (const std::int64_t inner : {1, 64, 65, 200})

@@ -10,6 +10,7 @@
 #include "knear/scan/device/scan_kernels.hpp"
 #include "knear/scan/packing/per_row_codes.hpp"
 #include "tests/scan/scan_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -206,7 +207,7 @@ std::vector<Pairs<char>> forms_of(const PackedBase& packed, const PackedQueries&
       for (std::size_t i = 0; i < products.size(); ++i)
         EXPECT_GE(on_device[i], out[0][i]) << "device";
     }
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : test::levels()) {
       const auto found = passed_by_kernel(packed, queries, group, isa);
       Pairs<char> passed;
       for (std::size_t i = 0; i < found.size(); ++i) {
@@ -222,7 +223,7 @@ std::vector<Pairs<char>> forms_of(const PackedBase& packed, const PackedQueries&
     }
     return out;
   }
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     out.emplace_back();
     for (const auto& score : passed_by_kernel(packed, queries, group, isa))
       out.back().push_back(score.has_value());
@@ -467,7 +468,7 @@ TEST(Bounds, SelfJoinFormsAgreeOnAnyNumbers) {
       if (round % 3 == 0) reach[random.below(reach.size())] = std::numeric_limits<float>::lowest();
       const auto first = static_cast<std::int64_t>(random.below(3));
       const auto expected = joined_by_formulas(base, packed.queries, products, reach.data(), first);
-      for (const Isa isa : available_isas())
+      for (const Isa isa : test::levels())
         ASSERT_EQ(collected(base, packed.queries, 0, isa, reach.data(), first), expected)
             << name_of(isa) << " dim " << dim << " round " << round;
       const auto own = passed_by_formulas(base, packed.queries, 0, products);
@@ -510,7 +511,7 @@ TEST(Bounds, SelfJoinDropsNoPairThatTheExactBoundAllows) {
         reach.push_back(static_cast<float>(std::min<long double>(std::max(least, 0.0L), 1e38L)));
         if (random.below(4) == 0) reach.back() = 0;
       }
-      for (const Isa isa : available_isas()) {
+      for (const Isa isa : test::levels()) {
         const auto found = collected(packed.base, packed.queries, 0, isa, reach.data());
         for (std::size_t i = 0; i < found.size(); ++i) {
           const long double by_reach =
@@ -564,7 +565,7 @@ TEST(Bounds, IntervalsHoldTheTrueValueAndTheReferences) {
       for (std::size_t i = 0; i < static_cast<std::size_t>(head.count); ++i)
         packed.scores.publish_threshold(group * max_group + std::int64_t(i), -infinity);
       packed.scores.publish_group(packed.queries.heads[static_cast<std::size_t>(group)]);
-      for (const Isa isa : available_isas()) {
+      for (const Isa isa : test::levels()) {
         if (base.format != format_fp32 && isa != Isa::scalar) continue;  // the same products
         const auto found = passed_by_kernel(base, packed.queries, group, isa);
         for (std::uint32_t slot = 0; slot < base.ids.size(); ++slot) {
@@ -659,7 +660,7 @@ TEST(Bounds, WholeNumbersAreExactInEveryForm) {
                      std::to_string(keys[i]) + " bound " + std::to_string(bounds[i % 11]);
             };
             const auto plain = passed_by_kernel(base, queries, 0, Isa::scalar);
-            for (const Isa isa : available_isas())
+            for (const Isa isa : test::levels())
               ASSERT_EQ(passed_by_kernel(base, queries, 0, isa), plain) << name_of(isa);
             for (std::size_t i = 0; i < keys.size(); ++i) {
               if (keys[i] == infinity) continue;  // no row

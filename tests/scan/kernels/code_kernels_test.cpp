@@ -14,6 +14,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
 #include "knear/scan/packing/code_book.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -273,7 +274,7 @@ TEST_P(CodeKernelsOf, SumUpRowsWithoutTables) {
         }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsOf, testing::ValuesIn(available_isas()),
+INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsOf, testing::ValuesIn(test::levels()),
                          [](const auto& level) { return std::string(name_of(level.param)); });
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/random.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -115,7 +116,7 @@ struct Case {
 };
 
 TEST(TileKernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (Format format : {format_int8, format_int16, format_fp32})
       for (int size = 0; size < group_size_count; ++size)
         // Tiles have 16 steps, and are left to other kernels beyond 512; pairs of `neon` beyond
@@ -161,7 +162,7 @@ TEST(TileKernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
 }
 
 TEST(TileKernels, PassNoRowThatIsNotAllowed) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (Format format : {format_int8, format_int16, format_fp32})
       for (int size = 0; size < group_size_count; ++size)
         for (const bool integer : {false, true}) {
@@ -192,7 +193,7 @@ TEST(TileKernels, PassNoRowThatIsNotAllowed) {
 }
 
 TEST(TileKernels, CollectFindsTheSlotsThatCertifiedDoes) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (int size = 0; size < group_size_count; ++size)
       for (std::int64_t steps : {1, 2, 12, 33})
         for (int list_limit : {1, 7, 1000}) {
@@ -233,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TileKernelsOfSize, testing::Values(1.0, 1e-20));
 
 TEST_P(TileKernelsOfSize, SelfJoinPassesWhatEitherSideWants) {
   const double size = GetParam(), squared = size * size;
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (std::int64_t steps : {1, 2, 12, 16, 24, 33})
       for (double width : {0.0, 300.0, -300.0, 5000.0, -5000.0, 1e12, -1e12, 1e30, -1e30, -1e-5,
                            std::numeric_limits<double>::infinity()}) {
@@ -307,7 +308,7 @@ TEST_P(TileKernelsOfSize, SelfJoinPassesWhatEitherSideWants) {
 
 TEST(TileKernels, RowProductsAreTheProducts) {
   Random random(3);
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (std::int64_t dim : {1, 3, 16, 63, 64, 65, 200}) {
       const std::int64_t stride = (dim + 3) / 4 * 4, rows = 50;
       AlignedArray<std::uint8_t> codes(rows * stride + 64);
@@ -333,7 +334,7 @@ TEST(TileKernels, RowProductsAreTheProducts) {
 }
 
 TEST(TileKernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (int size = 0; size < group_size_count; ++size)
       for (std::int64_t steps : {1, 5, 64}) {
         Case c(format_int8, group_sizes[size], steps, 3 * steps + size);
@@ -374,7 +375,7 @@ TEST(TileKernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
 
 // A sum of two products of signed bytes may be just too large for int16.
 TEST(TileKernels, CodesAtTheEndsOfTheirRange) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (int size = 0; size < group_size_count; ++size)
       for (std::int64_t steps : {1, 2, 3, 128, 129}) {
         Case c(format_int8, group_sizes[size], steps, 1);
@@ -391,7 +392,7 @@ TEST(TileKernels, CodesAtTheEndsOfTheirRange) {
 }
 
 TEST(TileKernels, QueriesBeyondTheCountAreNeverReported) {
-  for (Isa isa : available_isas()) {
+  for (Isa isa : test::levels()) {
     Case c(format_int8, 12, 4, 1);
     c.group.count = 5;
     for (double& t : c.group.threshold) t = -std::numeric_limits<double>::infinity();
@@ -401,7 +402,7 @@ TEST(TileKernels, QueriesBeyondTheCountAreNeverReported) {
 }
 
 TEST(TileKernels, ScoresAreTheProductsOfAllPairs) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (int size = 0; size < group_size_count; ++size)
       for (std::int64_t steps : {1, 7, 33}) {
         Case c(format_int8, group_sizes[size], steps, 13 * steps + size);
@@ -431,7 +432,7 @@ TEST(TileKernels, ScoresAreTheProductsOfAllPairs) {
 TEST(TileKernels, LargestValuesAreFoundWithFewMore) {
   constexpr float none = -std::numeric_limits<float>::infinity();
   Random random(17);
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (const std::int64_t count : {32, 96, 1024, 2080})
       for (const int kind : {0, 1, 2, 3, 4}) {
         AlignedArray<float> values(count);

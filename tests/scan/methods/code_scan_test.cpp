@@ -16,6 +16,7 @@
 #include "knear/core/row_filter.hpp"
 #include "knear/core/row_set.hpp"
 #include "tests/scan/device/code_problem.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -137,7 +138,7 @@ std::int64_t check(const CodeProblem& problem, std::int64_t k, const std::string
   const CodeProbes probes{problem.probed.view(), problem.terms.view()};
   CodedNeighbors wanted = test::plain_loop(problem, k);
   std::int64_t summed = 0;
-  for (const Isa isa : available_isas())
+  for (const Isa isa : test::levels())
     for (const CodeComparison way :
          {CodeComparison::by_tables, CodeComparison::by_products, CodeComparison::automatic}) {
       CodeScanJob job = problem.job(k);

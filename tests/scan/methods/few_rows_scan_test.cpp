@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -31,7 +32,7 @@ std::uint32_t nearest_by_reference(AnyMatrixView query, MatrixView<float> rows) 
 // Returns how many pairs were measured.
 std::int64_t expect_nearest(AnyMatrixView queries, MatrixView<float> rows, const char* what) {
   std::int64_t measured = 0;
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     std::vector<std::uint32_t> nearest(static_cast<std::size_t>(queries.rows()), 12345);
     measured = FewRowsScan(rows).find(queries, isa, nearest);
     for (std::int64_t q = 0; q < queries.rows(); ++q)

@@ -93,7 +93,7 @@ TEST_P(ListScan, GivesTheNearestOfTheListsThatAreProbed) {
   const std::vector<std::uint32_t> of = lists_of(rows, 6);
   RowSet live(rows);
   for (std::int64_t i = 0; i < rows; i += 3) live.remove(i);
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     const PackedLists lists = packed_lists(c, codes, of, isa);
     for (const std::int64_t k : {1, 10, 40, 2000})
       for (const std::int64_t most : {0, 1, 2, 6, 23})
@@ -149,7 +149,7 @@ TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
   const std::vector<std::uint32_t> of_first = lists_of(2000, 33), of_second = lists_of(2500, 34);
   RowSet live(2500);
   for (std::int64_t i = 0; i < 2500; i += 3) live.remove(i);
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     const PackedLists firsts = packed_lists(first, codes, of_first, isa),
                       seconds = packed_lists(second, codes, of_second, isa);
     for (const std::int64_t k : {1, 10, 40})
@@ -247,7 +247,7 @@ TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
   }
   const ScanCase c(std::move(base), vectors(codes, 60, 24, 41), metric);
   const std::vector<std::uint32_t> of = lists_of(2500, 42);
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     const InParts parts(c, codes, of, isa, part_of);
     ASSERT_EQ(parts.lists.parts.size(), 4u);
     for (const std::int64_t k : {1, 10, 40, 2000})
@@ -395,7 +395,7 @@ TEST_P(ListScan, GivesWhatAFilterLeavesOfTheListsThatAreProbed) {
   for (std::int64_t i = 0; i < rows; i += 11) live.remove(i);
   const RowLists numbers(of, list_count);
   const Matrix<Id> probes = test::random_probes(many, 12, list_count, 24);
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     const PackedLists lists = packed_lists(c, codes, of, isa);
     for (const std::vector<Id>& ids : filters_of(of, 25)) {
       std::vector<Id> moved;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/scan/scan_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -126,7 +127,7 @@ TEST_P(PartialReduceScan, DivisionCopiesFiltersAndBoundsChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(CodesAndIsas, PartialReduceScan,
                          testing::Combine(testing::ValuesIn(all_codes),
-                                          testing::ValuesIn(available_isas())),
+                                          testing::ValuesIn(test::levels())),
                          [](const auto& p) {
                            return name_of(std::get<0>(p.param)) + "_" +
                                   std::string(name_of(std::get<1>(p.param)));

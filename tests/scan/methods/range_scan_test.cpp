@@ -6,6 +6,7 @@
 
 #include "knear/core/error.hpp"
 #include "tests/scan/scan_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -88,7 +89,7 @@ TEST_P(RangeScan, DivisionCopiesAndFiltersChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(CodesAndIsas, RangeScan,
                          testing::Combine(testing::ValuesIn(all_codes),
-                                          testing::ValuesIn(available_isas())),
+                                          testing::ValuesIn(test::levels())),
                          [](const auto& p) {
                            return name_of(std::get<0>(p.param)) + "_" +
                                   std::string(name_of(std::get<1>(p.param)));

@@ -12,6 +12,7 @@
 #include "knear/core/random.hpp"
 #include "knear/scan/packing/coded_queries.hpp"
 #include "knear/scan/packing/interleaving.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -61,7 +62,7 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
   for (std::int64_t i = 0; i < dim; ++i) queries.row(long_query)[i] *= 20;
   std::vector<std::int64_t> which(queries.rows());
   std::iota(which.begin(), which.end(), 0);
-  for (Isa isa : available_isas())
+  for (Isa isa : test::levels())
     for (Format format : {format_int8, format_int16, format_fp32})
       for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
         SCOPED_TRACE(std::string(name_of(isa)) + " format " + std::to_string(format) + " " +

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/scan/prefix/prefix_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -39,7 +40,7 @@ class PrefixScan : public testing::TestWithParam<std::tuple<Codes, Metric>> {
 
 TEST_P(PrefixScan, AnswersAsTheReference) {
   const ScanCase c(falling(codes, 1800, 48, 1, 1), falling(codes, 61, 48, 1, 2), metric);
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : test::levels()) {
     const ForcedIsa forced(isa);
     const auto base = prefix_of(c, codes, plan);
     ASSERT_TRUE(base);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/scan/prefix/prefix_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear::detail {
 namespace {
@@ -26,7 +27,7 @@ class PrefixSelfJoin : public testing::TestWithParam<std::tuple<Codes, Metric>> 
 TEST_P(PrefixSelfJoin, AnswersAsTheReference) {
   for (const std::int64_t copies : {0, 100}) {
     const ScanCase c = rows(1300, copies);
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : test::levels()) {
       const ForcedIsa forced(isa);
       const auto base = prefix_of(c, codes, plan);
       ASSERT_TRUE(base);
@@ -68,7 +69,7 @@ TEST_P(PrefixSelfJoin, TiesAtTheThresholdAndRowsOfEverySize) {
       return out;
     };
     const ScanCase c(make(), make(), metric);
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : test::levels()) {
       const ForcedIsa forced(isa);
       const auto base = prefix_of(c, codes, plan);
       ASSERT_TRUE(base);
