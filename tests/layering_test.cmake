@@ -1,7 +1,8 @@
 # Checks that each folder of the source tree includes only folders before it in KNEAR_LAYERS
 # (cmake/knear.cmake), that only knear/core/threads.cpp starts threads, that only knear/core/cpu.cpp asks
-# which processor it is compiled for, and knear/core/system_*.cpp which system, and that knear/knear.hpp
-# includes every public header and no other.
+# which processor it is compiled for or runs on, and knear/core/system_*.cpp which system, tests, benches,
+# examples and all, that only a level's own files have its instructions, and that knear/knear.hpp includes
+# every public header and no other.
 #
 #   cmake -DROOT=. -P tests/layering_test.cmake                 prints each violation, fails if any
 #   cmake -DSELF_TEST=DIR -P tests/layering_test.cmake          breaks made-up trees in DIR, each one
@@ -24,7 +25,11 @@ set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
 # Whoever else needs to know is told by a source for each kind of processor (SOURCES_x86_64 and
 # SOURCES_aarch64) and by what a level's source defines, and asks knear/core/system.hpp.
 set(PROCESSOR_IN "^knear/core/(cpu|system_linux|system_posix)\\.cpp$")
-set(PROCESSOR_BY "_*(x86_64|amd64|M_X64|i386|M_IX86|aarch64|arm64|arm|ARM|M_ARM|SSE|AVX|FMA|F16C|linux|APPLE|MACH|FreeBSD|WIN32)[A-Z0-9_]*")
+set(PROCESSOR_BY "_*(x86_64|amd64|M_X64|i386|M_IX86|aarch64|arm64|arm|ARM|M_ARM|NEON|SSE|AVX|FMA|F16C|linux|APPLE|MACH|FreeBSD|WIN32)[A-Za-z0-9_]*")
+set(PROCESSOR_CALLS "__builtin_cpu_[a-z]+|__get_cpuid[a-z_]*|getauxval|elf_aux_info|sysctlbyname")
+# Whose names say the level, or that they are what its files share.
+set(LEVEL_IN "_(scalar|avx2|avx512|avx512_[a-z]+|neon|neon_[a-z0-9]+)\\.(cpp|inl)$|^knear/distance/exact_kernels\\.inl$|^knear/core/cpu\\.cpp$")
+set(LEVEL_BY "[a-z0-9]*intrin\\.h|arm_[a-z0-9]+\\.h|cpuid\\.h|sys/auxv\\.h|asm/hwcap\\.h")
 
 # Every violation of one tree, as lines of text.
 function(find_violations variable root)
@@ -48,13 +53,6 @@ function(find_violations variable root)
       foreach(line IN LISTS lines)
         string(REGEX REPLACE "^[^\"<]*[\"<]([^\">]+)[\">].*$" "\\1" include "${line}")
         string(APPEND found "${file} includes ${include}: threads come from knear/core/threads.hpp\n")
-      endforeach()
-    endif()
-    if(file MATCHES "^knear/" AND NOT file MATCHES "${PROCESSOR_IN}")
-      file(STRINGS ${root}/${file} lines REGEX "^[ \t]*#[ \t]*(el)?if.*[ \t(!]_${PROCESSOR_BY}")
-      foreach(line IN LISTS lines)
-        string(REGEX REPLACE "^.*[ \t(!](_${PROCESSOR_BY}).*$" "\\1" asked "${line}")
-        string(APPEND found "${file} asks for ${asked}: only knear/core/cpu.cpp does\n")
       endforeach()
     endif()
     includes_of(includes ${root}/${file})
@@ -85,6 +83,30 @@ function(find_violations variable root)
         endif()
       endif()
     endforeach()
+  endforeach()
+
+  file(GLOB_RECURSE others RELATIVE ${root} ${root}/tests/*.hpp ${root}/tests/*.cpp ${root}/tests/*.inl
+       ${root}/examples/*.cpp ${root}/examples/*.hpp ${root}/bench/*.cu ${root}/bench/*.cuh)
+  foreach(file IN LISTS files others)
+    if(NOT file MATCHES "${PROCESSOR_IN}")
+      file(STRINGS ${root}/${file} lines REGEX "^[ \t]*#[ \t]*(el)?if.*[^A-Za-z0-9_]_${PROCESSOR_BY}")
+      foreach(line IN LISTS lines)
+        string(REGEX REPLACE "^.*[^A-Za-z0-9_](_${PROCESSOR_BY}).*$" "\\1" asked "${line}")
+        string(APPEND found "${file} asks for ${asked}: only knear/core/cpu.cpp does\n")
+      endforeach()
+      file(STRINGS ${root}/${file} lines REGEX "(^|[^A-Za-z0-9_])(${PROCESSOR_CALLS})[ \t]*\\(")
+      foreach(line IN LISTS lines)
+        string(REGEX REPLACE "^(.*[^A-Za-z0-9_])?(${PROCESSOR_CALLS})[ \t]*\\(.*$" "\\2" asked "${line}")
+        string(APPEND found "${file} asks by ${asked}: only knear/core/cpu.cpp does\n")
+      endforeach()
+    endif()
+    if(NOT file MATCHES "${LEVEL_IN}")
+      file(STRINGS ${root}/${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*<(${LEVEL_BY})>")
+      foreach(line IN LISTS lines)
+        string(REGEX REPLACE "^[^<]*<([^>]+)>.*$" "\\1" include "${line}")
+        string(APPEND found "${file} includes ${include}: only a level's own files do\n")
+      endforeach()
+    endif()
   endforeach()
 
   # HEADERS of knear_library against knear.hpp.
@@ -125,6 +147,8 @@ function(break_tree reason file text)
   file(WRITE ${SELF_TEST}/knear/scan/scan.cu "#include \"knear/core/error.hpp\"\n")
   file(WRITE ${SELF_TEST}/knear/knear.hpp "#include \"knear/core/error.hpp\"\n")
   file(WRITE ${SELF_TEST}/cli/main.cpp "#include \"cli/output.hpp\"\n#include <knear/knear.hpp>\n")
+  file(WRITE ${SELF_TEST}/knear/scan/kernels_neon.cpp "#include <arm_neon.h>\n")
+  file(WRITE ${SELF_TEST}/tests/io/vectors_test.cpp "#ifndef __SANITIZE_ADDRESS__\n#endif\n")
   find_violations(found ${SELF_TEST})
   if(found)
     message(SEND_ERROR "a sound tree was refused:\n${found}")
@@ -164,6 +188,18 @@ if(SELF_TEST)
   endforeach()
   break_tree("knear/io/vectors.cpp asks for __aarch64__: only knear/core/cpu.cpp does"
              knear/io/vectors.cpp "#  ifdef __aarch64__ // there\n#endif")
+  break_tree("tests/io/vectors_test.cpp asks for __aarch64__: only knear/core/cpu.cpp does"
+             tests/io/vectors_test.cpp "#if defined(KNEAR_X) &&defined(__aarch64__)\n#endif")
+  break_tree("cli/main.cpp asks for __ARM_NEON: only knear/core/cpu.cpp does"
+             cli/main.cpp "#ifdef __ARM_NEON\n#endif")
+  foreach(call __builtin_cpu_is __builtin_cpu_supports getauxval)
+    break_tree("tests/io/vectors_test.cpp asks by ${call}: only knear/core/cpu.cpp does"
+               tests/io/vectors_test.cpp "const bool has = ${call}(1)\;")
+  endforeach()
+  foreach(header immintrin.h arm_neon.h arm_sve.h sys/auxv.h)
+    break_tree("knear/scan/scan.cu includes ${header}: only a level's own files do"
+               knear/scan/scan.cu "#include <${header}>")
+  endforeach()
   break_tree("knear/util/x.hpp: the folder util is not in KNEAR_LAYERS"
              knear/util/x.hpp "// anything")
   break_tree("knear/knear.hpp: misses knear/knn/knn.hpp, which is public"

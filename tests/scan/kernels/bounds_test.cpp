@@ -316,6 +316,7 @@ void each_packed(F f) {
   for (const Metric metric : metrics)
     for (const Sizes& sizes : all_sizes)
       for (const std::int64_t dim : {5, 70}) {
+        if (dim == 5 && test::small()) continue;
         const ScanCase c(hostile_vectors(90, dim, sizes.base, sizes.offset, 1),
                          hostile_vectors(15, dim, sizes.queries, sizes.offset, 2), metric);
         for (const Format format : formats) {

@@ -144,28 +144,30 @@ TEST_P(ListScan, StartsFromUpperBounds) {
 // Two bases, of which both are scored before one is measured: bounds of both hold, what is within
 // them is found, and less is measured.
 TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
-  const ScanCase first(vectors(codes, 2000, 24, 30), vectors(codes, 60, 24, 32), metric),
-      second(vectors(codes, 2500, 24, 31), vectors(codes, 60, 24, 32), metric);
-  const std::vector<std::uint32_t> of_first = lists_of(2000, 33), of_second = lists_of(2500, 34);
-  RowSet live(2500);
-  for (std::int64_t i = 0; i < 2500; i += 3) live.remove(i);
+  const std::int64_t rows = test::small() ? 700 : 2000, others = test::small() ? 900 : 2500,
+                     many = test::small() ? 14 : 60;
+  const ScanCase first(vectors(codes, rows, 24, 30), vectors(codes, many, 24, 32), metric),
+      second(vectors(codes, others, 24, 31), vectors(codes, many, 24, 32), metric);
+  const std::vector<std::uint32_t> of_first = lists_of(rows, 33), of_second = lists_of(others, 34);
+  RowSet live(others);
+  for (std::int64_t i = 0; i < others; i += 3) live.remove(i);
   for (const Isa isa : test::levels()) {
     const PackedLists firsts = packed_lists(first, codes, of_first, isa),
                       seconds = packed_lists(second, codes, of_second, isa);
     for (const std::int64_t k : {1, 10, 40})
       for (const std::int64_t most : {2, 9, 23}) {
-        const Matrix<Id> probes = test::random_probes(60, most, list_count, 35);
+        const Matrix<Id> probes = test::random_probes(many, most, list_count, 35);
         ScanJob job = first.job(k, isa, 2), other = second.job(k, isa, 2);
         other.allowed.live = &live;
         ScanStats alone, together;
-        ExactNeighbors out(60, k), more(60, k);
+        ExactNeighbors out(many, k), more(many, k);
         scan_lists(firsts, job, probes.view(), out, alone, {});
         scan_lists(seconds, other, probes.view(), more, alone, {});
         ScoredLists one(firsts, job, probes.view(), together, {}),
             two(seconds, other, probes.view(), together, {});
         std::vector<double> bounds;
         std::vector<std::vector<KeyedId>> found[2];
-        for (std::int64_t q = 0; q < 60; ++q) {
+        for (std::int64_t q = 0; q < many; ++q) {
           const auto theirs = probes.view().rows(q, q + 1);
           found[0].push_back(probed(first.found(q, {}), of_first, theirs));
           found[1].push_back(probed(second.found(q, other.allowed), of_second, theirs));
@@ -181,7 +183,7 @@ TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
                                                 : keys[static_cast<std::size_t>(k) - 1]);
         }
         one.finish(bounds.data(), out, together), two.finish(bounds.data(), more, together);
-        for (std::int64_t q = 0; q < 60; ++q) {
+        for (std::int64_t q = 0; q < many; ++q) {
           const auto at = static_cast<std::size_t>(q);
           ASSERT_TRUE(is_list(found[0][at], out.keys.row(q), out.ids.row(q), k, bounds[at])) << q;
           ASSERT_TRUE(is_list(found[1][at], more.keys.row(q), more.ids.row(q), k, bounds[at])) << q;
@@ -234,9 +236,10 @@ struct InParts {
 // Bases that are joined: ties go by id, wherever the rows lie, and parts may lack lists that others
 // have, or have rows of another range.
 TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
-  AnyMatrix base = vectors(codes, 2500, 24, 40);
+  const std::int64_t count = test::small() ? 1200 : 2500, many = test::small() ? 14 : 60;
+  AnyMatrix base = vectors(codes, count, 24, 40);
   std::vector<int> part_of;
-  for (std::int64_t i = 0; i < 2500; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     part_of.push_back(i % 50 == 7 ? 3 : i % 5 < 3 ? 0 : i % 5 - 2);
     if (i % 7 == 0) copy_row(base, i / 2, i);
     if (codes == Codes::integer && part_of.back() == 1)  // not from 0 to 255
@@ -245,8 +248,8 @@ TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
         x = static_cast<std::uint8_t>(51 + x % 102);
       }
   }
-  const ScanCase c(std::move(base), vectors(codes, 60, 24, 41), metric);
-  const std::vector<std::uint32_t> of = lists_of(2500, 42);
+  const ScanCase c(std::move(base), vectors(codes, many, 24, 41), metric);
+  const std::vector<std::uint32_t> of = lists_of(count, 42);
   for (const Isa isa : test::levels()) {
     const InParts parts(c, codes, of, isa, part_of);
     ASSERT_EQ(parts.lists.parts.size(), 4u);
@@ -254,10 +257,10 @@ TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
       for (const std::int64_t most : {0, 1, 2, 6, 23})
         for (const bool bounded : {false, true}) {
           if (k == 2000 && (bounded || most == 2)) continue;
-          const Matrix<Id> probes = test::random_probes(60, most, list_count, 43);
+          const Matrix<Id> probes = test::random_probes(many, most, list_count, 43);
           std::vector<double> bounds;
           for (const auto& list : c.order) bounds.push_back(list[30].first);
-          for (const std::int64_t few : {60, 3, 1}) {
+          for (const std::int64_t few : {many, std::int64_t{3}, std::int64_t{1}}) {
             ScanJob job = c.job(k, isa, most % 2 == 0 ? 1 : 3);
             job.base = BaseRows(parts.rows);
             job.queries = c.queries.view().rows(0, few);

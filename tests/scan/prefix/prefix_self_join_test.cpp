@@ -25,8 +25,9 @@ class PrefixSelfJoin : public testing::TestWithParam<std::tuple<Codes, Metric>> 
 };
 
 TEST_P(PrefixSelfJoin, AnswersAsTheReference) {
+  const std::int64_t count = test::small() ? 900 : 1300;
   for (const std::int64_t copies : {0, 100}) {
-    const ScanCase c = rows(1300, copies);
+    const ScanCase c = rows(count, copies);
     for (const Isa isa : test::levels()) {
       const ForcedIsa forced(isa);
       const auto base = prefix_of(c, codes, plan);
@@ -36,11 +37,11 @@ TEST_P(PrefixSelfJoin, AnswersAsTheReference) {
         for (const int threads : {1, 3}) {
           ScanJob job = c.job(k, isa, threads);
           job.peaks = &slow;
-          ExactNeighbors out(1300, k);
+          ExactNeighbors out(count, k);
           ScanStats stats;
-          ASSERT_TRUE(self_join_with_prefix(*base, job, all_of(1300), out, stats, {}));
-          EXPECT_LE(stats.buffer_bytes, self_join_bytes(1300, 40, k, threads));
-          ASSERT_TRUE(is_nearest(c, out, all_of(1300), k))
+          ASSERT_TRUE(self_join_with_prefix(*base, job, all_of(count), out, stats, {}));
+          EXPECT_LE(stats.buffer_bytes, self_join_bytes(count, 40, k, threads));
+          ASSERT_TRUE(is_nearest(c, out, all_of(count), k))
               << name_of(isa) << ' ' << copies << " copies, k " << k << ' ' << threads
               << " threads";
         }
@@ -53,7 +54,7 @@ TEST_P(PrefixSelfJoin, AnswersAsTheReference) {
 TEST_P(PrefixSelfJoin, TiesAtTheThresholdAndRowsOfEverySize) {
   for (const bool sizes : {false, true}) {
     if (sizes && codes == Codes::integer) continue;
-    constexpr std::int64_t count = 1100, dim = 32;
+    const std::int64_t count = test::small() ? 600 : 1100, dim = 32;
     const auto make = [&] {
       AnyMatrix out(codes == Codes::integer ? ElementType::u8 : ElementType::f32, count, dim);
       Random random(11);
@@ -105,7 +106,8 @@ TEST_P(PrefixSelfJoin, OfSomeRows) {
 // No direction matters more than another, so that most pairs pass the prefix; and a scan of all
 // columns would take next to no time.
 TEST_P(PrefixSelfJoin, IsGivenUpWhereThePrefixRulesOutTooLittle) {
-  const ScanCase c(vectors(codes, 3000, 64, 5), vectors(codes, 3000, 64, 5), metric);
+  const std::int64_t count = test::small() ? 600 : 3000;
+  const ScanCase c(vectors(codes, count, 64, 5), vectors(codes, count, 64, 5), metric);
   const auto base = prefix_of(c, codes, {.columns = 8, .clusters = 10, .tile_bytes = 1024});
   ASSERT_TRUE(base);
   for (const bool pays : {false, true}) {
@@ -113,11 +115,11 @@ TEST_P(PrefixSelfJoin, IsGivenUpWhereThePrefixRulesOutTooLittle) {
     peaks.int8_ops *= pays ? 1e-6 : 1e6;
     ScanJob job = c.job(4);
     job.peaks = &peaks;
-    ExactNeighbors out(3000, 4);
+    ExactNeighbors out(count, 4);
     ScanStats stats;
-    ASSERT_EQ(self_join_with_prefix(*base, job, all_of(3000), out, stats, {}), pays);
+    ASSERT_EQ(self_join_with_prefix(*base, job, all_of(count), out, stats, {}), pays);
     if (pays) {
-      EXPECT_TRUE(is_nearest(c, out, all_of(3000), 4));
+      EXPECT_TRUE(is_nearest(c, out, all_of(count), 4));
     }
   }
 }
