@@ -11,10 +11,10 @@ namespace knear::test {
 
 inline bool small() { return std::getenv("KNEAR_SMALL_TESTS") != nullptr; }
 
-// The levels that a test of every level goes over: all that this processor has. Where tests are
-// small, whoever runs them does so as several processors: of one with more than the first level
-// that is more than `scalar`, its best alone, so that each level runs once, as the least processor
-// that has it.
+// The levels that a test of every level goes over: all that this processor has. Small tests are run
+// as one processor after another; of one that has more than `scalar` and the next level they take
+// the best alone, so that each level runs once, as the least processor that has it. (`scalar` runs
+// with the next one.)
 inline std::vector<Isa> levels() {
   std::vector<Isa> all = available_isas();
   if (small() && all.size() > 2) all.erase(all.begin(), all.end() - 1);
