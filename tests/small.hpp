@@ -11,13 +11,12 @@ namespace knear::test {
 
 inline bool small() { return std::getenv("KNEAR_SMALL_TESTS") != nullptr; }
 
-// The levels that a test of every level goes over: all that this processor has. Small tests are run
-// as one processor after another; of one that has more than `scalar` and the next level they take
-// the best alone, so that each level runs once, as the least processor that has it. (`scalar` runs
-// with the next one.)
+// The levels that a test of every level goes over: all that this processor has, or, where
+// KNEAR_BEST_LEVEL=1 says so, the best alone (of one that has no more, `scalar` and the next). Who
+// runs tests as one processor after another so has each level once, as the least processor with it.
 inline std::vector<Isa> levels() {
   std::vector<Isa> all = available_isas();
-  if (small() && all.size() > 2) all.erase(all.begin(), all.end() - 1);
+  if (std::getenv("KNEAR_BEST_LEVEL") && all.size() > 2) all.erase(all.begin(), all.end() - 1);
   return all;
 }
 
