@@ -975,7 +975,7 @@ void HostDevice::check_address(const void* address, const char* what) const {
                          " was given memory of device " + std::to_string(memory.device->number()));
 }
 
-void HostDevice::check_addresses_in(const void* bytes, std::size_t count, const char* what) const {
+void HostDevice::check_words(const void* bytes, std::size_t count, const char* what) const {
   for (std::size_t at = 0; at + sizeof(void*) <= count; at += sizeof(void*)) {
     const void* word = nullptr;
     std::memcpy(&word, static_cast<const unsigned char*>(bytes) + at, sizeof word);
