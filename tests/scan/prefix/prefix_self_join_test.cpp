@@ -104,7 +104,8 @@ TEST_P(PrefixSelfJoin, OfSomeRows) {
 // No direction matters more than another, so that most pairs pass the prefix; and a scan of all
 // columns would take next to no time.
 TEST_P(PrefixSelfJoin, IsGivenUpWhereThePrefixRulesOutTooLittle) {
-  const ScanCase c(vectors(codes, 3000, 64, 5), vectors(codes, 3000, 64, 5), metric);
+  constexpr std::int64_t count = 1500;
+  const ScanCase c(vectors(codes, count, 64, 5), vectors(codes, count, 64, 5), metric);
   const auto base = prefix_of(c, codes, {.columns = 8, .clusters = 10, .tile_bytes = 1024});
   ASSERT_TRUE(base);
   for (const bool pays : {false, true}) {
@@ -112,11 +113,11 @@ TEST_P(PrefixSelfJoin, IsGivenUpWhereThePrefixRulesOutTooLittle) {
     peaks.int8_ops *= pays ? 1e-6 : 1e6;
     ScanJob job = c.job(4);
     job.peaks = &peaks;
-    ExactNeighbors out(3000, 4);
+    ExactNeighbors out(count, 4);
     ScanStats stats;
-    ASSERT_EQ(self_join_with_prefix(*base, job, all_of(3000), out, stats, {}), pays);
+    ASSERT_EQ(self_join_with_prefix(*base, job, all_of(count), out, stats, {}), pays);
     if (pays) {
-      EXPECT_TRUE(is_nearest(c, out, all_of(3000), 4));
+      EXPECT_TRUE(is_nearest(c, out, all_of(count), 4));
     }
   }
 }
