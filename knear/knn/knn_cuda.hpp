@@ -38,8 +38,8 @@ struct MatrixView {
 // other than auto and exact, and for options.device other than "cpu" (unsaid), "cuda" or the
 // device's own name, cuda:N; DeviceError if a call fails. options.memory bounds the device memory
 // taken beside the arguments. Queries are used in place and answers stay there; but by way of the
-// processor's memory go all of them with a memory limit, where the device has no memory for codes of
-// all rows, or a filter allows fewer than one row in sixteen, and some whose lists were full
+// processor's memory go all of them with a memory limit, where the device has no memory for codes
+// of all rows, or a filter allows fewer than one row in sixteen, and some whose lists were full
 // (report.repeated_queries) or that are zeros, by ip and cosine. Queries for whose lists the device
 // has no memory are answered by the processor, for which it copies the rows
 // (report.fallback_queries).

@@ -159,7 +159,7 @@ class QueriesThere {
   };
   std::shared_ptr<IdsThere> ids_there(const SearchPosition& at, const RowIds& ids) {
     const std::string name = fmt::format("{} ids", parse_device(at.request.options.device).index);
-    return std::static_pointer_cast<IdsThere>(at.prepared().device_form(name, [&] {
+    return std::static_pointer_cast<IdsThere>(at.prepared().device_forms.form(name, [&] {
       auto out = std::make_shared<IdsThere>();
       out->queue = std::make_shared<Queue>(open_());
       const auto rows = static_cast<std::size_t>(at.base().rows());
