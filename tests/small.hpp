@@ -1,6 +1,6 @@
 // tests/small.hpp -- whether tests are asked to be small (KNEAR_SMALL_TESTS=1): those that would
-// take minutes in an emulator of another processor then take fewer rows and queries, in the same
-// ways.
+// take minutes in an emulator of another processor, or under the address sanitiser, then take fewer
+// rows and queries, in the same ways.
 #pragma once
 #include <cstdlib>
 #include <vector>

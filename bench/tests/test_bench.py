@@ -337,7 +337,7 @@ def test_plans_on_a_small_set(tmp_path):
     data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
     options = ("--set", "sift-5k", "--rows", "600", "--lists", "8", "--threads", "1")
     few = ("--batch", "50", "--repeat", "1", "--indexes", "Flat", "IVF8,Flat")
-    more = ("--program", str(program), "--json", str(out))
+    more = ("--program", str(program), "--seconds", "0.3", "--json", str(out))
     done = run("plan", "times", *options, *few, *more, cache=tmp_path, data=data)
     assert done.returncode == 0, done.stderr + done.stdout
     told = json.loads(out.read_text())

@@ -7,6 +7,7 @@
 #include "knear/cuda/check.hpp"
 #include "knear/knn/device/arrays_of_cuda.hpp"
 #include "knear/knn/device/device_base.hpp"
+#include "knear/scan/device/answer_launches_cuda.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
 #include "knear/scan/device/query_launches_cuda.hpp"
@@ -73,9 +74,8 @@ class ExactSearcher::Impl {
               Destination to, KnnReport* report) {
     check_search(queries, matrix, k, to, device, options);
     knear::detail::check_metric(options.metric, rows.metric());
-    rows.send(rows.search(SearchKind::nearest, rows_of(queries), k, checked(options, device), reuse,
-                          report),
-              to);
+    rows.search(SearchKind::nearest, rows_of(queries), k, checked(options, device), reuse, to,
+                report);
   }
 
   RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
@@ -130,9 +130,8 @@ void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances
     checked(options, device);
     check_search(base, base, k, {ids, distances}, device, options);
     ExactSearcher::Impl impl(base, options, stream);
-    impl.rows.send(impl.rows.search(SearchKind::self_join, rows_of(base), k,
-                                    checked(options, device), Reuse::none, report),
-                   {ids, distances});
+    impl.rows.search(SearchKind::self_join, rows_of(base), k, checked(options, device), Reuse::none,
+                     {ids, distances}, report);
   });
 }
 

@@ -37,16 +37,19 @@ struct MatrixView {
 // knear::knn throws, and InvalidArgument for a pointer that is not of that device, for a method
 // other than auto and exact, and for options.device other than "cpu" (unsaid), "cuda" or the
 // device's own name, cuda:N; DeviceError if a call fails. options.memory bounds the device memory
-// taken beside the arguments. Queries for whose lists the device has no memory are answered by
-// the processor, for which it copies the rows (report.fallback_queries).
+// taken beside the arguments. Queries are used in place and answers stay there; but by way of the
+// processor's memory go all of them with a memory limit, where the device has no memory for codes
+// of all rows, or a filter allows fewer than one row in sixteen, and some whose lists were full
+// (report.repeated_queries) or that are zeros, by ip and cosine. Queries for whose lists the device
+// has no memory are answered by the processor, for which it copies the rows
+// (report.fallback_queries).
 void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
          float* distances, CUstream_st* stream = nullptr, const KnnOptions& options = {},
          KnnReport* report = nullptr);
 
 // The k nearest other rows of each row of base [n x d], as knear::self_join returns them: writes
 // ids and distances [n x k]. A search for every row, so that each pair is scored twice; errors,
-// order of work and memory are those of knn() above. The rows are the queries: a copy of them comes
-// to the processor, n d elements of its memory, which options.memory does not count.
+// order of work and memory are those of knn() above. The rows are the queries, where they are.
 void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
                CUstream_st* stream = nullptr, const KnnOptions& options = {},
                KnnReport* report = nullptr);

@@ -36,21 +36,6 @@ std::vector<std::uint32_t> ListedRows::list_of() const {
   return out;
 }
 
-std::shared_ptr<void> ListedRows::kept_device_form(const std::string& name) const {
-  std::lock_guard lock(mutex_);
-  const auto at = device_forms_.find(name);
-  return at == device_forms_.end() ? nullptr : at->second;
-}
-
-std::shared_ptr<void> ListedRows::device_form(const std::string& name,
-                                              const std::function<std::shared_ptr<void>()>& make) {
-  std::lock_guard one(making_);
-  if (auto made = kept_device_form(name)) return made;
-  std::shared_ptr<void> made = make();
-  std::lock_guard lock(mutex_);
-  return device_forms_[name] = std::move(made);
-}
-
 std::int64_t ListedRows::bytes(PreparedRows& rows) const {
   if (numbers_)
     return static_cast<std::int64_t>(numbers_->begin.capacity() * sizeof numbers_->begin[0] +

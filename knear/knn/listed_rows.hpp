@@ -2,12 +2,9 @@
 // want: the numbers of few rows, which are measured as they are, or packed codes of many.
 #pragma once
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "knear/knn/prepared_rows.hpp"
@@ -41,11 +38,8 @@ class ListedRows {
   // Bytes, without codes that `rows` have adopted.
   std::int64_t bytes(PreparedRows& rows) const;
 
-  // What a device keeps of them, as PreparedRows::device_form() keeps what a search of all rows
-  // wants.
-  std::shared_ptr<void> kept_device_form(const std::string& name) const;
-  std::shared_ptr<void> device_form(const std::string& name,
-                                    const std::function<std::shared_ptr<void>()>& make);
+  // What devices keep of them, as those of PreparedRows are what a search of all rows wants.
+  DeviceForms device_forms;
 
  private:
   std::shared_ptr<const PackedLists> int8() const {
@@ -55,10 +49,9 @@ class ListedRows {
 
   std::optional<RowLists> numbers_;
   std::shared_ptr<const PackedLists> integer_;
-  std::mutex making_;         // held while one of these is made
+  std::mutex making_;         // held while int8_ is made
   mutable std::mutex mutex_;  // of these
   std::shared_ptr<const PackedLists> int8_;
-  std::map<std::string, std::shared_ptr<void>> device_forms_;
 };
 
 }  // namespace knear::detail

@@ -258,23 +258,6 @@ int magnitude_of(std::int64_t k) { return std::bit_width(static_cast<std::uint64
 
 }  // namespace
 
-std::shared_ptr<void> PreparedRows::kept_device_form(const std::string& name) {
-  std::lock_guard lock(mutex_);
-  const auto at = device_forms_.find(name);
-  return at == device_forms_.end() ? nullptr : at->second;
-}
-
-std::shared_ptr<void> PreparedRows::device_form(
-    const std::string& name, const std::function<std::shared_ptr<void>()>& make) {
-  return found_or_made(
-      true, [&] { return kept_device_form(name); },
-      [&] {
-        std::shared_ptr<void> made = make();
-        std::lock_guard lock(mutex_);
-        return device_forms_[name] = std::move(made);
-      });
-}
-
 PreparedRows::PassStats PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {
   std::lock_guard lock(mutex_);
   const auto known = seen_.find({pass, 2 * magnitude_of(k) + few});

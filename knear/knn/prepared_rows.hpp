@@ -11,9 +11,9 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "knear/knn/device/device_forms.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/prefix/prefix_form.hpp"
 #include "knear/scan/packing/packed_base.hpp"
@@ -135,11 +135,8 @@ class PreparedRows {
   // Seconds that searches would have been spared by them so far.
   double spared_by_per_row_codes(double more);
 
-  // What a device keeps of the base, by the name of device and codes: made on first use. Its type
-  // is the maker's.
-  std::shared_ptr<void> kept_device_form(const std::string& name);
-  std::shared_ptr<void> device_form(const std::string& name,
-                                    const std::function<std::shared_ptr<void>()>& make);
+  // What devices keep of the base, by the name of device and codes: made on first use.
+  DeviceForms device_forms;
 
   // What searches of few or of many queries, for about k neighbours by a pass, saw last, a query.
   struct PassStats {
@@ -187,7 +184,6 @@ class PreparedRows {
   std::shared_ptr<const PerRowCodes> per_row_codes_;
   std::map<std::pair<FirstPass, int>, PassStats> seen_;  // by the power of two of k
   bool no_prefix_ = false;
-  std::map<std::string, std::shared_ptr<void>> device_forms_;
 };
 
 }  // namespace knear::detail

@@ -10,7 +10,10 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
+import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import program_cases
 from program_cases import ProgramTest, write_vecs
@@ -599,5 +602,27 @@ class Networks(Dist):
             self.assertEqual(self.file(f"many.{ending}").read_bytes(), wanted, words)
 
 
+def classes_at_once():
+    """All tests, the classes three at a time: their processes mostly wait for Open MPI, which takes
+    longer to begin and to end them than they have to do."""
+    loader = unittest.defaultTestLoader
+    of_here = vars(sys.modules[__name__]).values()
+    names = [c.__name__ for c in of_here if isinstance(c, type) and loader.getTestCaseNames(c)]
+    # Begin with what takes the longest.
+    names.sort(key=lambda name: ("Graph", "Stopped", "Indexes", name).index(name))
+
+    def run(name):
+        words = [sys.executable, __file__, sys.argv[1], name]
+        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(run, names))
+    for name, one in zip(names, done, strict=True):
+        print(f"{name}:\n{one.stdout}", flush=True)
+    return max(one.returncode for one in done)
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        sys.exit(classes_at_once())
     program_cases.main()

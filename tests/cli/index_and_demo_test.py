@@ -7,7 +7,15 @@ import pathlib
 import random
 import re
 
-from program_cases import ProgramTest, brute_force, main, read_vecs, write_idx, write_vecs
+from program_cases import (
+    ProgramTest,
+    brute_force,
+    main,
+    not_sanitised,
+    read_vecs,
+    write_idx,
+    write_vecs,
+)
 
 
 class Index(ProgramTest):
@@ -564,6 +572,7 @@ class Demo(ProgramTest):
             "again.html",
         )
 
+    @not_sanitised
     def test_many_rows(self):
         # More than an exact graph is made of: nine neighbours in ten, and the report says so.
         source = random.Random(5)

@@ -8,6 +8,7 @@ Plain unittest and the standard library, because Debian always has them. The bru
 written from the definitions (float64 sums, ties by row number) and shares nothing with knear.
 """
 
+import functools
 import gzip
 import math
 import os
@@ -81,6 +82,19 @@ def brute_force(queries, base, k, metric="l2"):
         ids.append([i for _, i in found])
         distances.append([to_float32(d) if math.isfinite(d) else d for d, _ in found])
     return ids, distances
+
+
+def not_sanitised(test):
+    """Left out under a sanitiser, where it takes a minute: other tests of the program go the same
+    ways with fewer rows or in fewer rounds, or tests in C++ do."""
+
+    @functools.wraps(test)
+    def run(self):
+        if self.sanitised:
+            self.skipTest("left out under a sanitiser")
+        test(self)
+
+    return run
 
 
 class ProgramTest(unittest.TestCase):

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -19,6 +22,7 @@
 #include "knear/index/replicated.hpp"
 #include "knear/index/sharded.hpp"
 #include "knear/knn/device/device_grid.hpp"
+#include "knear/knn/listed_rows.hpp"
 #include "knear/knn/streamed_search.hpp"
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
@@ -190,6 +194,45 @@ TEST(SeveralGpus, EachHasTheRowsOfItsShardsAlone) {
   EXPECT_EQ(two[0], 0u);
   EXPECT_EQ(two[2], 0u);
   EXPECT_GT(two[3], two[1] * 3 / 2);
+}
+
+// Each GPU gets its rows while others get theirs: otherwise the time for which one waits would
+// count as that of its search, by which queries are divided.
+TEST(SeveralGpus, WhatStaysIsMadeOnAllAtTheSameTime) {
+  const auto met = [](auto& forms) {
+    std::mutex mutex;
+    std::condition_variable one_more;
+    int there = 0;
+    std::atomic<bool> all = true;
+    const auto make = [&]() -> std::shared_ptr<void> {
+      std::unique_lock lock(mutex);
+      ++there;
+      one_more.notify_all();
+      if (!one_more.wait_for(lock, std::chrono::seconds(20), [&] { return there == 2; }))
+        all = false;
+      return std::make_shared<int>(there);
+    };
+    std::vector<std::thread> gpus;
+    for (const std::string name : {"0 int8", "1 int8"})
+      gpus.emplace_back([&, name] {
+        const auto made = forms.form(name, make);
+        EXPECT_EQ(made, forms.kept(name));
+      });
+    for (std::thread& gpu : gpus) gpu.join();
+    EXPECT_NE(forms.kept("0 int8"), forms.kept("1 int8"));
+    return all.load();
+  };
+  const AnyMatrix base = vectors(300, 3);
+  detail::PreparedRows rows(detail::BaseRows(base.view()), Metric::l2, {});
+  EXPECT_TRUE(met(rows.device_forms));
+  detail::ListedRows lists(detail::RowLists{});
+  EXPECT_TRUE(met(lists.device_forms));
+  // What cannot be made is not kept, and made by the next who asks.
+  EXPECT_THROW(rows.device_forms.form(
+                   "2 int8", []() -> std::shared_ptr<void> { throw MemoryBudgetError("none"); }),
+               MemoryBudgetError);
+  EXPECT_EQ(rows.device_forms.kept("2 int8"), nullptr);
+  EXPECT_NE(rows.device_forms.form("2 int8", [] { return std::make_shared<int>(2); }), nullptr);
 }
 
 TEST(SeveralGpus, ReplicasShareABatchAndFewQueriesTakeTurns) {

@@ -15,6 +15,7 @@
 #include "knear/knn/knn.hpp"
 #include "knear/knn/prefix/prefix_form.hpp"
 #include "knear/transform/pca.hpp"
+#include "tests/knn/kept_reference.hpp"
 #include "tests/small.hpp"
 
 namespace knear {
@@ -220,7 +221,7 @@ TEST(Prefix, ThresholdsAreWhatKeysSay) {
 
 void expect_reference(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnOptions options,
                       std::string_view first_pass = "prefix") {
-  const Neighbors expected = reference_knn(queries, base, k, options.metric);
+  const Neighbors expected = test::kept_reference(queries, base, k, options.metric);
   ExactSearcher searcher(base, {.metric = options.metric});
   for (int threads : {1, 3}) {
     options.threads = threads;

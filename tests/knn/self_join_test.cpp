@@ -13,6 +13,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
+#include "tests/knn/kept_reference.hpp"
 #include "tests/knn/knn_cases.hpp"
 #include "tests/small.hpp"
 
@@ -65,7 +66,8 @@ void expect_same(const Neighbors& got, const Neighbors& expected) {
 
 // The number of times that pairs were scored once.
 int expect_reference(AnyMatrixView base, std::int64_t k, KnnOptions options = {}) {
-  const Neighbors expected = without_self(reference_knn(base, base, k + 1, options.metric), k);
+  const Neighbors expected =
+      without_self(test::kept_reference(base, base, k + 1, options.metric), k);
   int joined = 0;
   ExactSearcher searcher(base, {.metric = options.metric});
   for (const int threads : {1, 3}) {

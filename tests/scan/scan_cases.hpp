@@ -148,8 +148,12 @@ inline ::testing::AssertionResult is_nearest(const ScanCase& c, const ExactNeigh
                                              const AllowedRows& allowed = {},
                                              const double* upper_bounds = nullptr) {
   for (const std::int64_t q : which) {
-    const auto correct = is_list(c.found(q, allowed), out.keys.row(q), out.ids.row(q), k,
-                                 upper_bounds ? upper_bounds[q] : infinity);
+    const auto is_right = [&](const std::vector<KeyedId>& expected) {
+      return is_list(expected, out.keys.row(q), out.ids.row(q), k,
+                     upper_bounds ? upper_bounds[q] : infinity);
+    };
+    const auto correct = allowed.all() ? is_right(c.order[static_cast<std::size_t>(q)])
+                                       : is_right(c.found(q, allowed));
     if (!correct) return ::testing::AssertionFailure() << "query " << q << ' ' << correct.message();
   }
   return ::testing::AssertionSuccess();

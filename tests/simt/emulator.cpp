@@ -42,9 +42,10 @@ using Place = void* [5];
 // What a thread of a block runs on. Kept between blocks: mapping a stack takes longer than a small
 // kernel, and a thread takes the thread sanitiser longer still.
 struct Fiber {
-  static constexpr std::size_t stack_bytes = 256 << 10;
+  static constexpr std::size_t mapped_bytes = 256 << 10;
   const std::string name;
   void* const stack;
+  const std::size_t stack_bytes;
   ucontext_t start;
   Place state;
   void* fake_stack = nullptr;  // of the address sanitizer
@@ -54,8 +55,11 @@ struct Fiber {
 
   Fiber(std::size_t number, void (*enter)())
       : name("thread " + std::to_string(number)),
-        stack(
-            mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+        stack(mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                   0)),
+        // Not all begin at a multiple of the same power of two, or their frames share a few sets of
+        // the caches and turn each other out: 61 places, an odd number of lines apart.
+        stack_bytes(mapped_bytes - number % 61 * 17 * 64),
         thread(tsan::create_thread(name)) {
     if (stack == MAP_FAILED) throw std::bad_alloc();
     getcontext(&start);
@@ -68,9 +72,9 @@ struct Fiber {
     if (copying) tsan::destroy_thread(copying);
     tsan::destroy_thread(thread);
 #ifdef KNEAR_ASAN
-    __asan_unpoison_memory_region(stack, stack_bytes);
+    __asan_unpoison_memory_region(stack, mapped_bytes);
 #endif
-    munmap(stack, stack_bytes);
+    munmap(stack, mapped_bytes);
   }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -391,7 +395,7 @@ class HostBlock {
   [[KNEAR_BETWEEN_THREADS]] void resume(Fiber& fiber, bool& started) {
 #ifdef KNEAR_ASAN
     void* fake = nullptr;
-    __sanitizer_start_switch_fiber(&fake, fiber.stack, Fiber::stack_bytes);
+    __sanitizer_start_switch_fiber(&fake, fiber.stack, fiber.stack_bytes);
 #endif
     if (__builtin_setjmp(main_) == 0) {
       tsan::switch_to(fiber.thread);
@@ -975,7 +979,7 @@ void HostDevice::check_address(const void* address, const char* what) const {
                          " was given memory of device " + std::to_string(memory.device->number()));
 }
 
-void HostDevice::check_addresses_in(const void* bytes, std::size_t count, const char* what) const {
+void HostDevice::check_words(const void* bytes, std::size_t count, const char* what) const {
   for (std::size_t at = 0; at + sizeof(void*) <= count; at += sizeof(void*)) {
     const void* word = nullptr;
     std::memcpy(&word, static_cast<const unsigned char*>(bytes) + at, sizeof word);

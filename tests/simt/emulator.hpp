@@ -283,8 +283,18 @@ class HostDevice {
   // Throws std::logic_error where the address is in the memory of another device: `what` is given
   // it.
   void check_address(const void* address, const char* what) const;
-  // The same for all that may be an address among these bytes.
-  void check_addresses_in(const void* bytes, std::size_t count, const char* what) const;
+  // The same for all that may be an address among the bytes of an object. What is left of others in
+  // its padding may look like one, so that nothing is checked where a compiler can't clear that.
+  template <class T>
+  void check_addresses_in([[maybe_unused]] T object, [[maybe_unused]] const char* what) const {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&object);
+    check_words(&object, sizeof object, what);
+#endif
+#endif
+  }
+  void check_words(const void* bytes, std::size_t count, const char* what) const;
   void count_launch() { ++launches_; }
   void count_upload(std::size_t bytes) { bytes_up_ += static_cast<std::int64_t>(bytes); }
   void count_download(std::size_t bytes) { bytes_down_ += static_cast<std::int64_t>(bytes); }
@@ -438,7 +448,8 @@ class HostQueue {
     device().check_address(to, "a copy to the device");
     device().check_address(from, "a copy to the device");
     if constexpr (std::is_class_v<T>)
-      device().check_addresses_in(from, count * sizeof(T), "a copy to the device");
+      for (std::size_t i = 0; i < count; ++i)
+        device().check_addresses_in(from[i], "a copy to the device");
     device().count_upload(count * sizeof(T));
     state_->give([=] { std::memcpy(to, from, count * sizeof(T)); });
   }
@@ -505,7 +516,7 @@ class HostQueue {
 template <class Kernel>
 void launch(HostQueue& queue, Grid grid, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
-  queue.device().check_addresses_in(&kernel, sizeof kernel, "a kernel");
+  queue.device().check_addresses_in(kernel, "a kernel");
   queue.device().count_launch();
   run_blocks(grid.blocks, Kernel::threads, grid.shared_bytes, queue.next_seed(),
              [&](HostThread t) { kernel(t); });

@@ -141,12 +141,12 @@ class DeviceListSearch final : public ProbedSearch {
     ListedRows& listed = *at_.segment->given.lists;
     const std::string name = fmt::format("{} {}", parse_device(request_.options.device).index,
                                          name_of(at_.device_pass()));
-    std::shared_ptr<void> there = listed.kept_device_form(name);
+    std::shared_ptr<void> there = listed.device_forms.kept(name);
     if (!there && !request_.limited()) {
       const Stopwatch time;
       const ListLayout layout = layout_of([](Id, std::uint32_t) { return true; });
       if (!fits(layout)) return nullptr;
-      there = listed.device_form(name, [&]() -> std::shared_ptr<void> {
+      there = listed.device_forms.form(name, [&]() -> std::shared_ptr<void> {
         const auto made =
             code(layout, upload_rows(*queue(), at_.rows, {}, request_.threads, piece_of(request_)));
         queue_ = nullptr;  // which is theirs now: another thread may be searching them

@@ -51,7 +51,7 @@ class DeviceSearch final : public DeviceEngine {
   }
 
   bool holds(const SearchPosition& at) const override {
-    return all_rows(at, at.segment->allowed) && at.prepared().kept_device_form(name(at));
+    return all_rows(at, at.segment->allowed) && at.prepared().device_forms.kept(name(at));
   }
 
   // What half of the device's free memory holds: the other half is for queries and lists. Where
@@ -319,7 +319,7 @@ class DeviceSearch final : public DeviceEngine {
     PreparedRows& prepared = at.prepared();
     const bool stays = at.request.reuses() && at.whole && at.subset.empty();
     if (stays)
-      if (auto kept = prepared.kept_device_form(name(at)))
+      if (auto kept = prepared.device_forms.kept(name(at)))
         return std::static_pointer_cast<RowsThere>(kept);
     const Stopwatch time;
     const auto make = [&] {
@@ -334,7 +334,7 @@ class DeviceSearch final : public DeviceEngine {
     std::shared_ptr<RowsThere> out;
     // What stays was made without a limit; it takes nothing more of one that has.
     if (stays && !at.request.limited())
-      out = std::static_pointer_cast<RowsThere>(prepared.device_form(name(at), [&] {
+      out = std::static_pointer_cast<RowsThere>(prepared.device_forms.form(name(at), [&] {
         auto made = make();
         queue_ = nullptr;  // which is theirs now: another thread may be searching them
         return made;

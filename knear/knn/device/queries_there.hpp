@@ -47,7 +47,8 @@ class QueriesThere {
   }
 
   // Writes the answer of nearest_in_segments(request), rounded, for all queries but those that it
-  // returns, ascending. The request has their shape. It is there when this returns.
+  // returns, ascending. The request has their shape; of a self-join, whose queries are the rows of
+  // its one segment, they are left out of their own answers. It is there when this returns.
   std::vector<std::int64_t> nearest(const SearchRequest& request,
                                     const DeviceRowData<Queue>& queries, Destination to,
                                     KnnReport* report) {
@@ -63,7 +64,7 @@ class QueriesThere {
     }
     if (report) {
       *report = builder.report(at, time.seconds());
-      report->k = request.k_asked;
+      report->k = request.k_asked - (request.kind == SearchKind::self_join);
     }
     return left;
   }
@@ -120,8 +121,13 @@ class QueriesThere {
     for (std::int64_t q = 0; q < count; ++q)
       if (is_left[static_cast<std::size_t>(q)]) left.push_back(q);
     if (std::ssize(left) < count) {
-      launch_round_answers(queue_, now.keys.data(), now.ids.data(), columns, count, request.k_asked,
-                           larger_is_nearer(request.options.metric), to.ids, to.distances);
+      const bool negated = larger_is_nearer(request.options.metric);
+      if (request.kind == SearchKind::self_join)
+        launch_round_others(queue_, now.keys.data(), now.ids.data(), columns, count,
+                            request.k_asked - 1, negated, to.ids, to.distances);
+      else
+        launch_round_answers(queue_, now.keys.data(), now.ids.data(), columns, count,
+                             request.k_asked, negated, to.ids, to.distances);
       queue_.wait();
     }
     return left;
@@ -153,7 +159,7 @@ class QueriesThere {
   };
   std::shared_ptr<IdsThere> ids_there(const SearchPosition& at, const RowIds& ids) {
     const std::string name = fmt::format("{} ids", parse_device(at.request.options.device).index);
-    return std::static_pointer_cast<IdsThere>(at.prepared().device_form(name, [&] {
+    return std::static_pointer_cast<IdsThere>(at.prepared().device_forms.form(name, [&] {
       auto out = std::make_shared<IdsThere>();
       out->queue = std::make_shared<Queue>(open_());
       const auto rows = static_cast<std::size_t>(at.base().rows());

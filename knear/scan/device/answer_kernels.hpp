@@ -3,6 +3,7 @@
 //   FindZeroRows   which queries are all zeros, to which rows may be equally near
 //   MergeAnswers   what was found in one segment, into what others have
 //   RoundAnswers   distances as float32, and padding
+//   RoundOthers    the same of a self-join, without the rows themselves
 //
 // The order of answers is that of ExactNeighbors: by key, then by id, and what is padded with last.
 #pragma once
@@ -159,6 +160,49 @@ struct RoundAnswers {
       const bool there = i % k < columns && ids[from] >= 0;
       out_ids[i] = there ? ids[from] : -1;
       out_distances[i] = there ? static_cast<float>(negated ? 0.0 - keys[from] : keys[from]) : none;
+    }
+  }
+};
+
+// Writes [queries x k] of [queries x columns], where query q is row q: it is left out of its own
+// answer, wherever it stands. One warp per query.
+template <class Thread>
+struct RoundOthers {
+  static constexpr int threads = 256, resident_blocks = 8;
+  static constexpr int warps = threads / warp_size;
+  const double* keys;
+  const std::int64_t* ids;
+  std::int64_t columns, queries, k;
+  bool negated;  // a key is minus the distance
+  std::int64_t* out_ids;
+  float* out_distances;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const int lane = t.index() % warp_size;
+    const float none =
+        negated ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
+    for (std::int64_t q = t.block() * warps + t.index() / warp_size; q < queries;
+         q += t.blocks() * warps) {
+      const std::int64_t* const from_ids = ids + q * columns;
+      const double* const from_keys = keys + q * columns;
+      bool passed = false;  // the row itself
+      for (std::int64_t first = 0; first < columns; first += warp_size) {
+        const std::int64_t at = first + lane;
+        const bool here = at < columns && from_ids[at] == q;
+        const unsigned found = t.ballot(here);
+        if (at < columns && !here) {
+          const std::int64_t to = at - (passed || (found & ((1u << lane) - 1)) != 0);
+          if (to < k) {
+            const bool there = from_ids[at] >= 0;
+            out_ids[q * k + to] = there ? from_ids[at] : -1;
+            out_distances[q * k + to] =
+                there ? static_cast<float>(negated ? 0.0 - from_keys[at] : from_keys[at]) : none;
+          }
+        }
+        passed = passed || found != 0;
+      }
+      for (std::int64_t to = columns - passed + lane; to < k; to += warp_size)
+        out_ids[q * k + to] = -1, out_distances[q * k + to] = none;
     }
   }
 };

@@ -11,5 +11,7 @@ template void launch_find_zero_rows(cuda::Queue&, const void*, ElementType, std:
 template void launch_merge_answers(cuda::Queue&, const AnswerMerge&);
 template void launch_round_answers(cuda::Queue&, const double*, const std::int64_t*, std::int64_t,
                                    std::int64_t, std::int64_t, bool, std::int64_t*, float*);
+template void launch_round_others(cuda::Queue&, const double*, const std::int64_t*, std::int64_t,
+                                  std::int64_t, std::int64_t, bool, std::int64_t*, float*);
 
 }  // namespace knear::detail

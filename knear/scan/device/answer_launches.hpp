@@ -41,4 +41,16 @@ void launch_round_answers(Queue& queue, const double* keys, const std::int64_t* 
          Kernel{keys, ids, columns, queries, k, negated, out_ids, out_distances});
 }
 
+// The same of a self-join, whose queries are the rows.
+template <class Queue>
+void launch_round_others(Queue& queue, const double* keys, const std::int64_t* ids,
+                         std::int64_t columns, std::int64_t queries, std::int64_t k, bool negated,
+                         std::int64_t* out_ids, float* out_distances) {
+  using Kernel = RoundOthers<typename Queue::Thread>;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+  const std::int64_t blocks = (queries + Kernel::warps - 1) / Kernel::warps;
+  launch(queue, Grid{std::min(blocks, most), 0},
+         Kernel{keys, ids, columns, queries, k, negated, out_ids, out_distances});
+}
+
 }  // namespace knear::detail

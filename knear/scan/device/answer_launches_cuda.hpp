@@ -12,5 +12,8 @@ extern template void launch_merge_answers(cuda::Queue&, const AnswerMerge&);
 extern template void launch_round_answers(cuda::Queue&, const double*, const std::int64_t*,
                                           std::int64_t, std::int64_t, std::int64_t, bool,
                                           std::int64_t*, float*);
+extern template void launch_round_others(cuda::Queue&, const double*, const std::int64_t*,
+                                         std::int64_t, std::int64_t, std::int64_t, bool,
+                                         std::int64_t*, float*);
 
 }  // namespace knear::detail

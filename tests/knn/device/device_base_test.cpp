@@ -75,8 +75,8 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     auto ids = lender.allocate<Id>(count);
     auto distances = lender.allocate<float>(count);
     KnnReport seen;
-    rows.send(rows.search(SearchKind::nearest, asked.rows, k, there, Reuse::expected, &seen),
-              {ids.data(), distances.data()});
+    rows.search(SearchKind::nearest, asked.rows, k, there, Reuse::expected,
+                {ids.data(), distances.data()}, &seen);
     if (report && time == 0) *report = seen;
     if (time == 1 && seen.chunks == 1 && seen.fallback_queries == 0) {
       EXPECT_EQ(seen.prepare_seconds, 0) << what;
@@ -98,8 +98,8 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
   auto ids = lender.allocate<Id>(count);
   auto distances = lender.allocate<float>(count);
   KnnReport seen;
-  rows.send(rows.search(SearchKind::self_join, asked.rows, k, there, Reuse::none, &seen),
-            {ids.data(), distances.data()});
+  rows.search(SearchKind::self_join, asked.rows, k, there, Reuse::none,
+              {ids.data(), distances.data()}, &seen);
   EXPECT_EQ(seen.k, k) << what;
   EXPECT_EQ(seen.queries, base.rows()) << what;
   EXPECT_EQ(seen.device, "cuda") << what;
@@ -176,7 +176,7 @@ TEST(DeviceBase, SelfJoins) {
 TEST(DeviceBase, SelfJoinsOfCopiesAndFilteredRows) {
   auto base = made<float>(260, 6, 34);
   for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 6, base.row(11 * i));
-  std::fill_n(base.row(76), 6, 0.0f), std::fill_n(base.row(250), 6, 0.0f);
+  for (const std::int64_t zero : {2, 76, 250}) std::fill_n(base.row(zero), 6, 0.0f);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     expect_self_joined(base.view(), 5, {.metric = metric}, std::string(name_of(metric)));
   for (std::int64_t every : {2, 60}) {
@@ -184,6 +184,37 @@ TEST(DeviceBase, SelfJoinsOfCopiesAndFilteredRows) {
     for (Id id = 0; id < 260; id += every) ids.push_back(id);
     expect_self_joined(base.view(), 7, {.filter = RowFilter::of_ids(ids, 260)},
                        "every " + std::to_string(every));
+  }
+}
+
+// Of queries and answers nothing crosses the bus, for a self-join nothing of the rows: the length
+// of each list comes back, and numbers that do not grow.
+TEST(DeviceBase, NeitherQueriesNorAnswersCross) {
+  constexpr std::int64_t rows = 300, k = 5;
+  const auto base = made<float>(rows, 24, 40), queries = made<float>(140, 24, 41);
+  HostQueue queue(7);
+  DeviceMatrix lent(queue, base.view()), asked(queue, queries.view());
+  const Rows as_queries = [&] {
+    Rows out;
+    out.borrowed = lent.memory.data(), out.type = ElementType::f32;
+    out.count = rows, out.dim = 24;
+    return out;
+  }();
+  DeviceBase<HostQueue> searched(queue, std::move(lent.rows), Metric::l2);
+  auto ids = queue.allocate<Id>(rows * k);
+  auto distances = queue.allocate<float>(rows * k);
+  const KnnOptions options{.device = "cuda"};
+  for (const SearchKind kind : {SearchKind::nearest, SearchKind::self_join}) {
+    const Rows& these = kind == SearchKind::nearest ? asked.rows : as_queries;
+    const auto search = [&] {
+      searched.search(kind, these, k, options, Reuse::expected, {ids.data(), distances.data()},
+                      nullptr);
+    };
+    search();  // what stays goes there
+    const std::int64_t up = queue.device().bytes_up(), down = queue.device().bytes_down();
+    search();
+    EXPECT_LE(queue.device().bytes_up() - up, 1024);
+    EXPECT_LE(queue.device().bytes_down() - down, 8 * these.count + 1024);
   }
 }
 

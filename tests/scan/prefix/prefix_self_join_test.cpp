@@ -106,7 +106,7 @@ TEST_P(PrefixSelfJoin, OfSomeRows) {
 // No direction matters more than another, so that most pairs pass the prefix; and a scan of all
 // columns would take next to no time.
 TEST_P(PrefixSelfJoin, IsGivenUpWhereThePrefixRulesOutTooLittle) {
-  const std::int64_t count = test::small() ? 600 : 3000;
+  const std::int64_t count = test::small() ? 600 : 1500;
   const ScanCase c(vectors(codes, count, 64, 5), vectors(codes, count, 64, 5), metric);
   const auto base = prefix_of(c, codes, {.columns = 8, .clusters = 10, .tile_bytes = 1024});
   ASSERT_TRUE(base);
