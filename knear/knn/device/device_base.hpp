@@ -4,9 +4,10 @@
 // What DeviceSearch does with rows of the processor, with those of somebody else: nothing of the
 // base is copied, but for a sample of some thousand rows that says where they lie. Queries are used
 // in place, and the k nearest stay (queries_there.hpp); for a self-join the rows are the queries.
-// What cannot be answered so comes to the processor, and the answers go back: few queries, or all
-// where memory is limited, or few rows are allowed. For a radius queries come to the processor, and
-// what lies within it stays there, sorted. Queue: cuda::Queue, or the emulated one of the tests.
+// What cannot be answered so comes to the processor, and the answers go back: queries of zeros and
+// those whose lists were full, or all where memory is limited, or few rows are allowed. For a
+// radius queries come to the processor, and what lies within it stays there, sorted. Queue:
+// cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
 #include <cstdint>
