@@ -329,6 +329,15 @@ def test_shards_on_a_small_set(tmp_path):
     assert refused.returncode == 2 and "'2' is not like 2x1" in refused.stderr
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_plans_refuse_no_seconds(tmp_path, seconds):
+    pytest.importorskip("knear", reason="bench/plan needs knear")
+    done = run("plan", "times", f"--seconds={seconds}", cache=tmp_path, data=tmp_path)
+    assert done.returncode == 2
+    assert "error: --seconds must be finite and more than 0, but is" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_plans_on_a_small_set(tmp_path):
     pytest.importorskip("knear", reason="bench/plan needs knear")
     program = Path(os.environ.get("KNEAR_PROGRAM", BENCH.parent / "build/release/bin/knear"))

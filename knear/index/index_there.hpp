@@ -35,7 +35,7 @@ inline bool takes_queries_there(const State& state, const IndexShape& shape,
 template <class Queue>
 void search_there(const Index::Impl& index, Queue& queue, const std::function<Queue()>& open,
                   const DeviceRowData<Queue>& queries, std::int64_t k, const SearchOptions& options,
-                  typename QueriesThere<Queue>::Destination to, KnnReport* report) {
+                  AnswerThere to, KnnReport* report) {
   check_answer(queries.count, k);
   index.check_columns(
       "queries", AnyMatrixView(queries.type, nullptr, queries.count, queries.dim, queries.dim));
@@ -43,25 +43,14 @@ void search_there(const Index::Impl& index, Queue& queue, const std::function<Qu
   index.check_trained(*state, "searching");
   // Answers of these queries by way of the processor's memory; all if none are named.
   const auto answer_here = [&](std::span<const std::int64_t> which, KnnReport* told) {
-    AnyMatrix here = download_rows(queue, queries, 0, queries.count);
-    if (!which.empty()) here = copies_of(here.view(), which);
-    const std::int64_t count = here.rows();
+    const AnyMatrix here = which.empty() ? download_rows(queue, queries, 0, queries.count)
+                                         : download_some(queue, queries, which);
     const ExactNeighbors near = index.nearest(*state, here.view(), k, options, told);
-    const Neighbors found =
-        rounded(near, index.shape.metric, count, options.method.aggregate ? k : near.columns(),
-                resolve_threads(options.threads));
-    const StreamSyncGuard sent{queue};
-    // Those that follow one another go together.
-    for (std::int64_t from = 0, end; from < count; from = end) {
-      const auto number = [&](std::int64_t i) {
-        return which.empty() ? i : which[static_cast<std::size_t>(i)];
-      };
-      for (end = from + 1; end < count && number(end) == number(end - 1) + 1;) ++end;
-      const auto places = static_cast<std::size_t>((end - from) * k);
-      queue.upload(to.ids + number(from) * k, found.ids.row(from), places);
-      queue.upload(to.distances + number(from) * k, found.distances.row(from), places);
-    }
-    queue.wait();
+    send_answers(
+        queue,
+        rounded(near, index.shape.metric, here.rows(),
+                options.method.aggregate ? k : near.columns(), resolve_threads(options.threads)),
+        which, to);
   };
   if (!options.method.aggregate)
     throw InvalidArgument("aggregate is off, but queries are in the memory of a GPU");
@@ -77,18 +66,12 @@ void search_there(const Index::Impl& index, Queue& queue, const std::function<Qu
       search.range_of(queries, metric), k, options.with(metric, RowFilter{}), Reuse::expected);
   if (request.k == 0) return answer_here({}, report);  // nothing but padding
   const std::vector<std::int64_t> left = search.nearest(request, queries, to, report);
-  if (report) {
+  if (report)
     report->rows = state->size, report->version = state->version, report->dim = index.shape.dim;
-    report->repeated_queries += std::ssize(left);
-  }
   if (left.empty()) return;
   KnnReport again;
   answer_here(left, report ? &again : nullptr);
-  if (!report) return;
-  report->fallback_queries += again.fallback_queries;
-  report->device_bytes = std::max(report->device_bytes, again.device_bytes);
-  report->memory_bytes = std::max(report->memory_bytes, again.memory_bytes);
-  report->seconds += again.seconds, report->prepare_seconds += again.prepare_seconds;
+  if (report) add_search_of_the_left(*report, std::ssize(left), again);
 }
 
 }  // namespace knear::detail

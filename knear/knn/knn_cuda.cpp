@@ -16,13 +16,13 @@
 namespace knear::cuda {
 namespace {
 
+using knear::detail::AnswerThere;
 using knear::detail::check_pointer;
 using knear::detail::check_shape;
 using knear::detail::device_of;
 using knear::detail::Reuse;
 using knear::detail::rows_of;
 using knear::detail::SearchKind;
-using Destination = knear::detail::DeviceBase<Queue>::Destination;
 
 std::size_t budget_of(const KnnOptions& options) {
   return static_cast<std::size_t>(std::max<std::int64_t>(0, options.memory));
@@ -53,7 +53,7 @@ void check_queries(const MatrixView& queries, const MatrixView& base, int device
 }
 
 void check_search(const MatrixView& queries, const MatrixView& base, std::int64_t k,
-                  const Destination& to, int device, const KnnOptions& options) {
+                  const AnswerThere& to, int device, const KnnOptions& options) {
   knear::detail::check_k(k);
   check_queries(queries, base, device, options);
   if (queries.rows == 0) return;
@@ -71,7 +71,7 @@ class ExactSearcher::Impl {
         rows(Queue(device, budget_of(options), stream), rows_of(base), options.metric) {}
 
   void search(const MatrixView& queries, std::int64_t k, const KnnOptions& options, Reuse reuse,
-              Destination to, KnnReport* report) {
+              AnswerThere to, KnnReport* report) {
     check_search(queries, matrix, k, to, device, options);
     knear::detail::check_metric(options.metric, rows.metric());
     rows.search(SearchKind::nearest, rows_of(queries), k, checked(options, device), reuse, to,

@@ -3,8 +3,11 @@
 // device, and what is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -137,6 +140,123 @@ TEST(DevicePqIndex, ManyQueriesAreAnsweredByProducts) {
   SqIndex scalar(dim, Metric::l2, {.bits = 8});
   fill(scalar);
   EXPECT_EQ(check(scalar, 20, 0, vectors), (std::vector{many, many}));
+}
+
+// Where rows of one segment have room and those of all have not, none are decoded: products of some
+// answer nothing.
+TEST(DevicePqIndex, RowsOfAllSegmentsAreDecodedOrNone) {
+  constexpr std::int64_t many = 30;
+  IvfPqIndex index(dim, 2, 2, Metric::l2, {.bits = 4});
+  fill(index);
+  detail::State state = *impl_of(index).state();
+  std::reverse(state.segments.begin(), state.segments.end());  // first the one with fewer rows
+  const auto segments = segments_of(state);
+  ASSERT_GT(segments.size(), 1u);
+  const Matrix<float> vectors = clustered(many, dim, 4);
+  const detail::SearchRequest request =
+      detail::request_of_codes(detail::SearchKind::nearest, state, segments, vectors.view(), 3,
+                               KnnOptions{.metric = Metric::l2, .threads = 1});
+  bool all = false;
+  std::vector<std::size_t> decoded;  // bytes that stayed, of less memory first
+  for (std::size_t kilobytes = 40; !all; kilobytes *= 2) {
+    SCOPED_TRACE(std::to_string(kilobytes) + " KiB");
+    const auto device = std::make_shared<HostDevice>(0, kilobytes << 10);
+    const auto open = [&] { return HostQueue(1, std::size_t{1} << 40, device); };
+    const std::string name = "with " + std::to_string(kilobytes) + " KiB";
+    const auto search = [&](AnyMatrixView some, const detail::SearchRequest& of) {
+      CodeSearch there(state, of, segments, some, 0, 0);
+      auto by = std::make_unique<detail::CodeDeviceSearch<HostQueue>>(name, open);
+      const auto& multiplies = *by;
+      there.scan_on(std::move(by));
+      found_by(there, state, some);
+      EXPECT_EQ(there.report().fallback_queries, 0);
+      return multiplies.multiplied();
+    };
+    const Matrix<float> few = clustered(queries, dim, 4);
+    search(few.view(),
+           detail::request_of_codes(detail::SearchKind::nearest, state, segments, few.view(), 3,
+                                    KnnOptions{.metric = Metric::l2, .threads = 1}));
+    const std::size_t codes = device->bytes_in_use();
+    all = search(vectors.view(), request) > 0;
+    decoded.push_back(device->bytes_in_use() - codes);
+    EXPECT_LE(decoded.back(), ((kilobytes << 10) - codes) / 2);
+  }
+  EXPECT_EQ(decoded.front(), 0u);
+  EXPECT_GT(decoded.back(), 0u);
+  for (const std::size_t bytes : decoded) EXPECT_TRUE(bytes == 0 || bytes == decoded.back());
+}
+
+// Rows are decoded by one of them, while the other waits or has others decoded.
+TEST(DevicePqIndex, SearchesByProductsAtTheSameTime) {
+  constexpr std::int64_t many = 140;
+  IvfPqIndex index(dim, 2, 2, Metric::l2, {.bits = 4});
+  fill(index);
+  const auto state = impl_of(index).state();
+  const auto segments = segments_of(*state);
+  const Matrix<float> vectors = clustered(many, dim, 4);
+  const detail::SearchRequest request =
+      detail::request_of_codes(detail::SearchKind::nearest, *state, segments, vectors.view(), 3,
+                               KnnOptions{.metric = Metric::l2, .threads = 1});
+  CodeSearch here(*state, request, segments, vectors.view(), 0, 0);
+  const ExactNeighbors wanted = found_by(here, *state, vectors.view());
+  ExactNeighbors got[2];
+  std::int64_t multiplied[2] = {};
+  std::atomic<int> made = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < 2; ++i)
+      threads.emplace_back([&, i] {
+        CodeSearch there(*state, request, segments, vectors.view(), 0, 0);
+        auto device = std::make_unique<detail::CodeDeviceSearch<HostQueue>>(
+            "emulated", [&] { return HostQueue(static_cast<std::uint64_t>(++made)); });
+        const auto& by = *device;
+        there.scan_on(std::move(device));
+        got[i] = found_by(there, *state, vectors.view());
+        multiplied[i] = by.multiplied();
+      });
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    expect_same(got[i], wanted);
+    EXPECT_EQ(multiplied[i], many);
+  }
+  EXPECT_EQ(made, static_cast<int>(segments.size()));
+}
+
+// As many queries at a time as the processor's memory holds with what is found for them.
+TEST(DevicePqIndex, ManyNeighboursAreFoundForSomeQueriesAtATime) {
+  constexpr std::int64_t many = 140, k = 40;
+  IvfPqIndex index(dim, 2, 2, Metric::l2, {.bits = 4});
+  index.train(clustered(300, dim, 1).view());
+  index.add(clustered(150, dim, 2).view());
+  const auto state = impl_of(index).state();
+  const auto segments = segments_of(*state);
+  const Matrix<float> vectors = clustered(many, dim, 4);
+  int searches = 0;
+  const KnnOptions options{
+      .metric = Metric::l2, .threads = 1, .progress = [&](std::string_view stage, double fraction) {
+        searches += stage == "search" && fraction == 1;
+        return true;
+      }};
+  const detail::SearchRequest request = detail::request_of_codes(
+      detail::SearchKind::nearest, *state, segments, vectors.view(), k, options);
+  CodeSearch here(*state, request, segments, vectors.view(), 0, 0);
+  const Matrix<Id> lists = [] {
+    Matrix<Id> out(many, 2);
+    for (std::int64_t q = 0; q < many; ++q) out.row(q)[0] = q % 2, out.row(q)[1] = 1 - q % 2;
+    return out;
+  }();
+  ExactNeighbors wanted, got;
+  here.nearest(lists.view(), wanted);
+  CodeSearch there(*state, request, segments, vectors.view(), 0, 0);
+  auto device = std::make_unique<detail::CodeDeviceSearch<HostQueue>>(
+      "emulated", [] { return HostQueue(); }, many * dim * 8);
+  const auto& by = *device;
+  there.scan_on(std::move(device));
+  searches = 0;
+  there.nearest(lists.view(), got);
+  expect_same(got, wanted);
+  EXPECT_EQ(by.multiplied(), many);
+  EXPECT_EQ(searches, 2);
 }
 
 TEST(DevicePqIndex, VectorsMeasureWhatItFinds) {

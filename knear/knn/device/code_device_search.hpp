@@ -3,8 +3,8 @@
 //
 // Codes, scalars and ids of a segment go to the device when it is first searched there, and stay as
 // long as the segment. So do its rows as they are decoded, once so many queries come to each list
-// that multiplying takes less time (products_pay()), where half of what is free holds them.
-// Searches that begin with the same segment take turns.
+// that multiplying takes less time (products_pay()), where half of what is free holds those of all
+// segments of the search. Searches that begin with the same segment take turns.
 //
 // Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
@@ -27,9 +27,11 @@ namespace knear::detail {
 template <class Queue>
 class CodeDeviceSearch final : public CodeDevice {
  public:
-  // name: of the device, by which it knows what it keeps. open: makes a queue.
-  CodeDeviceSearch(std::string name, std::function<Queue()> open)
-      : name_(std::move(name)), open_(std::move(open)) {}
+  // name: of the device, by which it knows what it keeps. open: makes a queue. host_bytes: of the
+  // processor, for queries that are searched by products and what is found for them, about.
+  CodeDeviceSearch(std::string name, std::function<Queue()> open,
+                   std::int64_t host_bytes = 256 << 20)
+      : name_(std::move(name)), open_(std::move(open)), host_bytes_(host_bytes) {}
 
   void scan(std::span<const Segment> segments, const CodeScanJob& job, const CodeProbes& probes,
             CodedNeighbors& out, const Progress& progress) override {
@@ -80,22 +82,14 @@ class CodeDeviceSearch final : public CodeDevice {
           return products_pay(*job.book, there->lists->begins(), probes.lists);
         }))
       return left;
-    for (std::size_t s = 0; s < held.size(); ++s) {
-      const std::lock_guard lock(held[s]->mutex);
-      if (held[s]->decoded) continue;
-      try {
-        held[s]->decoded.emplace(*held[s]->queue, *held[s]->book, *held[s]->lists,
-                                 segments[s].codes, job);
-      } catch (const MemoryBudgetError&) {
-        return left;  // tables need no more than codes
-      }
-    }
+    if (!decode(segments, held, job)) return left;  // tables need no more than codes
     left.clear();
     DeviceStats stats;
     std::fill(out.rows.begin(), out.rows.end(), CodedNeighbors::Row{});
-    // Bytes of queries as doubles at a time.
-    constexpr std::int64_t most_bytes = 256 << 20;
-    const std::int64_t together = std::max<std::int64_t>(block_queries, most_bytes / (8 * dim));
+    // As doubles, and with the nearest in all segments and in one.
+    constexpr std::int64_t place_bytes = sizeof(CodedNeighbors::Row) + sizeof(double) + sizeof(Id);
+    const std::int64_t together =
+        std::max<std::int64_t>(block_queries, host_bytes_ / (8 * dim + job.k * place_bytes));
     for (std::int64_t first = 0; first < count; first += together) {
       const std::int64_t some = std::min(together, count - first);
       Asked asked = asked_of(job, first, some);
@@ -108,10 +102,11 @@ class CodeDeviceSearch final : public CodeDevice {
         const std::vector<std::int64_t> lost =
             held[s]->decoded->run(asked.queries, asked.todo, of_these, segments[s].codes,
                                   static_cast<std::uint32_t>(s), job, part, stats, progress);
-        for (const std::int64_t q : lost) {
-          left.push_back(first + q);
-          asked.todo.erase(std::lower_bound(asked.todo.begin(), asked.todo.end(), q));
-        }
+        std::vector<char> is_lost(static_cast<std::size_t>(some));
+        for (const std::int64_t q : lost)
+          left.push_back(first + q), is_lost[static_cast<std::size_t>(q)] = 1;
+        std::erase_if(asked.todo,
+                      [&](std::int64_t q) { return is_lost[static_cast<std::size_t>(q)] != 0; });
         most_bytes_ = std::max(most_bytes_, held[s]->queue->most_bytes_in_use());
       }
       for (const std::int64_t q : asked.todo)
@@ -120,6 +115,31 @@ class CodeDeviceSearch final : public CodeDevice {
     std::sort(left.begin(), left.end());
     multiplied_ += count - std::ssize(left);
     return left;
+  }
+
+  // Decodes the rows of all segments that are not yet; whether they answer queries then. Half of
+  // what is free has to hold those of all, since by some of them alone nothing is found.
+  static bool decode(std::span<const Segment> segments,
+                     std::span<const std::shared_ptr<CodesThere>> held, const CodeScanJob& job) {
+    std::int64_t bytes = 0;
+    for (const std::shared_ptr<CodesThere>& there : held) {
+      const std::lock_guard lock(there->mutex);
+      if (there->decoded) continue;
+      bytes += DeviceDecodedLists<Queue>::bytes_for(there->lists->begins(), job.book->dim());
+      if (bytes > static_cast<std::int64_t>(there->queue->free_bytes() / 2)) return false;
+    }
+    for (std::size_t s = 0; s < held.size(); ++s) {
+      const std::lock_guard lock(held[s]->mutex);
+      try {
+        if (!held[s]->decoded)
+          held[s]->decoded.emplace(*held[s]->queue, *held[s]->book, *held[s]->lists,
+                                   segments[s].codes, job);
+      } catch (const MemoryBudgetError&) {
+        return false;
+      }
+      if (!held[s]->decoded->answers_any()) return false;
+    }
+    return true;
   }
 
   // Queries as they are; those that can be asked for, ascending, and the zeros, numbered among all,
@@ -190,6 +210,7 @@ class CodeDeviceSearch final : public CodeDevice {
 
   const std::string name_;
   const std::function<Queue()> open_;
+  const std::int64_t host_bytes_;
   std::size_t most_bytes_ = 0;
   std::int64_t multiplied_ = 0;
 };

@@ -4,13 +4,12 @@
 // What DeviceSearch does with rows of the processor, with those of somebody else: nothing of the
 // base is copied, but for a sample of some thousand rows that says where they lie. Queries are used
 // in place, and the k nearest stay (queries_there.hpp); for a self-join the rows are the queries.
-// What cannot be answered so comes to the processor, and the answers go back: few queries, or all
-// where memory is limited, or few rows are allowed. For a radius queries come to the processor, and
-// what lies within it stays there, sorted. Queue: cuda::Queue, or the emulated one of the tests.
+// What cannot be answered so comes to the processor, and the answers go back: queries of zeros and
+// those whose lists were full, or all where memory is limited, or few rows are allowed. For a
+// radius queries come to the processor, and what lies within it stays there, sorted. Queue:
+// cuda::Queue, or the emulated one of the tests.
 #pragma once
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -45,13 +44,10 @@ class DeviceBase {
   DeviceBase(const DeviceBase&) = delete;
   DeviceBase& operator=(const DeviceBase&) = delete;
 
-  // Where an answer goes: [queries x k] each, in device memory.
-  using Destination = typename QueriesThere<Queue>::Destination;
-
   // Writes the k nearest as knn() has them, or as self_join() does, with the rows for queries. Done
   // when it returns. One search at a time.
   void search(SearchKind kind, const DeviceRowData<Queue>& queries, std::int64_t k,
-              const KnnOptions& options, Reuse reuse, Destination to, KnnReport* report) {
+              const KnnOptions& options, Reuse reuse, AnswerThere to, KnnReport* report) {
     const SearchSegment segment{&prepared_, {}, options.filter};
     QueriesThere<Queue> there([this] { return queue_; });
     const SearchRequest request(
@@ -59,34 +55,24 @@ class DeviceBase {
         AnyMatrixView(queries.type, queries.data(), queries.count, queries.dim, queries.dim),
         kind == SearchKind::self_join ? prepared_.found : there.range_of(queries, options.metric),
         k, options, reuse);
-    if (request.limited() || request.k == 0) {  // 0: nothing but padding
-      send(here(kind, download_rows(queue_, queries, 0, queries.count).view(), k, options, reuse,
-                report),
-           {}, k, to);
-      return;
-    }
+    const auto all_here = [&](KnnReport* told) {
+      send_answers(queue_,
+                   here(kind, download_rows(queue_, queries, 0, queries.count).view(), k, options,
+                        reuse, told),
+                   {}, to);
+    };
+    if (request.limited() || request.k == 0) return all_here(report);  // 0: nothing but padding
     const std::vector<std::int64_t> left = there.nearest(request, queries, to, report);
     if (left.empty()) return;
-    KnnReport again;
-    if (std::ssize(left) == queries.count) {
-      send(here(kind, download_rows(queue_, queries, 0, queries.count).view(), k, options, reuse,
-                &again),
-           {}, k, to);
-      if (report) *report = again;
-      return;
-    }
+    if (std::ssize(left) == queries.count) return all_here(report);
     // As queries among all rows, of which they are some in a self-join.
+    KnnReport again;
     const bool self = kind == SearchKind::self_join;
-    Neighbors found =
-        here(SearchKind::nearest, rows_at(queries, left).view(), k + self, options, reuse, &again);
+    Neighbors found = here(SearchKind::nearest, download_some(queue_, queries, left).view(),
+                           k + self, options, reuse, &again);
     if (self) found = others_of(found, left, k);
-    send(found, left, k, to);
-    if (!report) return;
-    report->repeated_queries += std::ssize(left);
-    report->fallback_queries += again.fallback_queries;
-    report->device_bytes = std::max(report->device_bytes, again.device_bytes);
-    report->memory_bytes = std::max(report->memory_bytes, again.memory_bytes);
-    report->seconds += again.seconds, report->prepare_seconds += again.prepare_seconds;
+    send_answers(queue_, found, left, to);
+    if (report) add_search_of_the_left(*report, std::ssize(left), again);
   }
 
   // All rows within a radius as range_search() has them, in the processor's memory: how many they
@@ -110,15 +96,6 @@ class DeviceBase {
     DeviceSearch<Queue> device(queue_);
     return search_on(&device, request, report);
   }
-  AnyMatrix rows_at(const DeviceRowData<Queue>& rows, std::span<const std::int64_t> which) {
-    AnyMatrix out(rows.type, std::ssize(which), rows.dim);
-    each_run(which, [&](std::int64_t first, std::int64_t row, std::int64_t count) {
-      AnyMatrix some = download_rows(queue_, rows, row, count);
-      std::memcpy(out.row(first), some.row(0),
-                  static_cast<std::size_t>(count * rows.dim * size_of(rows.type)));
-    });
-    return out;
-  }
   // Of the k + 1 nearest to rows the k that are others.
   static Neighbors others_of(const Neighbors& found, std::span<const std::int64_t> rows,
                              std::int64_t k) {
@@ -131,30 +108,6 @@ class DeviceBase {
       }
     return out;
   }
-  // Sends answers of these queries, all where none are named; they are there when this returns.
-  void send(const Neighbors& found, std::span<const std::int64_t> which, std::int64_t k,
-            Destination to) {
-    const StreamSyncGuard waits_at_exit{queue_};
-    const auto send_some = [&](std::int64_t first, std::int64_t query, std::int64_t count) {
-      const auto places = static_cast<std::size_t>(count * k);
-      queue_.upload(to.ids + query * k, found.ids.row(first), places);
-      queue_.upload(to.distances + query * k, found.distances.row(first), places);
-    };
-    if (which.empty())
-      send_some(0, 0, found.ids.rows());
-    else
-      each_run(which, send_some);
-    queue_.wait();
-  }
-  // Calls f(place, number, count) for numbers that follow one another.
-  template <class F>
-  static void each_run(std::span<const std::int64_t> numbers, F f) {
-    for (std::size_t from = 0, end; from < numbers.size(); from = end) {
-      for (end = from + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) ++end;
-      f(static_cast<std::int64_t>(from), numbers[from], static_cast<std::int64_t>(end - from));
-    }
-  }
-
   Queue queue_;
   DeviceRowData<Queue> rows_;
   PreparedRows prepared_;

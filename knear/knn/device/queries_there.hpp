@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,18 +27,68 @@
 
 namespace knear::detail {
 
+// Where an answer goes: [queries x k] each, in device memory.
+struct AnswerThere {
+  Id* ids;
+  float* distances;
+};
+
+// Calls f(place, number, count) for numbers that follow one another; ascending.
+template <class F>
+void each_run(std::span<const std::int64_t> numbers, F f) {
+  for (std::size_t from = 0, end; from < numbers.size(); from = end) {
+    for (end = from + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) ++end;
+    f(static_cast<std::int64_t>(from), numbers[from], static_cast<std::int64_t>(end - from));
+  }
+}
+// These of the rows, ascending, in the memory of the processor.
+template <class Queue>
+AnyMatrix download_some(Queue& queue, const DeviceRowData<Queue>& rows,
+                        std::span<const std::int64_t> which) {
+  AnyMatrix out(rows.type, std::ssize(which), rows.dim);
+  const StreamSyncGuard waits_at_exit{queue};
+  each_run(which, [&](std::int64_t place, std::int64_t row, std::int64_t count) {
+    const std::int64_t bytes = rows.dim * size_of(rows.type);
+    queue.download(static_cast<unsigned char*>(out.row(place)),
+                   static_cast<const unsigned char*>(rows.data()) + row * bytes,
+                   static_cast<std::size_t>(count * bytes));
+  });
+  queue.wait();
+  return out;
+}
+// Sends answers [queries x k] of these queries, ascending, of all where none are named; they are
+// there when this returns.
+template <class Queue>
+void send_answers(Queue& queue, const Neighbors& found, std::span<const std::int64_t> which,
+                  AnswerThere to) {
+  const std::int64_t k = found.ids.cols();
+  const StreamSyncGuard waits_at_exit{queue};
+  const auto send = [&](std::int64_t place, std::int64_t query, std::int64_t count) {
+    const auto places = static_cast<std::size_t>(count * k);
+    queue.upload(to.ids + query * k, found.ids.row(place), places);
+    queue.upload(to.distances + query * k, found.distances.row(place), places);
+  };
+  if (which.empty())
+    send(0, 0, found.ids.rows());
+  else
+    each_run(which, send);
+  queue.wait();
+}
+// Adds to the report of a search what the one of the queries that it left said.
+inline void add_search_of_the_left(KnnReport& report, std::int64_t left, const KnnReport& again) {
+  report.repeated_queries += left;
+  report.fallback_queries += again.fallback_queries;
+  report.device_bytes = std::max(report.device_bytes, again.device_bytes);
+  report.memory_bytes = std::max(report.memory_bytes, again.memory_bytes);
+  report.seconds += again.seconds, report.prepare_seconds += again.prepare_seconds;
+}
+
 template <class Queue>
 class QueriesThere {
   template <class T>
   using Array = typename Queue::template Array<T>;
 
  public:
-  // Where an answer goes: [queries x k] each, in device memory.
-  struct Destination {
-    Id* ids;
-    float* distances;
-  };
-
   explicit QueriesThere(std::function<Queue()> open)
       : open_(std::move(open)), queue_(open_()), device_(open_) {}
 
@@ -50,7 +101,7 @@ class QueriesThere {
   // returns, ascending. The request has their shape; of a self-join, whose queries are the rows of
   // its one segment, they are left out of their own answers. It is there when this returns.
   std::vector<std::int64_t> nearest(const SearchRequest& request,
-                                    const DeviceRowData<Queue>& queries, Destination to,
+                                    const DeviceRowData<Queue>& queries, AnswerThere to,
                                     KnnReport* report) {
     const Stopwatch time;
     SearchPosition at(request, &device_);
@@ -77,7 +128,7 @@ class QueriesThere {
   };
 
   std::vector<std::int64_t> search(SearchPosition& at, ReportBuilder& report,
-                                   const DeviceRowData<Queue>& queries, Destination to) {
+                                   const DeviceRowData<Queue>& queries, AnswerThere to) {
     const SearchRequest& request = at.request;
     const std::int64_t count = queries.count, columns = request.k;
     if (count == 0) return {};

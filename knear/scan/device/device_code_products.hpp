@@ -7,8 +7,8 @@
 // What a row stands for, the vector of its code and the centroid of its list, is a row of the scan
 // of inverted lists (device_scan.hpp), with its certified errors. Keys are not those of that vector
 // but what tables give (methods/code_scan.hpp), in float32, which is never farther from them than a
-// bound that all queries share (docs/bounds.md, 14). What passes is measured by codes, so that keys
-// and ids are those of the other ways, to the bit.
+// bound that the queries of a batch share (docs/bounds.md, 14). What passes is measured by codes,
+// so that keys and ids are those of the other ways, to the bit.
 //
 // The look-ups of the fused scan are for a query and a row, the products for 128 queries of a list;
 // decoded rows take a byte a column and some 25 more, beside their codes.
@@ -154,6 +154,21 @@ struct KeyDistance {
     if (!(size < largest) || !(out <= part * (metric == Metric::cosine ? 1 : size))) return none;
     return metric == Metric::l2 ? out / 2 * (1 + 0x1p-20) : out * (1 + 0x1p-20);
   }
+  // Whether slack() is finite for queries of any length.
+  bool holds_any() const {
+    const auto holds = [&](double query) {
+      return slack(query) < std::numeric_limits<double>::infinity();
+    };
+    switch (metric) {
+      case Metric::l2:
+        return holds(0) || holds(0x1p59);
+      case Metric::ip:
+        return longest > 0 && holds(0x1p119 / longest);
+      case Metric::cosine:
+        break;
+    }
+    return holds(1);
+  }
   double length_of(const double* query, std::int64_t dim) const {
     double squares = 0;
     for (std::int64_t j = 0; j < dim; ++j) {
@@ -173,8 +188,9 @@ class DeviceDecodedLists {
   using HostArray = typename Queue::template HostArray<T>;
 
  public:
-  // All must stay but the job. Requires job.vectors.known. Returns when all is there. Throws
-  // MemoryBudgetError where it takes more than half of what is free.
+  // All must stay but the job. Requires job.vectors.known. Returns when all is there; nothing is
+  // where no query could be answered. Throws MemoryBudgetError where it takes more than half of
+  // what is free.
   DeviceDecodedLists(Queue& queue, const DeviceCodeBook<Queue>& book,
                      const DeviceCodedLists<Queue>& there, const CodeSegment& here,
                      const CodeScanJob& job)
@@ -185,20 +201,15 @@ class DeviceDecodedLists {
       throw MemoryBudgetError("{} rows are more than {}, which a scan numbers", rows_, most_rows);
     const std::int64_t dim = job.book->dim();
     const std::span<const std::int64_t> begins = there.begins();
-    std::int64_t panels = 0;
-    for (std::size_t l = 0; l + 1 < begins.size(); ++l)
-      panels += (begins[l + 1] - begins[l] + panel_rows - 1) / panel_rows;
-    const std::int64_t together = std::max<std::int64_t>(1, made_bytes / (panel_rows * dim * 4)),
-                       bytes = panels * panel_rows * (device_code_bytes(dim) + 8) + 4 * rows_ +
-                               std::min(together, panels) * panel_rows * (4 * dim + 4) +
-                               (std::ssize(begins) - 1) * dim * 4;
+    const std::int64_t lists = std::ssize(begins) - 1;
+    MatrixView<float> centroids = job.vectors.centroids;
+    if (centroids.rows() > 0) centroids = centroids.rows(0, lists);
+    distance_ = KeyDistance::of(job, *here.lists, centroids, job.vectors.middle);
+    if (!distance_.holds_any()) return;
+    const std::int64_t bytes = bytes_for(begins, dim);
     if (bytes > static_cast<std::int64_t>(queue.free_bytes() / 2))
       throw MemoryBudgetError("decoded rows take {} bytes, of {} that are free", bytes,
                               queue.free_bytes());
-    MatrixView<float> centroids = job.vectors.centroids;
-    const std::int64_t lists = std::ssize(begins) - 1;
-    if (centroids.rows() > 0) centroids = centroids.rows(0, lists);
-    distance_ = KeyDistance::of(job, *here.lists, centroids, job.vectors.middle);
 
     number_rows(here.ids);
     std::vector<std::int32_t> number_of(static_cast<std::size_t>(rows_));
@@ -235,7 +246,7 @@ class DeviceDecodedLists {
                                                   rows_, dim, layout.panels());
     const Array<int> numbers = sent(layout.row_at);
     DeviceCodes<Queue> codes = encode_made_rows(
-        queue_, coding, layout.row_at, together,
+        queue_, coding, layout.row_at, panels_together(dim),
         [&](std::int64_t first, std::int64_t some, float* rows, int* places) {
           launch_decode_rows(queue_, decoding, numbers.data(), first, some, rows, places);
         });
@@ -244,26 +255,37 @@ class DeviceDecodedLists {
   DeviceDecodedLists(const DeviceDecodedLists&) = delete;
   DeviceDecodedLists& operator=(const DeviceDecodedLists&) = delete;
 
-  // How far keys may be from those of the scan, for these queries; infinite: it can't search them.
-  double slack_of(const Matrix<double>& queries, std::span<const std::int64_t> which) const {
-    double longest = 0;
-    for (const std::int64_t q : which)
-      longest = std::max(longest, distance_.length_of(queries.row(q), queries.cols()));
-    return distance_.slack(longest);
+  // Bytes of the device that rows take while they are decoded, of lists that begin there.
+  static std::int64_t bytes_for(std::span<const std::int64_t> begins, std::int64_t dim) {
+    const std::int64_t lists = std::ssize(begins) - 1;
+    std::int64_t panels = 0;
+    for (std::size_t l = 0; l + 1 < begins.size(); ++l)
+      panels += (begins[l + 1] - begins[l] + panel_rows - 1) / panel_rows;
+    return panels * panel_rows * (device_code_bytes(dim) + 8) + 4 * begins.back() +
+           std::min(panels_together(dim), panels) * panel_rows * (4 * dim + 4) + lists * dim * 4;
   }
+  // Whether any query of its rows can be answered.
+  bool answers_any() const { return rows_ == 0 || scan_.has_value(); }
 
   // The nearest of the rows of this segment, which is number `number`, into those of `out`, where
   // others may be: of the queries `which`, which must not be zero by ip and cosine. queries: as
-  // they are, without their table_factor(). Returns those that it could not answer, of which
-  // nothing is known then; adds to `stats`. Throws Cancelled.
+  // they are, without their table_factor(). Returns those that it could not answer, in any order,
+  // of which nothing is known then; adds to `stats`. Throws Cancelled.
   std::vector<std::int64_t> run(const Matrix<double>& queries, std::span<const std::int64_t> which,
                                 const CodeProbes& probes, const CodeSegment& here,
                                 std::uint32_t number, const CodeScanJob& job, CodedNeighbors& out,
                                 DeviceStats& stats, const Progress& progress) {
     if (rows_ == 0 || which.empty() || job.k == 0) return {};
     const std::int64_t k = std::min(job.k, rows_), count = queries.rows();
-    const double slack = slack_of(queries, which);
-    if (!(slack < std::numeric_limits<double>::infinity())) return {which.begin(), which.end()};
+    if (!scan_ || k > DeviceScan<Queue>::most_k) return {which.begin(), which.end()};
+    const std::vector<double> lengths = lengths_of(queries, which, job.threads);
+    std::vector<std::int64_t> left, todo;
+    for (const std::int64_t q : which) {
+      const double slack = distance_.slack(lengths[static_cast<std::size_t>(q)]);
+      (slack < std::numeric_limits<double>::infinity() ? todo : left).push_back(q);
+    }
+    which = todo;
+    if (which.empty()) return left;
     typename DeviceScan<Queue>::Limited limited;
     const StreamSyncGuard waits_at_exit{queue_};
     if (here.filtered() || here.allowed.live) {
@@ -271,7 +293,7 @@ class DeviceDecodedLists {
         const std::int64_t row = positions_[static_cast<std::size_t>(n)];
         return here.allowed(row) && (!here.allowed_ids || here.allowed_ids->holds(here.ids(row)));
       });
-      if (limited.count == 0) return {};
+      if (limited.count == 0) return left;
     }
     std::vector<double> bounds(static_cast<std::size_t>(count));
     bool known = false;
@@ -281,18 +303,23 @@ class DeviceDecodedLists {
       known = known || last.id != no_id;
     }
     const typename DeviceScan<Queue>::RowKeys keys{
-        slack,
+        [&](std::span<const std::int64_t> batch) {
+          double longest = 0;
+          for (const std::int64_t q : batch)
+            longest = std::max(longest, lengths[static_cast<std::size_t>(q)]);
+          return distance_.slack(longest);
+        },
         [&](const DeviceBaseView& base, const DeviceLists& found, std::span<const std::int64_t> at,
             const double* vectors) { measure(job, probes, base, found, at, vectors); }};
     ExactNeighbors found(count, k);
     std::fill_n(found.keys.data(), count * k, std::numeric_limits<double>::infinity());
     std::fill_n(found.ids.data(), count * k, no_id);
     const std::int64_t batch = scan_->batch_for(std::ssize(which), k, queue_.free_bytes());
-    std::vector<std::int64_t> left = scan_->run_by_keys(
+    const std::vector<std::int64_t> lost_there = scan_->run_by_keys(
         keys, queries.view(), which, k, found, stats, batch, progress,
         known ? std::span<const double>(bounds) : std::span<const double>(), limited, probes.lists);
     std::vector<char> lost(static_cast<std::size_t>(count));
-    for (const std::int64_t q : left) lost[static_cast<std::size_t>(q)] = 1;
+    for (const std::int64_t q : lost_there) lost[static_cast<std::size_t>(q)] = 1;
     constexpr std::int64_t each = 32;  // queries of a task
     parallel_for(job.threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
       std::vector<CodedNeighbors::Row> rows(static_cast<std::size_t>(job.k));
@@ -308,18 +335,36 @@ class DeviceDecodedLists {
         merge_rows(out.of(q), rows, true);
       }
     });
+    left.insert(left.end(), lost_there.begin(), lost_there.end());
     return left;
   }
 
  private:
   // Bytes of the rows that are decoded at a time.
   static constexpr std::int64_t made_bytes = 32 << 20;
+  static std::int64_t panels_together(std::int64_t dim) {
+    return std::max<std::int64_t>(1, made_bytes / (panel_rows * dim * 4));
+  }
 
   template <class T>
   Array<T> sent(const std::vector<T>& from) {
     Array<T> out = queue_.template allocate<T>(from.size());
     const StreamSyncGuard waits_at_exit{queue_};
     queue_.upload(out.data(), from.data(), from.size());
+    return out;
+  }
+
+  // Of these queries, by number.
+  std::vector<double> lengths_of(const Matrix<double>& queries, std::span<const std::int64_t> which,
+                                 int threads) const {
+    std::vector<double> out(static_cast<std::size_t>(queries.rows()));
+    constexpr std::int64_t each = 64;
+    parallel_for(threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
+      for (std::int64_t i = task * each; i < std::min(std::ssize(which), (task + 1) * each); ++i) {
+        const std::int64_t q = which[static_cast<std::size_t>(i)];
+        out[static_cast<std::size_t>(q)] = distance_.length_of(queries.row(q), queries.cols());
+      }
+    });
     return out;
   }
 

@@ -152,9 +152,9 @@ class DeviceScan {
 
   // Rows by list whose keys are not those of the vectors that were coded, but near them.
   struct RowKeys {
-    // How far g, as the key has it, may be from that of the vector: as far as the keys are from one
-    // another, for l2 half as far.
-    double slack;
+    // How far g, as the key has it, may be from that of the vector, for the queries of a batch: as
+    // far as the keys are from one another, for l2 half as far.
+    std::function<double(std::span<const std::int64_t> which)> slack;
     // Enqueues what writes the keys of all entries of lists. which: the query at each place;
     // vectors [count x dim], by place.
     std::function<void(const DeviceBaseView& base, const DeviceLists& lists,
@@ -713,7 +713,7 @@ class DeviceScan {
     const DeviceQueryView view = uploaded.view(0, queries);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
-    if (run.keys) base.key_slack = run.keys->slack;
+    if (run.keys) base.key_slack = run.keys->slack(which);
     std::optional<ListRounds<Queue>> rounds;
     if (by_list()) {
       std::vector<const Id*> probes;
