@@ -93,7 +93,8 @@ class SelfJoin {
         blocks_(blocks_of(base, given.k)),
         wanted_(static_cast<std::size_t>(given.base.rows()), false),
         states_(static_cast<std::size_t>(panels_.rows)),
-        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows), no_reach) {
+        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows)) {
+    for (std::atomic<float>& reach : reach_) reach.store(no_reach, std::memory_order_relaxed);
     for (const std::int64_t row : which) wanted_[static_cast<std::size_t>(row)] = true;
     if (job_.metric == Metric::ip)
       origin_ = dot(base.map.parts().mean.data(), base.map.parts().mean.data(), base.map.dim());
@@ -202,7 +203,7 @@ class SelfJoin {
   // kernel. Rows that are not wanted have no use for any.
   static constexpr float no_reach = std::numeric_limits<float>::lowest();
   float load_reach(std::size_t slot) {
-    return std::atomic_ref(reach_[slot]).load(std::memory_order_relaxed);
+    return reach_[slot].load(std::memory_order_relaxed);
   }
   // Products are counted from that of the mean with itself, which may be larger by far than what
   // they differ by.
@@ -213,7 +214,7 @@ class SelfJoin {
     const double exact = reach_of(stage.bound(state_of(slot)));
     const float reach =
         exact < 1e38 ? any_float_above(exact) : std::numeric_limits<float>::infinity();
-    std::atomic_ref(reach_[slot]).store(reach, std::memory_order_relaxed);
+    reach_[slot].store(reach, std::memory_order_relaxed);
   }
   // The first row that a row is scored with when pairs are.
   std::uint32_t behind(std::uint32_t slot) const {
@@ -348,7 +349,7 @@ class SelfJoin {
   const std::vector<std::uint32_t> blocks_;
   std::vector<bool> wanted_;  // by row
   std::vector<LockedState> states_;
-  std::vector<float> reach_;
+  std::vector<std::atomic<float>> reach_;
   std::mutex mutex_;
   std::atomic<bool> useless_ = false;
   std::atomic<std::int64_t> passed_ = 0, pairs_ = 0, pending_bytes_ = 0;
