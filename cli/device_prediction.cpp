@@ -6,6 +6,10 @@
 
 namespace knear::cli {
 
+std::string place_of(const std::string& device, const KnnReport& report) {
+  return device == "auto" ? report.device : device;
+}
+
 bool has_device_plan(const KnnReport& report) {
   return report.lists == 0 && report.code_parts == 0 && report.ef == 0 &&
          report.method != name_of(Method::threshold_heap);

@@ -17,6 +17,9 @@ struct DevicePrediction {
   bool measured_processor = false;  // else its peaks are estimated: `knear roofline` has not run
 };
 
+// Where a search ran for which --device says `device`: of auto what it chose.
+std::string place_of(const std::string& device, const KnnReport& report);
+
 // Whether there is a plan of a GPU for what was done: scans of all rows, by the methods exact and
 // partial-reduce, whose scan is the same.
 bool has_device_plan(const KnnReport& report);

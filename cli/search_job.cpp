@@ -257,7 +257,8 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       ->type_name("T");
   command
       .add_option("--device", arguments.device,
-                  "where to search: cpu (default), cuda, cuda:N or several GPUs, cuda:0,1,2,3")
+                  "where to search: cpu (default), cuda, cuda:N or several GPUs, cuda:0,1,2,3; "
+                  "auto: a GPU or the processor, whichever is predicted to be faster (--base)")
       ->type_name("D");
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   add_size(command, "--memory", arguments.memory,
@@ -303,11 +304,15 @@ KnnOptions search_options(const SearchArguments& arguments) {
   options.memory = arguments.memory;
   options.first_pass = parse_first_pass(arguments.first_pass);
   options.tuning = parse_tuning(arguments.choices);
-  if (arguments.explain)  // plans are of one GPU
+  const bool chosen = arguments.device == "auto";
+  if (chosen && arguments.base.empty())
+    throw InvalidArgument("--device auto chooses for searches of a --base alone, but there is {}",
+                          arguments.index);
+  if (!chosen && arguments.explain)  // plans are of one GPU
     check_one_device(arguments.device);
-  else
+  else if (!chosen)
     check_device(arguments.device);
-  if (arguments.device != "cpu" && arguments.explain &&
+  if (arguments.device != "cpu" && !chosen && arguments.explain &&
       arguments.method == name_of(Method::threshold_heap))
     throw InvalidArgument(
         "--explain has no plan of --method {} on a GPU so far, but --device is {}",
@@ -413,12 +418,13 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   check_interrupt();
-  if (arguments.device == "cpu")
+  const std::string place = place_of(arguments.device, outcome.report);
+  if (place == "cpu")
     outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
   else if (has_device_plan(outcome.report))
-    outcome.device_prediction = predict_on_device(
-        outcome.report, outcome.base_type, arguments.memory, peaks_of_device(arguments.device),
-        known_peaks(active_isa(), options.threads));
+    outcome.device_prediction =
+        predict_on_device(outcome.report, outcome.base_type, arguments.memory,
+                          peaks_of_device(place), known_peaks(active_isa(), options.threads));
   if (truth && outcome.index && !outcome.index->keeps_vectors()) {
     outcome.recall = measure_recall_by_id(outcome.near.ids, *truth, arguments.k, options.threads);
   } else if (truth) {

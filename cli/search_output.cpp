@@ -24,7 +24,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["k"] = report.k;
   out["metric"] = name_of(report.metric);
   out["method"] = report.method;
-  out["device"] = arguments.device;
+  out["device"] = place_of(arguments.device, report);
   out["isa"] = report.isa;
   out["threads"] = report.threads;
   out["rows"] = report.rows;

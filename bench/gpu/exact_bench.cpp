@@ -6,6 +6,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "knear/scan/device/packing_cuda.hpp"
 #include "knear/scan/device/query_launches_cuda.hpp"
 #include "knear/scan/device/scan_launches_cuda.hpp"
+#include "knear/scan/device/self_join_launches_cuda.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"
 #endif
@@ -153,6 +155,18 @@ class ResidentBase {
     queue_.wait();
     return std::ssize(left);
   }
+  // The same with the rows for queries, each pair scored once if there is memory for that, or
+  // twice.
+  std::int64_t self_join(bool once, ExactNeighbors& out, detail::DeviceStats& stats) {
+    std::vector<std::int64_t> which(static_cast<std::size_t>(base_.rows()));
+    std::iota(which.begin(), which.end(), 0);
+    const std::int64_t k = out.keys.cols();
+    const auto left =
+        scan_.run(base_, which, found_, k, out, stats, batch_for(base_, k), {}, {}, {},
+                  std::numeric_limits<std::size_t>::max(), detail::usual_piece, {}, once);
+    queue_.wait();
+    return std::ssize(left);
+  }
 
  private:
   int threads_ = available_threads();
@@ -276,6 +290,74 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
       static_cast<double>(stats.survivors) / static_cast<double>(queries.rows()),
       stages.seconds_of("queries in") * 1e3, scan * 1e3, steps, thresholds * 1e3, measure * 1e3,
       rank * 1e3, stages.seconds_of("answers out") * 1e3));
+}
+
+// A self-join of the rows, each pair scored once and twice, in turn: the answers must be the same.
+void bench_self_join(ResidentBase& base, std::int64_t k, const cuda::Stream& stream, double budget,
+                     Report& report) {
+  const std::int64_t rows = base.base().rows(), columns = k + 1;  // with the row itself
+  const std::string name = fmt::format("self-join {} k={}", base.integer() ? "u8" : "f32", k),
+                    shape = fmt::format("{} x {}", rows, base.base().cols());
+  const char* const words[] = {"each pair twice", "each pair once"};
+  const Deadline deadline(budget);
+  std::vector<double> whole[2], kernels[2];
+  std::string told[2];
+  ExactNeighbors found[2] = {ExactNeighbors(rows, columns), ExactNeighbors(rows, columns)};
+  for (int run = -1; run < 5 && (run < 1 || deadline.left() > 0); ++run)
+    for (const bool once : {false, true}) {
+      Stages stages(stream);
+      detail::DeviceStats stats;
+      stats.at_stage = [&](const char* stage) { stages.begin(stage); };
+      const auto start = Clock::now();
+      const std::int64_t back = base.self_join(once, found[once], stats);
+      if (back != 0 || stats.once != once) {
+        report.skipped.push_back(fmt::format("{}, {}, {}: {}", name, shape, words[once],
+                                             back != 0 ? "rows were handed back" : "no memory"));
+        return;
+      }
+      if (run < 0) continue;
+      whole[once].push_back(seconds_since(start));
+      const double scan = stages.seconds_of("scan"), thresholds = stages.seconds_of("thresholds"),
+                   measure = stages.seconds_of("measure"), rank = stages.seconds_of("rank");
+      kernels[once].push_back(scan + thresholds + measure + rank);
+      std::string steps;
+      for (const double step : stages.each("scan")) steps += fmt::format(" {:.2f}", step * 1e3);
+      told[once] = fmt::format(
+          "{}, {}, {}: {} steps, {:.0f} survivors a row, {} rows searched again; ms by events: "
+          "scan "
+          "{:.1f} (its steps{}), thresholds {:.1f}, measure {:.1f}, rank {:.1f}",
+          name, shape, words[once], stats.steps,
+          static_cast<double>(stats.survivors) / static_cast<double>(rows), stats.repeated,
+          scan * 1e3, steps, thresholds * 1e3, measure * 1e3, rank * 1e3);
+    }
+  ++report.tests;
+  const auto places = static_cast<std::size_t>(rows * columns);
+  if (!std::equal(found[0].ids.data(), found[0].ids.data() + places, found[1].ids.data()) ||
+      !std::equal(found[0].keys.data(), found[0].keys.data() + places, found[1].keys.data()))
+    report.fail(fmt::format("{}, {}: pairs scored once give other answers", name, shape));
+  ++report.tests;
+  if (const std::string error = first_error(base.base(), base.base(), found[1]); !error.empty())
+    report.fail(fmt::format("{}, {}: {}", name, shape, error));
+  // Of both by the pairs that are wanted: twice is what a search for every row does.
+  const double work = 2e-12 * static_cast<double>(rows) * static_cast<double>(rows) *
+                      static_cast<double>(base.base().cols());
+  for (const bool once : {false, true}) {
+    const auto add = [&](const std::string& what, std::vector<double> seconds) {
+      std::sort(seconds.begin(), seconds.end());
+      const double median = seconds[seconds.size() / 2];
+      report.add({name,
+                  fmt::format("{}, {}, {}", shape, words[once], what),
+                  work / median,
+                  base.integer() ? "Top/s" : "Tflop/s",
+                  median,
+                  (seconds.back() - seconds.front()) / median,
+                  {},
+                  ""});
+    };
+    add("whole run()", whole[once]);
+    add("kernels alone", kernels[once]);
+    report.notes.push_back(told[once]);
+  }
 }
 
 // The rate of the bus for pinned memory, bytes per second.
@@ -441,6 +523,11 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
           base.use_warpgroups(false);
         }
     }
+    if (one.by_memory) continue;
+    if (deadline.left() > 10)
+      bench_self_join(base, one.ks[0], stream, std::min(3.0, deadline.left() / 4), report);
+    else
+      report.skipped.push_back(name + ", self-join: out of time");
   }
 }
 

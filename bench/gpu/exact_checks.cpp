@@ -435,6 +435,13 @@ void check_self_join(const SelfJoin& self_join, const std::string& device, const
           const AnyMatrix base = make_vectors(kind, type, 1050, 20, 51);
           checks.check(std::string(name_of(kind)), base, k, {.metric = metric});
         }
+  // In several steps, with rows that fit a stage of the kernel's ring and such that do not.
+  for (const std::int64_t dim : {40, 150})
+    for (const ElementType type : {ElementType::f32, ElementType::u8}) {
+      if (!checks.next()) continue;
+      const AnyMatrix base = make_vectors(VectorKind::uniform, type, 7100, dim, 52);
+      checks.check("several steps", base, 10, {});
+    }
 }
 
 void check_range(const RangeSearch& search, const std::string& device, const CaseShare& share,

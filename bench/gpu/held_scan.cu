@@ -2,6 +2,7 @@
 
 #include "knear/cuda/launch.cuh"
 #include "knear/scan/device/scan_launches_cuda.hpp"
+#include "knear/scan/device/self_join_launches_cuda.hpp"
 #include "knear/simt/cuda_thread.cuh"
 
 namespace knear::bench {

@@ -26,10 +26,10 @@ struct ScanLoop {
   double wide_loads;         // from shared memory, 16 bytes for each lane; of a slice
 };
 inline constexpr ScanLoop scan_loops[] = {
-    {80, 128, false, false, "ScanPanels<false, false, false, false>", 55, 392, 16, 6},
-    {80, 128, false, true, "ScanPanels<false, true, false, false>", 55, 310, 16, 6},
-    {80, 128, true, false, "ScanPanels<true, false, false, false>", 24, 249, 16, 6},
-    {80, 128, true, true, "ScanPanels<true, true, false, false>", 22, 203, 16, 6},
+    {80, 128, false, false, "ScanPanels<false, false, false, false, false>", 55, 392, 16, 6},
+    {80, 128, false, true, "ScanPanels<false, true, false, false, false>", 55, 310, 16, 6},
+    {80, 128, true, false, "ScanPanels<true, false, false, false, false>", 24, 249, 16, 6},
+    {80, 128, true, true, "ScanPanels<true, true, false, false, false>", 22, 203, 16, 6},
     {80, 32, false, false, "ScanFew<32, false, false, false>", 57, 194, 8, 2},
     {80, 32, false, true, "ScanFew<32, false, true, false>", 58, 191, 8, 2},
     {80, 32, true, false, "ScanFew<32, true, false, false>", 56, 195, 8, 4},
@@ -38,10 +38,10 @@ inline constexpr ScanLoop scan_loops[] = {
     {80, 8, false, true, "ScanFew<8, false, true, false>", 50, 144, 2, 2},
     {80, 8, true, false, "ScanFew<8, true, false, false>", 50, 145, 2, 2},
     {80, 8, true, true, "ScanFew<8, true, true, false>", 49, 146, 2, 2},
-    {90, 128, false, false, "ScanPanels<false, false, false, false>", 60.5, 291, 16, 6},
-    {90, 128, false, true, "ScanPanels<false, true, false, false>", 60, 177, 16, 6},
-    {90, 128, true, false, "ScanPanels<true, false, false, false>", 24, 242, 16, 6},
-    {90, 128, true, true, "ScanPanels<true, true, false, false>", 22, 179, 16, 6},
+    {90, 128, false, false, "ScanPanels<false, false, false, false, false>", 60.5, 291, 16, 6},
+    {90, 128, false, true, "ScanPanels<false, true, false, false, false>", 60, 177, 16, 6},
+    {90, 128, true, false, "ScanPanels<true, false, false, false, false>", 24, 242, 16, 6},
+    {90, 128, true, true, "ScanPanels<true, true, false, false, false>", 22, 179, 16, 6},
     {90, 32, false, false, "ScanFew<32, false, false, false>", 58, 207, 8, 2},
     {90, 32, false, true, "ScanFew<32, false, true, false>", 59, 198, 8, 2},
     {90, 32, true, false, "ScanFew<32, true, false, false>", 57, 207, 8, 4},
@@ -58,6 +58,20 @@ constexpr const ScanLoop& scan_loop(int code, int queries, bool keep, bool whole
                     (keep ? 2 : 0) + (whole ? 1 : 0)];
 }
 
+// The form for pairs of a self-join, each of which is scored once.
+inline constexpr ScanLoop pair_loops[] = {
+    {80, 128, false, false, "ScanPanels<false, false, false, false, true>", 54, 520, 16, 6},
+    {80, 128, false, true, "ScanPanels<false, true, false, false, true>", 56, 381, 16, 6},
+    {80, 128, true, false, "ScanPanels<true, false, false, false, true>", 33.5, 480, 16, 9},
+    {80, 128, true, true, "ScanPanels<true, true, false, false, true>", 22.3, 376, 16, 6},
+    {90, 128, false, false, "ScanPanels<false, false, false, false, true>", 60, 490, 16, 6},
+    {90, 128, false, true, "ScanPanels<false, true, false, false, true>", 60.5, 329.5, 16, 6},
+    {90, 128, true, false, "ScanPanels<true, false, false, false, true>", 32, 432, 16, 9},
+    {90, 128, true, true, "ScanPanels<true, true, false, false, true>", 22, 319, 16, 6}};
+constexpr const ScanLoop& pair_loop(int code, bool keep, bool whole) {
+  return pair_loops[(code == 90 ? 4 : 0) + (keep ? 2 : 0) + (whole ? 1 : 0)];
+}
+
 // The shapes of the kernels; tests/scan/device/device_scan_test.cpp holds them against these.
 struct ScanForm {
   static constexpr double tile_rows = 128, block_queries = 128, warps = 8;
@@ -70,6 +84,10 @@ struct ScanForm {
   static constexpr double kept_slices = 4;
   static constexpr double few_ring_bytes = 24 << 10, most_kept_bytes = 81 << 10;
   static constexpr double resident_blocks = 2, resident_few_blocks = 5;
+  // Of pairs of a self-join: rows from which on, most columns, bytes of shared memory of a block
+  // but for queries that are kept, and those that the system takes.
+  static constexpr double least_paired_rows = 1024, most_paired_columns = 8192;
+  static constexpr double pair_bytes = 75312, system_bytes = 1024;
   // Rows of the first step of few queries, and entries of a list of theirs, and of a block of them.
   static constexpr double first_rows_of_few = 4096, room_of_few = 65536, room_of_block = 16384;
 };
@@ -78,6 +96,7 @@ struct DeviceCostModel {
   // Accesses of a warp to shared memory, of 128 bytes, for each tile: where sums start, limits, and
   // writing the next ones. By the text of the kernel.
   double tile_wavefronts = 23;
+  double pair_wavefronts = 15;  // more, of pairs of a self-join, as the emulator counts them
   // Of few queries: what lanes exchange.
   double few_tile_wavefronts = 12;
 

@@ -32,15 +32,18 @@ constexpr DeviceCostModel model;
 // memory, bus: bytes a second where CUDA reports none, of the smallest of these data sheets; the
 // bus is PCI Express with 16 lanes, 4.0 or 5.0; that of 9.0 was measured on an H100, of the others
 // what copies reach of the rate is a guess.
+//
+// shared: KiB of shared memory of a multiprocessor, Programming Guide, "Technical Specifications
+// per Compute Capability".
 struct DataSheet {
   int major, minor;
-  double int8, mma_share, float64, memory, bus;
+  double int8, mma_share, float64, memory, bus, shared;
 };
 constexpr DataSheet data_sheets[] = {
-    {8, 0, 4096, 1, 32, 1555e9, 25e9},      {8, 6, 2048, 1, 2, 360e9, 25e9},
-    {8, 9, 2048, 1, 2, 300e9, 25e9},        {9, 0, 8192, 0.68, 64, 2000e9, 52e9},
-    {10, 0, 16384, 0.34, 64, 7700e9, 50e9}, {10, 3, 512, 1, 2, 7700e9, 50e9},
-    {12, 0, 2048, 1, 2, 448e9, 50e9}};
+    {8, 0, 4096, 1, 32, 1555e9, 25e9, 164},      {8, 6, 2048, 1, 2, 360e9, 25e9, 100},
+    {8, 9, 2048, 1, 2, 300e9, 25e9, 100},        {9, 0, 8192, 0.68, 64, 2000e9, 52e9, 228},
+    {10, 0, 16384, 0.34, 64, 7700e9, 50e9, 228}, {10, 3, 512, 1, 2, 7700e9, 50e9, 228},
+    {12, 0, 2048, 1, 2, 448e9, 50e9, 100}};
 // Of every multiprocessor since 8.0: four schedulers, one instruction each; 32 banks of 4 bytes
 // (Programming Guide, "Compute Capability 8.x", "9.0"). What it gets of the second-level cache is a
 // guess by what others measured on an H100, 5.5 TB/s.
@@ -135,13 +138,26 @@ struct Course {
   }
 };
 
+// Whether each pair of a self-join is scored once, as SelfJoinSteps::fits() has it.
+bool scores_pairs_once(const DeviceShape& shape, const DevicePeaks& device, const Course& course,
+                       double allowed, double chunks) {
+  const double kept =
+      course.keeps_queries ? course.slices * ScanForm::slice_columns * ScanForm::block_queries : 0;
+  return shape.self_join && allowed == double(shape.rows) && chunks == 1 && course.batches == 1 &&
+         shape.rows >= ScanForm::least_paired_rows && shape.dim <= ScanForm::most_paired_columns &&
+         2 * (ScanForm::pair_bytes + kept + ScanForm::system_bytes) <= device.shared_bytes;
+}
+
 void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const Course& course,
                      DeviceCost& cost) {
   const Rates rates(device);
   const double rows = double(shape.rows), slices = course.slices;
-  const ScanLoop& loop = scan_loop(device.code, course.together, course.keeps_queries, shape.whole);
+  const ScanLoop& loop =
+      cost.pairs_once ? pair_loop(device.code, course.keeps_queries, shape.whole)
+                      : scan_loop(device.code, course.together, course.keeps_queries, shape.whole);
   const double tiles = ceiling(rows, ScanForm::tile_rows);
-  const double work = course.batches * course.blocks * tiles;  // tiles of a block of queries
+  // Tiles of a block of queries.
+  const double work = course.batches * course.blocks * tiles / (cost.pairs_once ? 2 : 1);
   // Where there are fewer blocks than multiprocessors some of these have nothing to do.
   const double busy =
       std::min(1., course.blocks * std::max(1., std::floor(tiles / 2)) / device.multiprocessors);
@@ -160,7 +176,8 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
   const double loads = course.few ? 2 + course.together / 16. : loop.wide_loads;
   const double shared =
       warps * (512 * (loads + (course.few ? 2 : copies)) * slices +
-               128 * (course.few ? model.few_tile_wavefronts : model.tile_wavefronts));
+               128 * ((course.few ? model.few_tile_wavefronts : model.tile_wavefronts) +
+                      (cost.pairs_once ? model.pair_wavefronts : 0)));
   cost.shared_seconds = work * shared / (rates.cycles * device.shared_bytes_per_cycle * busy);
   const double slice_bytes = ScanForm::tile_rows * ScanForm::slice_columns;
   cost.l2_seconds = work * (slice_bytes * copies * slices + 5 * ScanForm::tile_rows) /
@@ -168,7 +185,8 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
   // Blocks that are resident at once scan the same rows.
   const double together = device.multiprocessors *
                           (course.few ? ScanForm::resident_few_blocks : ScanForm::resident_blocks);
-  const double readings = course.batches * ceiling(course.blocks, together);
+  const double readings =
+      course.batches * ceiling(course.blocks / (cost.pairs_once ? 2 : 1), together);
   cost.bytes = readings * rows * (slices * ScanForm::slice_columns + 5);
   cost.memory_seconds = cost.bytes / rates.memory;
   cost.scan_seconds = std::max({cost.multiply_add_seconds, cost.instruction_seconds,
@@ -183,8 +201,11 @@ void predict_lists_on(const DeviceShape& shape, const DevicePeaks& device, const
   // An entry is looked at in the step in which it came, and the nearest again in all later ones.
   const double entries = course.hits + course.steps * 1.5 * k;
   const double entry_bytes = shape.whole ? model.whole_entry_bytes : model.float_entry_bytes;
+  // Of pairs that are scored once half of the hits after the first step are multiplied again.
+  const double later = cost.pairs_once ? std::max(0., course.hits - course.first) : 0;
+  const double again = later / 2 * 2 * course.slices * ScanForm::slice_columns;
   cost.selection_seconds =
-      queries * course.hits * model.hit_cycles / rates.cycles +
+      queries * course.hits * model.hit_cycles / rates.cycles + queries * again / rates.memory +
       queries * std::max({entries * model.entry_instructions / rates.instructions,
                           entries * entry_bytes / rates.memory,
                           shape.whole ? 0 : entries * model.entry_float64 / rates.float64});
@@ -224,6 +245,7 @@ DevicePeaks peaks_of(const DeviceTraits& traits) {
   out.float64_per_cycle = sheet->float64;
   out.instructions_per_cycle = schedulers;
   out.shared_bytes_per_cycle = shared_bytes, out.l2_bytes_per_cycle = l2_bytes;
+  out.shared_bytes = 1024 * sheet->shared;
   out.memory_bytes_per_second =
       model.memory_share *
       (traits.memory_bytes_per_second > 0 ? traits.memory_bytes_per_second : sheet->memory);
@@ -242,7 +264,7 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
   if (shape.allowed > 0 && shape.allowed < shape.rows &&
       (!shape.resident || shape.allowed * 16 < shape.rows)) {
     DeviceShape some = shape;
-    some.rows = shape.allowed, some.allowed = 0, some.resident = false;
+    some.rows = shape.allowed, some.allowed = 0, some.resident = some.self_join = false;
     return predict_on_device(some, device, processor);
   }
   const Rates rates(device);
@@ -265,7 +287,8 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
 
   const Course course(shape, allowed, std::max(0., room - cost.device_bytes));
   cost.batches = std::int64_t(course.batches), cost.steps = std::int64_t(course.steps);
-  cost.multiply_adds = rows * queries * dim;
+  cost.pairs_once = scores_pairs_once(shape, device, course, allowed, chunks);
+  cost.multiply_adds = rows * queries * dim / (cost.pairs_once ? 2 : 1);
   predict_scan_on(shape, device, course, cost);
   predict_lists_on(shape, device, course, allowed, cost);
 
@@ -309,7 +332,7 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
   cost.download_seconds = queries * answer_bytes / pageable;
   cost.bus_bytes += queries * (query_bytes + answer_bytes);
   // A scan and an update for each step; and what comes before and after.
-  const double launches = 2 * course.steps + (there ? 10 : 8);
+  const double launches = (cost.pairs_once ? 4 : 2) * course.steps + (there ? 10 : 8);
   cost.launch_seconds =
       model.call_seconds + chunks * course.batches * model.launch_seconds * launches;
 

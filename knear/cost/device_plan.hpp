@@ -29,7 +29,8 @@
 //   launches      of kernels, a few microseconds each
 //   download      of the answers
 //
-// A self-join on a GPU is a search for every row: queries = rows and one neighbour more.
+// A self-join on a GPU is a search for every row: queries = rows and one neighbour more. With
+// `self_join` each pair is scored once where the lists of all rows have room.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -58,6 +59,7 @@ struct DevicePeaks {
   double float64_per_cycle = 0;       // additions, products or comparisons
   double instructions_per_cycle = 0;  // of a warp each
   double shared_bytes_per_cycle = 0, l2_bytes_per_cycle = 0;
+  double shared_bytes = 0;  // of all blocks that are resident
   double memory_bytes_per_second = 0, memory_bytes = 0;
   double bus_bytes_per_second = 0;  // between pinned memory and the device, one direction
   int code = 80;  // whose machine code the plan reckons with: that of sm_80, or 90: of sm_90a
@@ -79,7 +81,8 @@ struct DeviceShape {
   // once. Of resident rows every one is scored, unless fewer than one in 16 may be found: those are
   // brought by themselves.
   std::int64_t allowed = 0;
-  double memory = 0;  // bytes of the device that the search may take; 0: all
+  double memory = 0;       // bytes of the device that the search may take; 0: all
+  bool self_join = false;  // the queries are the rows
 };
 
 struct DeviceCost {
@@ -97,6 +100,7 @@ struct DeviceCost {
   // Of the seconds above, those in which chunks were on their way while others were searched.
   double overlapped_seconds = 0;
   double multiply_adds = 0;  // of the pairs asked for
+  bool pairs_once = false;   // of a self-join, whose multiply_adds are half of those then
   double instructions_per_score = 0;
   double bus_bytes = 0, bytes = 0;       // over the bus; read from device memory by the scan
   double device_bytes = 0;               // of rows and codes at a time

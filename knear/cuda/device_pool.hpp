@@ -32,6 +32,7 @@ class DevicePool {
 
   int device() const { return device_; }
   int multiprocessors() const { return multiprocessors_; }
+  std::size_t shared_memory() const { return shared_memory_; }
   // Whether the device is of compute capability 9.0 and this library has code of sm_90a.
   bool has_warpgroups() const { return has_warpgroups_; }
 
@@ -56,6 +57,7 @@ class DevicePool {
   void wait_for_all() noexcept;
 
   int device_ = 0, multiprocessors_ = 0;
+  std::size_t shared_memory_ = 0;
   bool has_warpgroups_ = false;
   cudaMemPool_t pool_ = nullptr;              // or none, where the device has no such pools
   std::size_t spare_ = 0;                     // the most that is kept beyond what is in use

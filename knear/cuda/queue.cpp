@@ -156,6 +156,7 @@ Queue Queue::beside() const {
 int Queue::device() const { return state_->user->pool().device(); }
 cudaStream_t Queue::stream() const { return state_->stream; }
 int Queue::multiprocessors() const { return state_->user->pool().multiprocessors(); }
+std::size_t Queue::shared_memory() const { return state_->user->pool().shared_memory(); }
 bool Queue::warpgroups() const { return state_->warpgroups; }
 void Queue::use_warpgroups(bool yes) {
   state_->warpgroups = yes && state_->user->pool().has_warpgroups();

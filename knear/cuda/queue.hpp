@@ -228,6 +228,8 @@ class Queue {
   int device() const;
   cudaStream_t stream() const;
   int multiprocessors() const;
+  // Bytes of shared memory of a multiprocessor, for all blocks that it has at once.
+  std::size_t shared_memory() const;
   // Whether kernels that want the products of warpgroups (sm_90a) run in place of others. Not
   // unless asked for, by use_warpgroups() or the environment (KNEAR_GPU_WARPGROUPS=1), until a GPU
   // has shown which are faster; and never where the device or this library has none. Answers are

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "knear/core/public_call.hpp"
+#include "knear/knn/faster_device.hpp"
 #include "knear/knn/segment_search.hpp"
 
 namespace knear {
@@ -106,7 +107,7 @@ class ExactSearcher::Impl {
     detail::check_metric(options.metric, rows_.metric);
     detail::check_filter(options.filter, matrix.rows());
     const detail::SearchSegment segment{&rows_, {}, options.filter};
-    return SearchRequest(kind, {&segment, 1}, queries, k, options, reuse);
+    return detail::placed_request(kind, segment, queries, k, options, reuse);
   }
 
   const AnyMatrixView matrix;

@@ -134,6 +134,9 @@ struct BasicKnnOptions {
   // Where the base is scanned: "cpu", "cuda" (the first GPU), "cuda:N", or several GPUs as
   // "cuda:0,1,2,3", of which each has all rows and the queries are divided between them by their
   // speed; of an index in shards (index/sharded.hpp) each has some. The answer is the same.
+  // "auto", of knn(), self_join(), range_search() and ExactSearcher: the first GPU where an exact
+  // search is predicted to be faster there (faster_place() of cost/device_plan.hpp), the processor
+  // for all else; report.device says which.
   // For searches of the k nearest by any method, self-joins and range searches; partial_reduce
   // takes neither a memory limit nor aggregate = false there, nor several GPUs. With a GPU
   // first_pass is automatic, integer or int8, and no choices are made. Queries for whose lists the

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "knear/knn/device/device_grid.hpp"
+#include "knear/knn/faster_device.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
@@ -31,7 +32,8 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
                     find_value_range(base, options.metric, "base", options.threads));
   check_filter(options.filter, base.rows());
   const SearchSegment segment{.rows = &rows, .filter = options.filter};
-  SearchRequest request(SearchKind::self_join, {&segment, 1}, base, k, options, Reuse::none);
+  SearchRequest request =
+      placed_request(SearchKind::self_join, segment, base, k, options, Reuse::none);
   request.expecting = expecting;
   return search_segments(request, report);
 }

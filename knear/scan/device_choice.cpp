@@ -37,6 +37,7 @@ class GpusOfCuda final : public Gpus {
  public:
   int count() const override { return cuda::device_count(); }
   void check(int index) const override { cuda::check_device(index); }
+  DeviceTraits traits(int index) const override { return traits_of_cuda(index); }
 };
 #endif
 
@@ -49,6 +50,9 @@ Devices parse_devices(std::string_view text) {
   if (text == "cuda") return {{0}};
   Devices out;
   if (text.starts_with(prefix)) out.gpus = numbers_in(text.substr(prefix.size()));
+  if (text == "auto")
+    throw InvalidArgument(
+        "device is auto, which chooses for exact searches of rows that are given in memory alone");
   if (out.gpus.empty())
     throw InvalidArgument(
         "device must be cpu, cuda or cuda:N, or cuda:N,N,... of several GPUs, but is '{}'", text);
@@ -98,6 +102,19 @@ const Gpus* present_gpus() {
 }
 
 void use_gpus(const Gpus* others) { other_gpus = others; }
+
+#ifdef KNEAR_CUDA
+DeviceTraits traits_of_cuda(int index) {
+  const cuda::DeviceInfo info = cuda::device_info(index);
+  return {.name = info.name,
+          .major = info.major,
+          .minor = info.minor,
+          .multiprocessors = info.multiprocessors,
+          .cycles_per_second = info.cycles_per_second,
+          .memory_bytes_per_second = info.memory_bytes_per_second,
+          .memory_bytes = double(info.memory_bytes)};
+}
+#endif
 
 std::string device_of_process(std::string_view text, int process, int devices) {
   if (text != "cuda" || devices == 0) return std::string(text);

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "knear/cost/device_plan.hpp"
+
 namespace knear::detail {
 
 struct Device {
@@ -26,7 +28,8 @@ struct Devices {
   bool several() const { return gpus.size() > 1; }
 };
 // "cpu", "cuda", "cuda:N", or several GPUs as "cuda:N,N,...". Throws InvalidArgument for any other
-// word, and for a GPU that is named twice.
+// word, and for a GPU that is named twice. "auto" is another word: placed_request() of
+// knn/faster_device.hpp has decided that before.
 Devices parse_devices(std::string_view text);
 // The inverse.
 std::string words_of(const Devices& devices);
@@ -43,7 +46,11 @@ class Gpus {
   virtual int count() const = 0;
   // Throws DeviceUnavailable, naming both numbers, unless there is one of this number.
   virtual void check(int index) const = 0;
+  // What there is to know of one that is there, for plans.
+  virtual DeviceTraits traits(int index) const = 0;
 };
+// What CUDA says of one that is there; where knear has code for CUDA.
+DeviceTraits traits_of_cuda(int index);
 // nullptr: there is no code for any.
 const Gpus* present_gpus();
 // These instead, for a test that is alone; nullptr: those that are here again.

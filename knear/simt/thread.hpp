@@ -60,6 +60,16 @@ KNEAR_DEVICE int bit_width(unsigned bits) {
   return bits == 0 ? 0 : 32 - __builtin_clz(bits);
 #endif
 }
+// c and the products of the four bytes of a, which have no sign, with those of b, which have one.
+KNEAR_DEVICE int add_products_u8_s8(unsigned a, unsigned b, int c) {
+#if defined(__CUDACC__)
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
+#else
+  for (unsigned i = 0; i < 32; i += 8)
+    c += static_cast<int>(a >> i & 255) * static_cast<signed char>(b >> i & 255);
+#endif
+  return c;
+}
 // A product and a sum that are rounded separately, whatever the compiler may contract elsewhere.
 KNEAR_DEVICE double rounded_product(double a, double b) {
 #if defined(__CUDACC__)

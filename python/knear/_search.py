@@ -54,8 +54,9 @@ def knn(
         made against knear's own hash of row numbers.
     memory: what the search may take beside its arguments, in bytes or as "512M"; None for no limit.
     device: where the rows are scanned: "cpu", or "cuda" and "cuda:N" for a GPU, where knear was
-        built with CUDA; "cuda:0,1,2,3" divides the queries between several. The answer is the same.
-        None: where the arrays are.
+        built with CUDA; "cuda:0,1,2,3" divides the queries between several; "auto" is the first GPU
+        or "cpu", whichever is predicted to be faster (the plan says which it was). The answer is
+        the same. None: where the arrays are.
     out: (distances, ids), NumPy arrays [q x k] of float32 and int64 that take the answer.
     progress: a function of the stage and of the share done, which is called now and then and stops
         the work by raising; True draws a bar with tqdm.

@@ -290,6 +290,13 @@ def test_devices_are_known_by_name():
             search(*words, device="gpu")
         with pytest.raises(knear.InvalidArgument, match="device must be text, but is 0"):
             search(*words, device=0)
+        if search in (index.search, index.range_search):
+            with pytest.raises(knear.InvalidArgument, match="device is auto, which chooses for"):
+                search(*words, device="auto")
+        else:
+            report = {}
+            search(*words, device="auto", report=report)
+            assert report["device"] == "cpu"  # which is faster for so little
         for device in ("cpu", None):
             report = {}
             search(*words, device=device, report=report)

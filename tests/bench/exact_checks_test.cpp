@@ -142,7 +142,7 @@ TEST(ExactChecks, RunInPasses) {
   check_self_join(joined, "cuda:1", 1, all);
   check_self_join(joined, "cuda:1", CaseShare(0, passes, &never), first);
   check_self_join(joined, "cuda:1", CaseShare(0, passes, &over), late);
-  EXPECT_EQ(all.tests, 81);
+  EXPECT_EQ(all.tests, 85);
   EXPECT_EQ(first.tests, 5);
   EXPECT_EQ(late.tests, 0);
 }

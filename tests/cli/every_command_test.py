@@ -242,6 +242,15 @@ class Streams(ProgramTest):
             words = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "1"]
             reason = out["no_device"] if out["cuda"] else "without CUDA"
             self.fails(1, *words, "--device", "cuda", "--json", says=reason)
+            told = json.loads(self.ok(*words, "--device", "auto", "--json"))
+            self.assertEqual(told["device"], "cpu")
+            self.assertGreater(told["predicted_seconds"], 0)
+            self.fails(
+                1,
+                *["search", "--index", "a.knear", "--queries", "queries.bvecs", "-k", "1"],
+                *["--device", "auto"],
+                says="--device auto chooses for searches of a --base alone, but there is a.knear",
+            )
         self.environment["KNEAR_ISA"] = "scalar"
         self.assertEqual(json.loads(self.ok("info", "--json"))["isa"], "scalar")
         self.environment["KNEAR_ISA"] = "sse9"

@@ -331,14 +331,43 @@ TEST(FasterPlace, BatchesOnTheDeviceAndSmallSearchesHere) {
       place({.rows = 1000, .dim = 32, .queries = 1, .k = 1, .resident = true}).device_is_faster);
 }
 
+// A self-join scores each pair once where the lists of all rows have room, on GPUs with the shared
+// memory for it; the scan then takes half of the time or more, and less than all of it.
+TEST(PredictOnDevice, PairsOfASelfJoinAreScoredOnce) {
+  const DeviceTraits traits{"H100", 9, 0, 132, 1.98e9, 3.35e12, 80e9};
+  const DevicePeaks gpu = peaks_of(traits);
+  const MachinePeaks processor = estimated_peaks(Isa::avx2, 16);
+  for (const std::int64_t dim : {96, 128, 768})
+    for (const bool whole : {false, true}) {
+      DeviceShape shape{.rows = 500'000, .dim = dim, .queries = 500'000, .k = 11, .whole = whole};
+      const DeviceCost twice = predict_on_device(shape, gpu, processor);
+      EXPECT_FALSE(twice.pairs_once);
+      shape.self_join = true;
+      const DeviceCost once = predict_on_device(shape, gpu, processor);
+      EXPECT_TRUE(once.pairs_once);
+      EXPECT_EQ(once.multiply_adds, twice.multiply_adds / 2);
+      EXPECT_GE(once.scan_seconds, 0.5 * twice.scan_seconds);
+      EXPECT_LT(once.scan_seconds, 0.9 * twice.scan_seconds);
+    }
+  DeviceShape shape{.rows = 500'000, .dim = 96, .queries = 500'000, .k = 11, .self_join = true};
+  const auto once_on = [&](const DevicePeaks& device) {
+    return predict_on_device(shape, device, processor).pairs_once;
+  };
+  EXPECT_TRUE(once_on(gpu));
+  EXPECT_FALSE(once_on(peaks_of({"A100", 8, 0, 108, 1.41e9, 1.6e12, 80e9})));
+  shape.rows = shape.queries = 10'000'000;
+  EXPECT_FALSE(once_on(gpu));
+  shape.rows = shape.queries = 500'000, shape.allowed = 400'000;
+  EXPECT_FALSE(once_on(gpu));
+}
+
 // What the model says of the machine code is what scripts/machine_code has read.
 TEST(DeviceCostModel, LoopsAreThoseOfTheMachineCode) {
   std::ifstream file("tests/cuda/machine_code.json");
   ASSERT_TRUE(file) << "tests/cuda/machine_code.json";
   const auto kept = nlohmann::json::parse(file);
   int compared = 0;
-  for (const ScanLoop& loop : scan_loops) {
-    EXPECT_EQ(&scan_loop(loop.code, loop.queries, loop.keep, loop.whole), &loop);
+  const auto compare = [&](const ScanLoop& loop) {
     const auto& there =
         kept.at("kernels").at(loop.code == 80 ? "sm_80" : "sm_90a").at(loop.name).at("loop");
     const std::pair<double, const char*> numbers[] = {{loop.instructions, "instructions"},
@@ -350,8 +379,16 @@ TEST(DeviceCostModel, LoopsAreThoseOfTheMachineCode) {
       EXPECT_NEAR(number, is, 0.05 * is) << loop.name << " " << loop.code << ": " << name;
       ++compared;
     }
+  };
+  for (const ScanLoop& loop : scan_loops) {
+    EXPECT_EQ(&scan_loop(loop.code, loop.queries, loop.keep, loop.whole), &loop);
+    compare(loop);
   }
-  EXPECT_EQ(compared, 96);
+  for (const ScanLoop& loop : pair_loops) {
+    EXPECT_EQ(&pair_loop(loop.code, loop.keep, loop.whole), &loop);
+    compare(loop);
+  }
+  EXPECT_EQ(compared, 96 + 32);
 }
 
 }  // namespace

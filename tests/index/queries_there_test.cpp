@@ -187,7 +187,9 @@ TEST(QueriesThere, WhatIsLeftIsAnsweredAllTheSame) {
   KnnReport report;
   const AnyMatrixView some = queries.view().rows(0, 33);
   expect_same(there.search(copies, some, 3, {}, &report), copies.search(some, 3));
-  EXPECT_EQ(report.repeated_queries, 15);  // those to which the copies are nearest
+  // Those to which the copies are nearest; the others too, unless the first rows that are scanned
+  // have one of the few.
+  EXPECT_GE(report.repeated_queries, 15);
 }
 
 // All answers of a search are of the index as it was when the search began, also those of queries

@@ -301,6 +301,7 @@ class SlowGpus final : public detail::DeviceMaker {
   ~SlowGpus() override { detail::use_devices(nullptr); }
   int count() const override { return 12; }
   void check(int) const override {}
+  DeviceTraits traits(int) const override { return {}; }
   std::unique_ptr<detail::DeviceEngine> engine(int, std::int64_t) const override { return nullptr; }
   std::unique_ptr<detail::ProbedSearch> list_search(int gpu, const detail::SearchRequest&,
                                                     std::int64_t) const override {

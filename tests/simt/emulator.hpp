@@ -484,6 +484,7 @@ class HostQueue {
     return state_.get();
   }
   int multiprocessors() const { return 3; }
+  std::size_t shared_memory() const { return 228 << 10; }  // as compute capability 9.0 has it
   // Whether scans go by products of warpgroups: if KNEAR_GPU_WARPGROUPS is 1, as of a GPU that has
   // them. All tests of searches on a device can be run so.
   bool warpgroups() const { return warpgroups_; }

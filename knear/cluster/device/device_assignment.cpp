@@ -9,6 +9,7 @@
 #include "knear/scan/device/packing_cuda.hpp"
 #include "knear/scan/device/query_launches_cuda.hpp"
 #include "knear/scan/device/scan_launches_cuda.hpp"
+#include "knear/scan/device/self_join_launches_cuda.hpp"
 #endif
 
 namespace knear::detail {

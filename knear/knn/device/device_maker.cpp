@@ -11,6 +11,7 @@
 #include "knear/scan/device/packing_cuda.hpp"
 #include "knear/scan/device/query_launches_cuda.hpp"
 #include "knear/scan/device/scan_launches_cuda.hpp"
+#include "knear/scan/device/self_join_launches_cuda.hpp"
 #endif
 
 namespace knear::detail {
@@ -21,6 +22,7 @@ class DevicesOfCuda final : public DevicesOf<cuda::Queue> {
  public:
   int count() const override { return cuda::device_count(); }
   void check(int index) const override { cuda::check_device(index); }
+  DeviceTraits traits(int index) const override { return traits_of_cuda(index); }
 
  protected:
   cuda::Queue open(int gpu, std::size_t memory) const override { return cuda::Queue(gpu, memory); }

@@ -103,8 +103,9 @@ class DeviceSearch final : public DeviceEngine {
         queries, at.request.query_range, k, stats,
         rows->scan->batch_for(queries.count, k, rows->queue->free_bytes()),
         at.request.options.progress, bounds, at.allowed(), std::numeric_limits<std::size_t>::max(),
-        [&](const typename DeviceScan<Queue>::FoundThere& found) { take(*rows, found); });
-    report.note_scored(rows->coding, queries.count);
+        [&](const typename DeviceScan<Queue>::FoundThere& found) { take(*rows, found); },
+        at.request.kind == SearchKind::self_join);
+    note_scored(*rows, report, queries.count, stats);
     report.stats.survivors += stats.survivors;
     note_answered(*rows, at, report, queries.count - std::ssize(left));
     return left;
@@ -201,6 +202,13 @@ class DeviceSearch final : public DeviceEngine {
         request, batch,
         request.options.memory - at.other_bytes() + host_bytes(request, block_queries));
   }
+  // What was scored for so many queries. Lists that were full were counted, and then made again.
+  static void note_scored(const RowsThere& rows, ReportBuilder& report, std::int64_t queries,
+                          const DeviceStats& stats) {
+    report.note_scored(rows.coding,
+                       (stats.once ? (queries + 1) / 2 : queries) + 2 * stats.repeated);
+    if (stats.once) report.self_joined = true;
+  }
   // That so many queries were answered there.
   void note_answered(const RowsThere& rows, const SearchPosition& at, ReportBuilder& report,
                      std::int64_t queries) const {
@@ -229,10 +237,10 @@ class DeviceSearch final : public DeviceEngine {
     std::vector<std::int64_t> left = rows.scan->run(
         request.queries, todo, request.query_range, k, out, stats, batch, request.options.progress,
         at.upper_bounds, allowed,
-        request.limited() ? room : std::numeric_limits<std::size_t>::max(), piece_of(request));
+        request.limited() ? room : std::numeric_limits<std::size_t>::max(), piece_of(request), {},
+        request.kind == SearchKind::self_join && at.whole && at.subset.empty());
     if (!at.subset.empty()) number_rows(at, todo, left, out);
-    // Lists that were full were counted, and then made again.
-    report.note_scored(rows.coding, asked + 2 * stats.repeated);
+    note_scored(rows, report, asked, stats);
     report.stats.repeated += stats.repeated;
     report.stats.survivors += stats.survivors;
     report.stats.buffer_bytes =

@@ -50,8 +50,9 @@ struct AnswerMerge {
   // What was found now for `count` queries from `first` on [count x k], by place: numbers of rows.
   const double* keys;
   const std::int64_t* rows;
-  const std::int32_t* order;  // the query at each place, from `first` on; nullptr: as they come
-  const int* lost;            // [count], by place: not 0 where it is not to be used
+  const std::int32_t*
+      order;        // the query at each place, from `first` on; -1: none; nullptr: as they come
+  const int* lost;  // [count], by place: not 0 where it is not to be used
   std::int64_t first, count, k;
   // Ids of these rows; nullptr: that of row 0, and those after it.
   const std::int64_t* ids;
@@ -110,6 +111,7 @@ struct MergeAnswers {
   }
 
   KNEAR_DEVICE void merge(int lane, std::int64_t place) const {
+    if (p.order && p.order[place] < 0) return;
     const std::int64_t query = p.first + (p.order ? p.order[place] : place);
     const double* const had_keys = p.had_keys + query * p.had;
     const std::int64_t* const had_ids = p.had_ids + query * p.had;

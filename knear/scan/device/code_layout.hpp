@@ -107,6 +107,47 @@ KNEAR_HD inline QueryTest query_test(const DeviceQuery& query, double scale, dou
           static_cast<float>(query.norm * up), static_cast<float>(query.error * up),
           query.correction};
 }
+// ---- pairs of a self-join ----------------------------------------------------------------------
+//
+// A pair is scored once, of a query and a row, and may be wanted for the row, too, which is a query
+// elsewhere. Its key is the same both ways, so for the row the query's threshold is the one of the
+// row's k-th key: top - reach (key_scale.hpp), of the query and of the row. In code units
+//
+//   product + row term + number  >=  lowered
+//   number  = (reach of the row + bias_max - most) / (scales)      of a row and a block of queries
+//   lowered = (top - most - |u| E - e N) / (scales)                of a query and a panel
+//
+// with most the largest top of the block, so that `lowered` is negative, and both are as small as
+// the numbers let them be. Each side is moved by 2^-20 of its terms, and clamped, to the side that
+// keeps pairs (docs/bounds.md, 10).
+
+// Of a query, for `lowered`: over its scale. most: of its block.
+KNEAR_HD inline float pair_top(double top, double most, double scale) {
+  return signed_float((top - most) * (1 + float_limit_margin) / scale);
+}
+// `most` of a block, for `number`: over its scale.
+KNEAR_HD inline float pair_most(double most, double scale) {
+  const double size = most < 0 ? -most : most;
+  return signed_float((most - size * float_limit_margin) / scale);
+}
+// The reach of a row. NaN, from infinity on: everything is kept for it.
+KNEAR_HD inline float pair_reach(double reach) {
+  const double size = reach < 0 ? -reach : reach;
+  return signed_float(reach + size * float_limit_margin);
+}
+// Of whole numbers `number` itself, from a key that the k-th one does not exceed; no key is beyond
+// 2^30.
+KNEAR_HD inline std::int32_t whole_pair_number(bool l2, double bound) {
+  constexpr double most = 0x1p30;
+  const auto key = static_cast<std::int32_t>(bound < most ? bound > -most ? bound : -most : most);
+  return l2 ? (key >> 1) + 1 : key;
+}
+// And `lowered` of a query.
+KNEAR_HD inline std::int32_t whole_pair_limit(bool l2, const DeviceQuery& query) {
+  return (l2 ? static_cast<std::int32_t>(static_cast<std::int64_t>(query.squares) >> 1) : 0) +
+         query.correction;
+}
+
 // 1 / the scale of the queries of a block. NaN: every pair is kept.
 KNEAR_HD inline float query_inverse(double scale) {
   return has_float_inverse(scale) ? static_cast<float>(1 / scale)

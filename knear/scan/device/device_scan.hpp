@@ -25,6 +25,9 @@
 // (list_rounds.hpp): to the first panels of its nearest list, which give it a threshold, to the
 // rest of it, and then to three times as many lists as before. All else is the same.
 //
+// In a self-join, whose queries are all of the rows, each pair is scored once for both where the
+// device has memory for the lists of all rows at once (self_join_steps.hpp).
+//
 // Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
 #pragma once
 #include <algorithm>
@@ -50,6 +53,7 @@
 #include "knear/scan/device/query_codes.hpp"
 #include "knear/scan/device/query_launches.hpp"
 #include "knear/scan/device/scan_launches.hpp"
+#include "knear/scan/device/self_join_steps.hpp"
 #include "knear/scan/kernels/key_scale.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/scan/scan.hpp"
@@ -60,6 +64,7 @@ struct DeviceStats {
   std::int64_t steps = 0;      // of the scan of the last batch
   std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
   std::int64_t repeated = 0;   // queries that were searched again, since their lists were full
+  bool once = false;           // each pair of a self-join was scored once
   // Called, if set, just before the work of a stage is enqueued, and with nullptr after the last
   // stage of a batch: for callers that measure device time. A stage named "... in" or "... out"
   // includes the processor's work.
@@ -130,14 +135,16 @@ class DeviceScan {
   // found, which requires that all rows are packed. Long lists take no more than
   // `most_bytes` of the device; queries are copied there in pieces of `piece` bytes. Of rows by
   // list only those in the lists that a query probes are found, probes [queries x lists at most]:
-  // none of them twice, nearest first; no_id for none, behind the others. Throws Cancelled.
+  // none of them twice, nearest first; no_id for none, behind the others. self_join: the queries
+  // are the rows. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const ValueRange& found, std::int64_t k, ExactNeighbors& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
                                 std::span<const double> upper_bounds = {},
                                 const AllowedRows& allowed = {},
                                 std::size_t most_bytes = std::numeric_limits<std::size_t>::max(),
-                                std::int64_t piece = usual_piece, MatrixView<Id> probes = {}) {
+                                std::int64_t piece = usual_piece, MatrixView<Id> probes = {},
+                                bool self_join = false) {
     Limited limited;
     const StreamSyncGuard waits_at_exit{queue_};
     try {
@@ -147,6 +154,7 @@ class DeviceScan {
     }
     Run run{queries, found,   static_cast<int>(k), upper_bounds, limited, out,
             stats,   nullptr, most_bytes,          piece,        probes};
+    run.self_join = self_join;
     return search(run, which, batch, progress);
   }
 
@@ -180,8 +188,8 @@ class DeviceScan {
   // Queries that are in device memory, and what is found for them, which stays there.
   //
   // What was found for `count` of them, from the query `first` on: keys and row numbers [count x
-  // k], by place; the query at each place, from `first` on, or nullptr: as they come; and of each
-  // place whether it was lost, as its list was full.
+  // k], by place; the query at each place, from `first` on, -1 for none, or nullptr: as they come;
+  // and of each place whether it was lost, as its list was full.
   struct FoundThere {
     std::int64_t first, count, k;
     const double* keys;
@@ -197,7 +205,8 @@ class DeviceScan {
                                       std::int64_t k, DeviceStats& stats, std::int64_t batch,
                                       const Progress& progress, const double* upper_bounds,
                                       const AllowedRows& allowed, std::size_t most_bytes,
-                                      const std::function<void(const FoundThere&)>& take) {
+                                      const std::function<void(const FoundThere&)>& take,
+                                      bool self_join = false) {
     const std::int64_t count = queries.count;
     std::vector<std::int64_t> all(static_cast<std::size_t>(count));
     std::iota(all.begin(), all.end(), 0);
@@ -222,6 +231,7 @@ class DeviceScan {
             usual_piece,
             {}};
     run.there = &queries, run.known_there = upper_bounds, run.take = &take;
+    run.self_join = self_join;
     Reporter reporter(progress, "search", count * packed_.panels());
     if (progress) run.watched = &reporter;
     std::vector<std::int64_t> left;
@@ -395,16 +405,18 @@ class DeviceScan {
   // untouched. With a scale that is the one of all queries, and these stay as they come too.
   // `pieces` carry sent_bytes(), and must live until the queue has done the copies. `there`: where
   // queries and upper bounds are in device memory, those of `which` in this order; then nothing is
-  // sent.
+  // sent. With `places` there are so many, and `order` [places] has been written: no query at some.
   struct There {
     const void* queries = nullptr;
     const double* known = nullptr;
+    std::int64_t places = 0;
   };
   void code_there(Queries& out, Vectors& vectors, PiecewiseUpload<Queue>& pieces,
                   AnyMatrixView queries, std::span<const std::int64_t> which,
                   const ValueRange& found, std::span<const double> known, bool reached,
                   std::int32_t* order, double scale = 0, const There& there = {}) {
-    const std::int64_t count = std::ssize(which), dim = packed_.dim;
+    const std::int64_t queries_given = std::ssize(which), dim = packed_.dim;
+    const std::int64_t count = there.places > 0 ? there.places : queries_given;
     const CodingSpace& space = packed_.space;
     out.count = count, out.blocks = (count + block_queries - 1) / block_queries;
     out.slices = slices_of(packed_.steps), out.shifted = packed_.shifts_queries(found);
@@ -429,9 +441,9 @@ class DeviceScan {
 
     // What is wanted until the queries are coded: one array, and then the memory is free for lists.
     const std::int64_t row_bytes = dim * size_of(queries.type());
-    const std::int64_t bounds = known.empty() ? 0 : count;
-    const std::int64_t sent = there.queries ? 0 : count;
-    const std::int64_t sized = packed_.is_integer ? 0 : count;
+    const std::int64_t bounds = known.empty() ? 0 : queries_given;
+    const std::int64_t sent = there.queries ? 0 : queries_given;
+    const std::int64_t sized = packed_.is_integer ? 0 : queries_given;
     auto scratch = queue_.template allocate<unsigned char>(static_cast<std::size_t>(
         8 * bounds + sized * std::int64_t{sizeof(QuerySize)} +
         (sized + 1) / 2 * 2 * std::int64_t{sizeof(float)} + sent * row_bytes));
@@ -466,12 +478,13 @@ class DeviceScan {
                 });
     coding.queries = there.queries ? there.queries : rows;
     if (!packed_.is_integer) {
+      coding.count = queries_given;
       launch_measure_queries(queue_, coding, queries.type());
-      if (scale == 0) {
-        coding.order = order;
-        launch_order_queries(queue_, coding);
-      }
+      if (scale == 0) coding.order = order;
+      if (scale == 0 && there.places == 0) launch_order_queries(queue_, coding);
     }
+    if (there.places > 0) coding.order = order;
+    coding.count = count;
     launch_encode_queries(queue_, coding, queries.type());
     pieces.close();
   }
@@ -581,6 +594,7 @@ class DeviceScan {
     const double* known_there = nullptr;
     const std::function<void(const FoundThere&)>* take = nullptr;
     const RowKeys* keys = nullptr;  // of rows that are not measured by their vectors
+    bool self_join = false;         // the queries are the rows
   };
 
   // The results of a batch, one after another: keys and ids [results], entries of each list and
@@ -666,33 +680,46 @@ class DeviceScan {
   void run_batch(Run& run, std::span<const std::int64_t> which, bool again) {
     DeviceStats& stats = run.stats;
     const int k = run.k;
-    const auto queries = std::ssize(which);
-    const auto count = which.size();
+    DeviceBaseView base = base_view();
+    base.allowed = run.limited.bits.data();
+    if (run.keys) base.key_slack = run.keys->slack(which);
+    std::optional<SelfJoinSteps<Queue>> pairs;
+    if (!again && scores_pairs_once(run, which)) {
+      pairs.emplace(queue_, base);
+      base = pairs->base();
+    }
+    if (!again) stats.once = pairs.has_value();
+    // Queries have places, of which a self-join leaves some free.
+    const std::int64_t given = std::ssize(which), queries = pairs ? pairs->queries() : given;
+    const auto count = static_cast<std::size_t>(queries);
     const auto stage = [&](const char* name) {
       if (stats.at_stage) stats.at_stage(name);
     };
     stage("queries in");
-    const bool there_coded = run.there || queries > block_queries;
+    const bool there_coded = run.there || pairs || queries > block_queries;
     DeviceQueries coded;  // by the processor
     std::vector<double> reached;
     Vectors vectors;
     Queries uploaded;
     const ElementType type = run.queries.type();
     std::optional<PiecewiseUpload<Queue>> pieces;
-    pieces.emplace(queue_, threads_, run.piece, sent_bytes(type, queries),
+    pieces.emplace(queue_, threads_, run.piece, sent_bytes(type, given),
                    packed_.dim * size_of(type));
     const StreamSyncGuard waits_at_exit{queue_};
     // The results to copy back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
     const bool one_scale = by_list() && !packed_.is_integer;
-    const std::size_t ordered = there_coded && !packed_.is_integer && !one_scale ? count : 0;
+    const std::size_t ordered =
+        pairs || (there_coded && !packed_.is_integer && !one_scale) ? count : 0;
     auto found =
         queue_.template allocate<unsigned char>(BatchResults::bytes(results, count, ordered));
     const BatchResults there(found.data(), results, count);
+    if (pairs) pairs->place_rows(there.order);
     if (there_coded) {
       code_there(uploaded, vectors, *pieces, run.queries, which, run.found,
                  again ? std::span<const double>(run.reached) : run.upper_bounds, again,
-                 there.order, one_scale ? scale_of_all(run, which) : 0, there_from(run, which));
+                 there.order, one_scale ? scale_of_all(run, which) : 0,
+                 there_from(run, which, pairs ? queries : 0));
     } else {
       coded = device_queries(packed_, run.queries, which, run.found, threads_);
       reached = again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
@@ -711,9 +738,6 @@ class DeviceScan {
     const double* const squares =
         there_coded ? vectors.squares.data() : elements + queries * packed_.dim;
     const DeviceQueryView view = uploaded.view(0, queries);
-    DeviceBaseView base = base_view();
-    base.allowed = run.limited.bits.data();
-    if (run.keys) base.key_slack = run.keys->slack(which);
     std::optional<ListRounds<Queue>> rounds;
     if (by_list()) {
       std::vector<const Id*> probes;
@@ -754,14 +778,16 @@ class DeviceScan {
       // Work is enqueued ahead, unless progress is reported.
       if (!run.watched) return;
       queue_.wait();
-      run.watched->add(queries * work);
+      run.watched->add(given * work);
     };
     std::int64_t first = again ? base.panels : first_panels(k, run.limited);
     // Whether all pairs of the first step are stored, which is then so short that lists hold them.
     const bool known = !run.upper_bounds.empty() || run.known_there;
     const bool stored = queries <= few_queries && !again && !known && !base.allowed && !rounds;
     if (stored) first = std::max(first, std::min(room / 4, first_rows_of_few) / panel_rows);
-    if (rounds)
+    if (pairs)
+      pairs->scan(view, lists, first, growth, step);
+    else if (rounds)
       scan_lists(*rounds, run.probes.cols(), lists, again, first, growth, step);
     else
       // With thresholds from elsewhere the first step may be longer, though not all of the base:
@@ -808,8 +834,12 @@ class DeviceScan {
       queue_.download(reached.data(), view.thresholds, count);
       queue_.wait();
     }
-    std::vector<std::int64_t> query_at(count);  // -1: to be searched again
+    std::vector<std::int64_t> query_at(count);  // -1: none, or to be searched again
     for (std::size_t place = 0; place < count; ++place) {
+      if (ordered > 0 && best.order[place] < 0) {
+        query_at[place] = -1;  // no query's place
+        continue;
+      }
       const std::size_t number = ordered > 0 ? static_cast<std::size_t>(best.order[place]) : place;
       const std::int64_t query = there_coded ? which[number] : coded.order[place];
       query_at[place] = best.lost[place] ? -1 : query;
@@ -825,12 +855,29 @@ class DeviceScan {
     stage(nullptr);
   }
 
-  // Where queries in device memory and their bounds are, from the first of `which` on.
-  static There there_from(const Run& run, std::span<const std::int64_t> which) {
-    if (!run.there) return {};
-    return {static_cast<const unsigned char*>(run.there->data()) +
-                which.front() * run.there->dim * size_of(run.there->type),
-            run.known_there ? run.known_there + which.front() : nullptr};
+  // Whether a batch is a self-join of all rows, any of which may be found, that scores each pair
+  // once.
+  bool scores_pairs_once(const Run& run, std::span<const std::int64_t> which) const {
+    for (std::size_t i = 0; run.self_join && i < which.size(); ++i)
+      if (which[i] != static_cast<std::int64_t>(i)) return false;
+    return run.self_join && std::ssize(which) == packed_.rows && !by_list() && !run.keys &&
+           run.limited.bits.size() == 0 && run.upper_bounds.empty() && !run.known_there &&
+           SelfJoinSteps<Queue>::fits(queue_, base_view(), packed_.dim, first_panels(run.k, {}));
+  }
+
+  // Where queries in device memory and their bounds are, from the first of `which` on; with
+  // `places` they are the rows, which are there too unless they are whole numbers.
+  There there_from(const Run& run, std::span<const std::int64_t> which, std::int64_t places) const {
+    There out;
+    out.places = places;
+    if (run.there) {
+      out.queries = static_cast<const unsigned char*>(run.there->data()) +
+                    which.front() * run.there->dim * size_of(run.there->type);
+      if (run.known_there) out.known = run.known_there + which.front();
+    } else if (places > 0 && !packed_.is_integer) {
+      out.queries = rows_.data();
+    }
+    return out;
   }
   // Of a batch in device memory which queries are lost, whose lists were full, and what all had.
   void note_lost(Run& run, std::span<const std::int64_t> which, const BatchResults& there,

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -217,8 +218,22 @@ inline std::int64_t device_tile_bytes(std::int64_t dim) {
 }
 // The coding of rows on a device: whole numbers, or int8 codes with certified errors in `space`.
 inline Coding device_coding(Coding coding, std::int64_t rows, std::int64_t dim) {
-  if (coding.tile_bytes == 0) coding.tile_bytes = device_tile_bytes(dim);
+  const bool usual = coding.tile_bytes == 0;
+  if (usual) coding.tile_bytes = device_tile_bytes(dim);
   coding.lay_out(rows, dim);
+  // Tiles of whole blocks of queries, as a self-join wants them (self_join_steps.hpp): as many as
+  // leave the fewest slots without a row. Of fewer rows a search takes as long as its launches.
+  constexpr std::int64_t least_rows = 1024;
+  if (!usual || rows < least_rows) return coding;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t fewest = coding.tiles;
+  for (std::int64_t tiles = fewest; tiles < fewest + 16; ++tiles) {
+    const std::int64_t tile_rows = (rows + tiles - 1) / tiles,
+                       blocks = (tile_rows + block_queries - 1) / block_queries;
+    if (tiles * blocks >= least) continue;
+    least = tiles * blocks;
+    coding.tiles = tiles, coding.panels_per_tile = blocks * (block_queries / panel_rows);
+  }
   return coding;
 }
 // The same of rows whose slots are laid out by somebody else.

@@ -53,7 +53,8 @@ struct DeviceQueryCoding {
   QuerySize* sizes;  // [count], by number
   float* largest;    // [count], by number: the largest coordinates again, to be compared
   // The output.
-  std::int32_t* order;   // [count] the number of the query at each place; nullptr: as they come
+  // [count] the number of the query at each place, -1: none; nullptr: as they come.
+  std::int32_t* order;
   std::uint8_t* codes;   // as code_layout.hpp, by place
   double* scales;        // [blocks]
   DeviceQuery* heads;    // [count], by place
@@ -62,10 +63,12 @@ struct DeviceQueryCoding {
   double* added_square;  // [count] their sums of squares as the reference adds them; or nullptr
 
   KNEAR_HD std::int64_t blocks() const { return (count + block_queries - 1) / block_queries; }
-  // The number of the query at a place; beyond the last one that is repeated.
+  // The number of the query at a place; beyond the last one that is repeated, and where there is
+  // none the first query stands.
   KNEAR_HD std::int64_t query_at(std::int64_t place) const {
     const std::int64_t real = place < count ? place : count - 1;
-    return order ? order[real] : real;
+    if (!order) return real;
+    return order[real] < 0 ? 0 : order[real];
   }
   // The threshold with which a query starts: G, lowered where that takes rounding, or a key.
   KNEAR_HD double threshold_of(std::int64_t query, const DeviceQuery& head) const {

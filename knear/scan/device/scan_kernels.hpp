@@ -15,6 +15,7 @@
 // same, whatever the order in which pairs are appended. device_scan.hpp says how the kernels follow
 // one another.
 #pragma once
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -114,6 +115,21 @@ KNEAR_DEVICE int certified_term(float panel_scale, float bias, float inverse) {
   const float factor = fminf(ratio, 1e30f) * (1.0f - 0x1p-21f);
   return static_cast<int>(fmaxf(bias * factor, lowest_term));
 }
+// Of a pair of a self-join that is scored for its query what its row makes of it: `number` and
+// `lowered` of code_layout.hpp.
+KNEAR_DEVICE int pair_number(const PanelTest& panel, float reach, float most, float inverse) {
+  const float number =
+      fmaf(reach * panel.inverse, inverse, fmaf(inverse, panel.bias_max, -(most * panel.inverse)));
+  // NaN: keeps all, since no sum is below -2^30 and no limit above 0.
+  return static_cast<int>(number < 0x1p30f ? fmaxf(number, -0x1p29f) : 0x1p30f) + 1;
+}
+KNEAR_DEVICE int pair_limit(const PanelTest& panel, const QueryTest& query, float top) {
+  const float lowered =
+      fmaf(top, panel.inverse, -fmaf(query.norm, panel.error, query.error * panel.norm));
+  if (!(lowered > -0x1p30f)) return std::numeric_limits<int>::min();
+  // Above all sums: of a place without a query, whose top is infinite.
+  return static_cast<int>(fminf(lowered, 0x1.fp30f)) - limit_margin + query.correction;
+}
 // The limit for key <= bound; for l2 it is rounded down to a whole number, for odd squared lengths.
 KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) {
   constexpr double most = 9e15;  // beyond all keys
@@ -205,11 +221,41 @@ struct WholeRecord {
   std::uint32_t squares[panel_rows];
   std::int32_t sums[panel_rows];
 };
+// And of pairs of a self-join.
 template <bool whole>
-using PanelRecord = std::conditional_t<whole, WholeRecord, CertifiedRecord>;
+struct PairRecord : std::conditional_t<whole, WholeRecord, CertifiedRecord> {
+  std::int32_t reach[panel_rows];
+};
+template <bool whole, bool pairs = false>
+using PanelRecord = std::conditional_t<pairs, PairRecord<whole>,
+                                       std::conditional_t<whole, WholeRecord, CertifiedRecord>>;
+
+// A self-join in which each pair is scored once, and appended to the list of its query, of its row,
+// or of both. Queries are the rows in the order of `ring`: four panels of it are a block. Places
+// are those of DeviceBaseView::order, which here is the ring three times, so that what lies before
+// and behind a block can be named. The block b has those from begin + 4 b to end + 4 b.
+struct SelfJoinPairs {
+  int ring;             // panels of it, 4 for each block of queries
+  bool both;            // false: pairs are appended to the lists of their queries alone
+  std::int32_t* reach;  // [slots] of rows, floats; of whole numbers what is added to a sum
+  float* tops;          // [queries]; not of whole numbers, as `most`
+  float* most;          // [blocks]
+
+  // The query that a row is.
+  KNEAR_DEVICE std::int64_t query_of(int place, unsigned row) const {
+    const int in_ring = place - (place >= 2 * ring ? 2 * ring : place >= ring ? ring : 0);
+    return std::int64_t{in_ring} * panel_rows + row;
+  }
+};
+// Marks an entry whose row was the query of a pair, and which has no score yet.
+inline constexpr std::uint32_t unscored = 0x80000000u;
+struct NoPairs {};
 
 struct alignas(16) Quad {
   int of[4];
+};
+struct alignas(8) Two {
+  int of[2];
 };
 // Sums that a lane has of a query and a panel, which are those of up to four rows, 8 apart, where
 // one of them passes.
@@ -326,6 +372,8 @@ struct ScanArguments {
 // rows and panels comes a tile ahead, what it needs of queries stays. Forms are compiled apart,
 // since all in one would cost the usual one registers.
 //
+// `pairs`: of a self-join, as SelfJoinPairs says.
+//
 // `held`: a warp holds its queries' codes in registers, and for that the sums of 32 rows at a time
 // instead of 64. So it takes 102 wavefronts of shared memory for a tile of 128 columns instead of
 // 146, with no more registers. No GPU has run it: it is there for knear_gpu to measure.
@@ -334,10 +382,14 @@ struct ScanArguments {
 // five, and to append it to its list takes three accesses of device memory, each after another: the
 // seven other warps would wait for that at the next barrier. So sums that pass are kept in shared
 // memory until there are many, and then the block appends them at once.
-template <class Thread, bool keep, bool whole, bool tabled = false, bool held = false>
+template <class Thread, bool keep, bool whole, bool tabled = false, bool held = false,
+          bool pairs = false>
 struct ScanPanels : ScanArguments<Thread, whole, tabled> {
   static constexpr int threads = 256, resident_blocks = 2;
   static_assert(keep || !held);
+  static_assert(!pairs || (!held && !tabled));
+  std::conditional_t<pairs, SelfJoinPairs, NoPairs> join;
+
   // Groups of 16 rows that a warp has of a tile, and that it scores at a time.
   static constexpr int row_groups = 4, groups = held ? 2 : 4;
   static constexpr int tile_panels = 4, tile_rows = tile_panels * panel_rows;
@@ -357,9 +409,16 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
   using Arguments::base, Arguments::queries, Arguments::lists, Arguments::begin, Arguments::end,
       Arguments::splits, Arguments::table;
 
-  using Record = PanelRecord<whole>;
+  using Record = PanelRecord<whole, pairs>;
   using Passed = PassedSums<128>;
   static_assert(Passed::room <= threads && threads == 2 * block_queries);
+  // What pairs need beside the rest: `lowered` and `number` as limits and terms are kept, and the
+  // tops of queries.
+  struct PairTests {
+    int limits[whole ? 1 : 3][whole ? 1 : tile_panels][block_queries];
+    Two numbers[3][tile_rows / 2];  // of rows g and g + 8 of 16
+    float tops[whole ? 1 : block_queries], most;
+  };
   // Shared memory: the ring, this, and the codes of queries that are kept.
   struct Tests {
     QueryTest queries[block_queries];
@@ -372,6 +431,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     // Whether sums are to be appended: after tile i at i % 2.
     int nearly_full[2];
     unsigned long long arrivals;  // of the warps
+    std::conditional_t<pairs, PairTests, NoPairs> pair;
   };
   // The place of a row of the tile among the terms, and of its first number there.
   static KNEAR_DEVICE unsigned quad_of(unsigned row) { return row / 16 * 8 + row % 8; }
@@ -385,7 +445,8 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
   // The place of a query's limit. Those that a lane wants are side by side if it wants all of them
   // at once.
   static KNEAR_DEVICE unsigned limit_place(unsigned query) {
-    return held ? query / 32 * 32 + query % 8 / 2 * 8 + query % 32 / 8 * 2 + query % 2 : query;
+    return held || pairs ? query / 32 * 32 + query % 8 / 2 * 8 + query % 32 / 8 * 2 + query % 2
+                         : query;
   }
 
   // A grid has queries.blocks * splits blocks, or as many as there are tasks.
@@ -397,9 +458,12 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
   // Neighbouring blocks in the grid scan the same rows for other queries, so that these are in
   // cache.
   KNEAR_KERNEL void operator()(Thread t) const {
-    const DeviceTask task =
-        tabled ? table.tasks[t.block()]
-               : DeviceTask{static_cast<int>(t.block() % queries.blocks), begin, end};
+    DeviceTask task = tabled ? table.tasks[t.block()]
+                             : DeviceTask{static_cast<int>(t.block() % queries.blocks), begin, end};
+    if constexpr (pairs) {
+      const int shift = task.query_block * (block_queries / panel_rows);
+      task.begin += shift, task.end += shift;
+    }
     const int block = task.query_block;
     const std::int64_t split = tabled ? 0 : t.block() / queries.blocks;
     const std::int64_t tiles = (task.end - task.begin + tile_panels - 1) / tile_panels;
@@ -415,8 +479,11 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     const auto thread = static_cast<unsigned>(t.index());
     const unsigned lane = thread % warp_size, warp = thread / warp_size;
     const unsigned first_group = warp / 4 * row_groups, query_warp = warp % 4;
-    const std::uint8_t* const block_codes =
-        queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + thread * 16;
+    const auto codes_of_block = [&](int of_block, unsigned of_thread) {
+      return queries.codes + std::int64_t{of_block} * base.slices * block_slice_bytes +
+             of_thread * 16;
+    };
+    const std::uint8_t* const block_codes = codes_of_block(block, thread);
 
     // The panel of a tile of which this thread copies. Beyond the last one it is the last again, of
     // which nothing passes.
@@ -425,8 +492,11 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       return base.order[place < task.end ? place : task.end - 1];
     };
     // Where this thread finds its 16 bytes of a panel's record.
-    const RecordSource source = source_of_record(thread % 64);
+    const RecordSource its_source = source_of_record(thread % 64);
     const auto fetch_record = [&](int tile, unsigned panel) {
+      // Of pairs it is computed again for each tile: three registers less.
+      const RecordSource source =
+          pairs ? source_of_record(t.computed_here(thread) % 64) : its_source;
       if (source.stride == 0) return;
       auto* const to = reinterpret_cast<unsigned char*>(
           &tests.panels[static_cast<unsigned>(tile) % record_stages][thread / 64]);
@@ -439,7 +509,8 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     const float inverse = whole ? 0 : query_inverse(queries.scales[block]);
     const unsigned my_query = thread % block_queries;
     const std::int64_t place = this->place_of(block, static_cast<int>(my_query));
-    const bool real = tabled ? place >= 0 : place < queries.count;
+    bool real = tabled ? place >= 0 : place < queries.count;
+    if constexpr (pairs) real = base.ids[slot_of(place)] != DeviceBaseView::no_row;
     constexpr int nothing_passes = std::numeric_limits<int>::max();
     constexpr int limits_each = whole ? 0 : tile_panels * block_queries / threads;
     struct Share {
@@ -458,9 +529,10 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
         for (int i = 0; i < limits_each; ++i) {
           const int p = 2 * i + static_cast<int>(thread / block_queries);
           const int limit = certified_limit(limit_numbers(t, panels[p].test), query, inverse);
-          out.limits[i] = (tabled || real) && task.begin + tile * tile_panels + p < task.end
-                              ? limit
-                              : nothing_passes;
+          out.limits[i] =
+              (tabled || pairs || real) && task.begin + tile * tile_panels + p < task.end
+                  ? limit
+                  : nothing_passes;
         }
       }
       const Record& panel = panels[my_row / panel_rows];
@@ -473,6 +545,34 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
                                   t.read_shared(&panel.bias[in_panel]), inverse);
       return out;
     };
+    // The share of what pairs need beside it, stored as it is computed, which keeps registers free.
+    [[maybe_unused]] const auto store_pairs = [&](int tile) {
+      if constexpr (pairs) {
+        const Record* const panels = tests.panels[static_cast<unsigned>(tile) % record_stages];
+        if constexpr (!whole) {
+          KNEAR_UNROLL
+          for (int i = 0; i < limits_each; ++i) {
+            const unsigned p = 2 * i + thread / block_queries;
+            const int lowered = pair_limit(limit_numbers(t, panels[p].test),
+                                           t.read_shared(&tests.queries[my_query]),
+                                           t.read_shared(&tests.pair.tops[my_query]));
+            t.write_shared(&tests.pair.limits[limits_of(tile)][p][limit_place(my_query)],
+                           task.begin + tile * tile_panels + static_cast<int>(p) < task.end
+                               ? lowered
+                               : nothing_passes);
+          }
+        }
+        const Record& panel = panels[my_row / panel_rows];
+        int number = t.read_shared(&panel.reach[my_row % panel_rows]);
+        if constexpr (!whole)
+          number = pair_number(limit_numbers(t, panel.test), std::bit_cast<float>(number),
+                               t.read_shared(&tests.pair.most), inverse);
+        if (thread % 2 == 0)
+          t.write_shared(
+              &tests.pair.numbers[static_cast<unsigned>(tile) % 3][my_term / 4].of[my_term / 2 % 2],
+              number);
+      }
+    };
     // Visible to all from the next stage on.
     const auto store = [&](int tile, const Share& share) {
       KNEAR_UNROLL
@@ -481,6 +581,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
             &tests.limits[limits_of(tile)][2 * i + thread / block_queries][limit_place(my_query)],
             share.limits[i]);
       t.write_shared(&tests.terms[tile & 1][my_term / 4].of[my_term % 4], share.term);
+      if constexpr (pairs) store_pairs(tile);
     };
 
     // The next bytes to be copied, 16 of each slice by each thread.
@@ -517,7 +618,8 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       } else {
         if (left_of_tile == 0 && next_tile < last_tile) {
           left_of_tile = base.slices;
-          next_queries = block_codes;
+          next_queries =
+              pairs ? codes_of_block(t.computed_here(block), t.computed_here(thread)) : block_codes;
           next_panel();
         }
         KNEAR_UNROLL
@@ -557,6 +659,13 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       tests.queries[thread] = query;
       if constexpr (whole)
         tests.limits[0][0][limit_place(thread)] = real ? query.correction : nothing_passes;
+      if constexpr (pairs && whole)
+        tests.pair.limits[0][0][limit_place(thread)] =
+            real ? whole_pair_limit(base.l2, queries.heads[place]) : nothing_passes;
+      if constexpr (pairs && !whole) {
+        tests.pair.tops[thread] = join.tops[place];
+        if (thread == 0) tests.pair.most = join.most[block];
+      }
     }
     if (thread == 0) {
       tests.passed.count = tests.nearly_full[0] = tests.nearly_full[1] = 0;
@@ -639,8 +748,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
               tests.nearly_full[tile & 1] = t.atomic_read(&tests.passed.count) >= Passed::room / 2;
             end_stage();
           }
-          keep_passed(t, task, task.begin + tile * tile_panels, sums, inverse,
-                      &tests.limits[limits_of(tile)][0][0], tests,
+          keep_passed(t, task, tile, sums, inverse, tests,
                       first_group + static_cast<unsigned>(done), query_warp);
         }
         stage = stage_after(stage);
@@ -708,8 +816,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
         end_stage();
         stage = stage_after(stage);
       }
-      keep_passed(t, task, task.begin + tile * tile_panels, sums, inverse,
-                  &tests.limits[limits_of(tile)][0][0], tests, first_group, query_warp);
+      keep_passed(t, task, tile, sums, inverse, tests, first_group, query_warp);
     }
     t.template wait_for_copies<0>();
     append_passed(t, task, inverse, tests);
@@ -739,26 +846,33 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     const auto rows = [&](const auto* from, unsigned first) -> RecordSource {
       return {bytes(from, first), panel_rows * 4};
     };
+    // Of pairs behind the others.
+    const auto of_pairs = [&](unsigned first) -> RecordSource {
+      if constexpr (pairs)
+        if (chunk < first + of_rows) return rows(join.reach, chunk - first);
+      return {};
+    };
     if constexpr (whole)
       return chunk < of_rows       ? rows(base.row_squares, chunk)
              : chunk < 2 * of_rows ? rows(base.row_sums, chunk - of_rows)
-                                   : RecordSource{};
+                                   : of_pairs(2 * of_rows);
     return chunk < of_test             ? RecordSource{bytes(base.tests, chunk), sizeof(PanelTest)}
            : chunk < of_test + of_rows ? rows(base.row_bias, chunk - of_test)
-                                       : RecordSource{};
+                                       : of_pairs(of_test + of_rows);
   }
 
-  // Of a place without a query. Of a table nothing reaches it, but for panels of which every pair
-  // is kept: one register less than to remember that there is none.
+  // Of a place without a query. Of a table or of pairs nothing reaches it, but for panels of which
+  // every pair is kept: one register less than to remember that there is none.
   static KNEAR_DEVICE QueryTest test_of_nobody() {
-    if constexpr (tabled) return {std::numeric_limits<float>::infinity(), 0, 0, 0};
+    if constexpr (tabled || pairs) return {std::numeric_limits<float>::infinity(), 0, 0, 0};
     return {};
   }
 
   // Keeps the sums of which one passes.
-  KNEAR_DEVICE void keep_passed(Thread t, const DeviceTask& task, int first_place,
-                                const int (&sums)[groups][4][4], float inverse, const int* limits,
-                                Tests& tests, unsigned first_group, unsigned query_warp) const {
+  KNEAR_DEVICE void keep_passed(Thread t, const DeviceTask& task, int tile,
+                                const int (&sums)[groups][4][4], float inverse, Tests& tests,
+                                unsigned first_group, unsigned query_warp) const {
+    const int* const limits = &tests.limits[limits_of(tile)][0][0];
     const unsigned lane = static_cast<unsigned>(t.index()) % warp_size,
                    column = query_warp * 32 + lane % 4 * 2;
     const int* const mine = limits + (whole ? 0 : first_group / 2 * block_queries) + column;
@@ -779,9 +893,61 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       const int of_rows = larger(sums[m][n][i], sums[m][n][i + 2]);
       return larger(larger(of_rows, sums[m + 1][n][i]), sums[m + 1][n][i + 2]);
     };
+    // Of pairs: limits of the queries n = 2 h and 2 h + 1 in the panel of group m, for the queries
+    // and for the rows, and what is added to the sums of rows for these.
+    struct PairLimits {
+      Quad own, lowered;
+    };
+    [[maybe_unused]] const auto pair_limits = [&](int m, int h) -> PairLimits {
+      if constexpr (pairs) {
+        const unsigned at =
+            (whole ? 0 : (first_group + static_cast<unsigned>(m)) / 2 * block_queries) +
+            query_warp * 32 + lane % 4 * 8 + static_cast<unsigned>(h) * 4;
+        const int* const lowered = &tests.pair.limits[limits_of(tile)][0][0];
+        return {t.read_shared(reinterpret_cast<const Quad*>(&limits[at])),
+                t.read_shared(reinterpret_cast<const Quad*>(&lowered[at]))};
+      }
+      return {};
+    };
+    [[maybe_unused]] const auto numbers_of = [&](int m) -> Two {
+      if constexpr (pairs)
+        return t.read_shared(
+            &tests.pair.numbers[static_cast<unsigned>(tile) % 3]
+                               [(first_group + static_cast<unsigned>(m)) * 8 + lane / 4]);
+      return {};
+    };
+    struct Numbers {
+      Two first, second;
+    };
+    [[maybe_unused]] const auto pair_passes = [&](const PairLimits& of, const Numbers& numbers,
+                                                  int m, int n, int i) {
+      int of_rows = sums[m][n][i] + numbers.first.of[0];
+      of_rows = larger(of_rows, sums[m][n][i + 2] + numbers.first.of[1]);
+      of_rows = larger(of_rows, sums[m + 1][n][i] + numbers.second.of[0]);
+      of_rows = larger(of_rows, sums[m + 1][n][i + 2] + numbers.second.of[1]);
+      const int place = n % 2 * 2 + i;
+      return largest(m, n, i) >= of.own.of[place] || of_rows >= of.lowered.of[place];
+    };
+    const auto passes = [&](int m, int n, int i) {
+      if constexpr (pairs)
+        return pair_passes(pair_limits(m, n / 2), {numbers_of(m), numbers_of(m + 1)}, m, n, i);
+      else
+        return largest(m, n, i) >= limit_of(m, n, i);
+    };
     bool some[4] = {};
     KNEAR_UNROLL
-    for (int n = 0; n < 4; ++n) KNEAR_UNROLL
+    for (int m = 0; pairs && m < groups; m += 2) {
+      const Numbers numbers = {numbers_of(m), numbers_of(m + 1)};
+      KNEAR_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const PairLimits of = pair_limits(m, h);
+        KNEAR_UNROLL
+        for (int which = 0; which < 4; ++which)
+          some[2 * h + which / 2] |= pair_passes(of, numbers, m, 2 * h + which / 2, which % 2);
+      }
+    }
+    KNEAR_UNROLL
+    for (int n = 0; !pairs && n < 4; ++n) KNEAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       int of_panels = largest(0, n, i);
       KNEAR_UNROLL
@@ -799,7 +965,8 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       return {{sums[m][n][i], sums[m][n][i + 2], sums[m + 1][n][i], sums[m + 1][n][i + 2]}};
     };
     const int query_row = t.computed_here(static_cast<int>(column + 256 * (lane / 4)));
-    const int panel_place = t.computed_here(first_place + static_cast<int>(first_group / 2));
+    const int panel_place =
+        t.computed_here(task.begin + tile * tile_panels + static_cast<int>(first_group / 2));
     unsigned beyond = 0;  // those for which there is no room
     KNEAR_UNROLL
     for (int n = 0; n < 4; ++n) {
@@ -808,7 +975,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       for (int m = 0; m < groups; m += 2) {
         KNEAR_UNROLL
         for (int i = 0; i < 2; ++i) {
-          if (largest(m, n, i) < limit_of(m, n, i)) continue;
+          if (!passes(m, n, i)) continue;
           const int at = t.atomic_add(&tests.passed.count, 1);
           if (at < Passed::room) {
             tests.passed.sums[at] = quad(m, n, i);
@@ -856,8 +1023,47 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     if (place >= task.end) return;
     const std::int64_t query = this->place_of(task.query_block, my_query);
     if (tabled && query < 0) return;
+    if constexpr (pairs)  // see test_of_nobody()
+      if (base.ids[slot_of(query)] == DeviceBaseView::no_row) return;
+    const auto row = static_cast<unsigned>(query_row / 256);
     append_rows<whole, 4>(t, base, queries, lists, query, tests.queries[my_query], inverse,
-                          base.order[place], static_cast<unsigned>(query_row / 256), sums);
+                          base.order[place], row, sums);
+    if constexpr (pairs)
+      if (join.both) append_query(t, task, inverse, tests, sums, place, row, my_query);
+  }
+
+  // The slot of the row that is the query at a place.
+  KNEAR_DEVICE std::uint32_t slot_of(std::int64_t place) const {
+    return base.order[place / panel_rows] * panel_rows +
+           static_cast<std::uint32_t>(place % panel_rows);
+  }
+  // Appends the query of a quad to the lists of the rows for which it passes.
+  KNEAR_DEVICE void append_query(Thread t, const DeviceTask& task, float inverse,
+                                 const Tests& tests, const Quad& sums, int place, unsigned row,
+                                 int my_query) const {
+    const std::uint32_t panel = base.order[place];
+    int limit = 0;
+    PanelTest test = {};
+    if constexpr (whole) {
+      limit = tests.pair.limits[0][0][limit_place(static_cast<unsigned>(my_query))];
+    } else {
+      test = base.tests[panel];
+      limit = pair_limit(test, tests.queries[my_query], tests.pair.tops[my_query]);
+    }
+    const std::uint32_t slot = slot_of(this->place_of(task.query_block, my_query));
+    KNEAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const unsigned in_panel = row + static_cast<unsigned>(8 * i);
+      const std::uint32_t its_slot = panel * panel_rows + in_panel;
+      int number = join.reach[its_slot];
+      if constexpr (!whole)
+        number =
+            pair_number(test, std::bit_cast<float>(number), join.most[task.query_block], inverse);
+      if (sums.of[i] + number < limit || base.ids[its_slot] == DeviceBaseView::no_row) continue;
+      const std::int64_t list = join.query_of(place, in_panel);
+      const int at = t.atomic_add(&lists.counts[list], 1);
+      if (at < lists.room) lists.entries[list * lists.room + at] = {slot | unscored, 0};
+    }
   }
 };
 

@@ -44,6 +44,24 @@ struct KeyScale {
     }
     return 1 - key - constant - margin - 0x1p-50;
   }
+  // The same threshold as a difference, of a number of the query and one of the key: top() -
+  // reach_of(key), of which each is rounded to the side that keeps rows, is no higher than
+  // threshold_for(key) may be.
+  KNEAR_HD double top() const {
+    const double margin = 0x1p-49 * (squares + std::fabs(constant) + 1e-300);
+    switch (metric) {
+      case Metric::l2:
+        return squares / 2 - margin;
+      case Metric::ip:
+        return -constant - margin;
+      case Metric::cosine:
+        break;
+    }
+    return 1 - constant - margin - 0x1p-49;
+  }
+  static KNEAR_HD double reach_of(Metric metric, double key) {
+    return (metric == Metric::l2 ? key / 2 : key) + 0x1p-49 * std::fabs(key);
+  }
 };
 
 }  // namespace knear::detail

@@ -88,7 +88,7 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
 // The nearest others of each row, as the processor finds them.
 void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                         const std::string& what, KnnReport* report = nullptr,
-                        std::size_t budget = std::size_t{1} << 40) {
+                        std::size_t budget = std::size_t{1} << 40, bool joined = false) {
   HostQueue queue(5, budget), lender(6);
   DeviceMatrix lent(lender, base), asked(lender, base);
   DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
@@ -103,7 +103,7 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
   EXPECT_EQ(seen.k, k) << what;
   EXPECT_EQ(seen.queries, base.rows()) << what;
   EXPECT_EQ(seen.device, "cuda") << what;
-  EXPECT_FALSE(seen.joined) << what;
+  EXPECT_EQ(seen.joined, joined) << what;
   if (report) *report = seen;
   expect_same(ids, distances, self_join(base, k, options), what);
 }
@@ -170,6 +170,19 @@ TEST(DeviceBase, SelfJoins) {
   // No memory for a list: the processor answers, from a copy.
   expect_self_joined(base.view(), 2, {}, "copy", &report, 200 << 10);
   EXPECT_EQ(report.fallback_queries, 280);
+}
+
+// Each pair is scored once where all rows have lists at once.
+TEST(DeviceBase, SelfJoinsThatScoreEachPairOnce) {
+  constexpr std::size_t enough = std::size_t{1} << 40;
+  auto base = made<float>(1050, 13, 36);
+  for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 13, base.row(11 * i));
+  std::fill_n(base.row(17), 13, 0.0f);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_self_joined(base.view(), 3, {.metric = metric}, std::string(name_of(metric)), nullptr,
+                       enough, true);
+  expect_self_joined(made<std::uint8_t>(1030, 9, 37).view(), 4, {}, "u8", nullptr, enough, true);
+  expect_self_joined(base.view(), 3, {}, "lists of some rows", nullptr, 20 << 20);
 }
 
 // More copies of a row than neighbours: the row itself need not be among the first.

@@ -156,6 +156,40 @@ TEST(DeviceSearch, SelfJoins) {
     }
 }
 
+// Where the device has memory for the lists of all rows each pair is scored once, unless a filter
+// or queries of zeros leave some rows out, or there are too few rows.
+TEST(DeviceSearch, SelfJoinsThatScoreEachPairOnce) {
+  auto base = gaussian(1090, 12, 30);
+  for (std::int64_t i = 0; i < 30; ++i) std::copy_n(base.row(0), 12, base.row(4 * i));  // equal
+  const auto joins = [&](const Matrix<float>& rows, KnnOptions options, std::size_t budget,
+                         const std::string& what) {
+    const Neighbors truth = self_join(rows.view(), 3, options);
+    options.device = "cuda";
+    detail::PreparedRows prepared(rows.view(), options.metric,
+                                  find_value_range(rows.view(), options.metric, "base", 1));
+    const detail::SearchSegment segment{&prepared, {}, options.filter};
+    KnnReport report;
+    expect_same(search_on_device(HostQueue(31, budget), {&segment, 1}, rows.view(), 3, options,
+                                 detail::Reuse::none, &report, detail::SearchKind::self_join),
+                truth, what);
+    EXPECT_EQ(report.fallback_queries, 0) << what;
+    if (report.joined) {
+      EXPECT_EQ(report.multiply_adds, (1090 / 2 + 2 * report.repeated_queries) * 1090.0 * 12);
+    }
+    return report.joined;
+  };
+  constexpr std::size_t enough = std::size_t{1} << 40;
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    EXPECT_TRUE(joins(base, {.metric = metric}, enough, std::string(name_of(metric))));
+  EXPECT_FALSE(joins(base, {}, 20 << 20, "lists of 500 rows"));
+  std::vector<Id> ids;
+  for (Id id = 1; id < 1090; ++id) ids.push_back(id);
+  EXPECT_FALSE(joins(base, {.filter = RowFilter::of_ids(ids, 1090)}, enough, "filter"));
+  std::fill_n(base.row(9), 12, 0.0f);
+  EXPECT_FALSE(joins(base, {.metric = Metric::ip}, enough, "zeros"));
+  EXPECT_TRUE(joins(base, {}, enough, "zeros, l2"));
+}
+
 // Where the device has no memory for the rows or for lists, the processor answers, and the report
 // says so.
 TEST(DeviceSearch, ADeviceWithoutMemoryAnswersNothing) {

@@ -33,6 +33,9 @@ class EmulatedGpus final : public detail::DevicesOf<HostQueue> {
   }
 
   HostQueue queue(int gpu) const { return open(gpu, 0); }
+  // What they say that they are: an H100 each.
+  DeviceTraits described{"emulated", 9, 0, 132, 1.98e9, 3.35e12, 80e9};
+  DeviceTraits traits(int) const override { return described; }
 
   int count() const override { return static_cast<int>(gpus_.size()); }
   void check(int index) const override {
