@@ -202,9 +202,7 @@ class SelfJoin {
   // What the key that another row must not exceed to be of use to a row takes off G, for the
   // kernel. Rows that are not wanted have no use for any.
   static constexpr float no_reach = std::numeric_limits<float>::lowest();
-  float load_reach(std::size_t slot) {
-    return reach_[slot].load(std::memory_order_relaxed);
-  }
+  float load_reach(std::size_t slot) { return reach_[slot].load(std::memory_order_relaxed); }
   // Products are counted from that of the mean with itself, which may be larger by far than what
   // they differ by.
   double reach_of(double key) const {
