@@ -80,8 +80,7 @@ DevicePool::DevicePool(int device) : device_(device) {
     return value;
   };
   multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
-  shared_memory_ =
-      static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
+  shared_memory_ = static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
 #ifdef KNEAR_CUDA_SM_90A
   has_warpgroups_ = attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
                     attribute(cudaDevAttrComputeCapabilityMinor) == 0;
