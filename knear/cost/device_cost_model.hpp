@@ -85,9 +85,9 @@ struct ScanForm {
   static constexpr double few_ring_bytes = 24 << 10, most_kept_bytes = 81 << 10;
   static constexpr double resident_blocks = 2, resident_few_blocks = 5;
   // Of pairs of a self-join: rows from which on, most columns, bytes of shared memory of a block
-  // but for queries that are kept, and those that the system takes.
+  // (of whole numbers) but for queries that are kept, and those that the system takes.
   static constexpr double least_paired_rows = 1024, most_paired_columns = 8192;
-  static constexpr double pair_bytes = 75312, system_bytes = 1024;
+  static constexpr double pair_bytes = 75312, whole_pair_bytes = 65072, system_bytes = 1024;
   // Rows of the first step of few queries, and entries of a list of theirs, and of a block of them.
   static constexpr double first_rows_of_few = 4096, room_of_few = 65536, room_of_block = 16384;
 };

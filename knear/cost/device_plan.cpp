@@ -138,14 +138,19 @@ struct Course {
   }
 };
 
-// Whether each pair of a self-join is scored once, as SelfJoinSteps::fits() has it.
+// Whether each pair of a self-join is scored once, as DeviceScan and SelfJoinSteps::fits() have it.
 bool scores_pairs_once(const DeviceShape& shape, const DevicePeaks& device, const Course& course,
                        double allowed, double chunks) {
   const double kept =
       course.keeps_queries ? course.slices * ScanForm::slice_columns * ScanForm::block_queries : 0;
+  const double block = shape.whole ? ScanForm::whole_pair_bytes : ScanForm::pair_bytes;
+  // Blocks on either side of one that it meets in the first step.
+  const double beside =
+      std::max(1., std::floor((std::floor(course.first / ScanForm::block_queries) + 1) / 2));
   return shape.self_join && allowed == double(shape.rows) && chunks == 1 && course.batches == 1 &&
          shape.rows >= ScanForm::least_paired_rows && shape.dim <= ScanForm::most_paired_columns &&
-         2 * (ScanForm::pair_bytes + kept + ScanForm::system_bytes) <= device.shared_bytes;
+         2 * (block + kept + ScanForm::system_bytes) <= device.shared_bytes &&
+         beside < std::floor((course.blocks - 1) / 2);
 }
 
 void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const Course& course,

@@ -29,8 +29,8 @@
 //   launches      of kernels, a few microseconds each
 //   download      of the answers
 //
-// A self-join on a GPU is a search for every row: queries = rows and one neighbour more. With
-// `self_join` each pair is scored once where the lists of all rows have room.
+// A self-join on a GPU finds one neighbour more for every row: queries = rows. With `self_join` each
+// pair is scored once where the lists of all rows have room; without, it is a search for every row.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -130,10 +130,11 @@ KNEAR_HD inline float pair_most(double most, double scale) {
   const double size = most < 0 ? -most : most;
   return signed_float((most - size * float_limit_margin) / scale);
 }
-// The reach of a row. NaN, from infinity on: everything is kept for it.
-KNEAR_HD inline float pair_reach(double reach) {
+// The reach of a row, over the scale of its panel. NaN, from infinity on: everything is kept for
+// it.
+KNEAR_HD inline float pair_reach(double reach, double scale) {
   const double size = reach < 0 ? -reach : reach;
-  return signed_float(reach + size * float_limit_margin);
+  return signed_float((reach + size * float_limit_margin) / scale);
 }
 // Of whole numbers `number` itself, from a key that the k-th one does not exceed; no key is beyond
 // 2^30.

@@ -683,6 +683,10 @@ class DeviceScan {
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
     if (run.keys) base.key_slack = run.keys->slack(which);
+    const auto stage = [&](const char* name) {
+      if (stats.at_stage) stats.at_stage(name);
+    };
+    stage("queries in");
     std::optional<SelfJoinSteps<Queue>> pairs;
     if (!again && scores_pairs_once(run, which)) {
       pairs.emplace(queue_, base);
@@ -692,10 +696,6 @@ class DeviceScan {
     // Queries have places, of which a self-join leaves some free.
     const std::int64_t given = std::ssize(which), queries = pairs ? pairs->queries() : given;
     const auto count = static_cast<std::size_t>(queries);
-    const auto stage = [&](const char* name) {
-      if (stats.at_stage) stats.at_stage(name);
-    };
-    stage("queries in");
     const bool there_coded = run.there || pairs || queries > block_queries;
     DeviceQueries coded;  // by the processor
     std::vector<double> reached;
@@ -821,7 +821,7 @@ class DeviceScan {
       stage("answers");
       (*run.take)({which.front(), queries, k, there.keys, there.ids,
                    ordered > 0 ? there.order : nullptr, there.lost});
-      note_lost(run, which, there, ordered);
+      note_lost(run, which, there, count, ordered);
       return stage(nullptr);
     }
     pieces->wait();
@@ -879,10 +879,10 @@ class DeviceScan {
     }
     return out;
   }
-  // Of a batch in device memory which queries are lost, whose lists were full, and what all had.
+  // Of a batch of so many places in device memory which queries are lost, whose lists were full,
+  // and what all had.
   void note_lost(Run& run, std::span<const std::int64_t> which, const BatchResults& there,
-                 std::size_t ordered) {
-    const std::size_t count = which.size();
+                 std::size_t count, std::size_t ordered) {
     std::vector<int> heads(2 * count);
     std::vector<std::int32_t> order;
     {
@@ -901,6 +901,7 @@ class DeviceScan {
         queue_.download(order.data(), there.order, count);
         queue_.wait();
       }
+      if (!order.empty() && order[place] < 0) continue;  // no query's place
       run.full.push_back(which[order.empty() ? place : static_cast<std::size_t>(order[place])]);
     }
   }

@@ -70,6 +70,10 @@ struct DeviceQueryCoding {
     if (!order) return real;
     return order[real] < 0 ? 0 : order[real];
   }
+  // Not at a place that a self-join leaves free.
+  KNEAR_HD bool has_query(std::int64_t place) const {
+    return !order || order[place < count ? place : count - 1] >= 0;
+  }
   // The threshold with which a query starts: G, lowered where that takes rounding, or a key.
   KNEAR_HD double threshold_of(std::int64_t query, const DeviceQuery& head) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -180,7 +184,9 @@ struct EncodeQueries {
   KNEAR_DEVICE double scale_of(Thread t, std::int64_t block) const {
     double largest = 0, squares = 0;
     for (int q = t.index() % warp_size; q < block_queries; q += warp_size) {
-      const QuerySize size = p.sizes[p.query_at(block * block_queries + q)];
+      const std::int64_t place = block * block_queries + q;
+      if (!p.has_query(place)) continue;
+      const QuerySize size = p.sizes[p.query_at(place)];
       largest = size.largest > largest ? size.largest : largest;
       squares = size.squares > squares ? size.squares : squares;
     }

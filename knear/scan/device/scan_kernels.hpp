@@ -118,8 +118,7 @@ KNEAR_DEVICE int certified_term(float panel_scale, float bias, float inverse) {
 // Of a pair of a self-join that is scored for its query what its row makes of it: `number` and
 // `lowered` of code_layout.hpp.
 KNEAR_DEVICE int pair_number(const PanelTest& panel, float reach, float most, float inverse) {
-  const float number =
-      fmaf(reach * panel.inverse, inverse, fmaf(inverse, panel.bias_max, -(most * panel.inverse)));
+  const float number = fmaf(inverse, reach, fmaf(inverse, panel.bias_max, -(most * panel.inverse)));
   // NaN: keeps all, since no sum is below -2^30 and no limit above 0.
   return static_cast<int>(number < 0x1p30f ? fmaxf(number, -0x1p29f) : 0x1p30f) + 1;
 }

@@ -92,8 +92,9 @@ struct FindReach {
         const DeviceQuery& query = queries.heads[place];
         const Metric metric = metric_of(base);
         const double key = KeyScale{metric, query.squares, query.constant}.key_at_most(bound);
-        const float reach = real ? pair_reach(KeyScale::reach_of(metric, key))
-                                 : -std::numeric_limits<float>::infinity();
+        const float reach =
+            real ? pair_reach(KeyScale::reach_of(metric, key), base.heads[slot / panel_rows].scale)
+                 : -std::numeric_limits<float>::infinity();
         join.reach[slot] = std::bit_cast<std::int32_t>(reach);
       }
     }

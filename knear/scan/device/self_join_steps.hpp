@@ -46,9 +46,6 @@ class SelfJoinSteps {
            2 * block <= queue.shared_memory() &&
            distance_of(first_panels) < (base.panels / block_panels - 1) / 2;
   }
-  // Bytes of device memory of a query, beside what it takes in any search.
-  static constexpr std::int64_t query_bytes = 9;
-
   // base: codes of panels as device_coding() lays them out; fits(). What is given has to stay.
   // Throws MemoryBudgetError.
   SelfJoinSteps(Queue& queue, const DeviceBaseView& base) : queue_(queue), base_(base) {

@@ -257,8 +257,9 @@ TEST(SelfJoinSteps, ThePlanKnowsItsSharedMemory) {
   for (const bool whole : {false, true})
     for (const int slices : {1, 4, 5, 20})
       EXPECT_NEAR(static_cast<double>(shared_bytes_of_pairs<HostThread>(whole, slices)),
-                  ScanForm::pair_bytes + (slices <= ScanForm::kept_slices ? 4096.0 * slices : 0),
-                  whole ? 13000 : 0)
+                  (whole ? ScanForm::whole_pair_bytes : ScanForm::pair_bytes) +
+                      (slices <= ScanForm::kept_slices ? 4096.0 * slices : 0),
+                  0)
           << slices;
 }
 TEST(SelfJoinSteps, WavefrontsOfSharedMemory) {
