@@ -103,9 +103,11 @@ class SelfJoinSteps {
         launch_scan_pairs(queue_, base_, view, lists, join_, ring + block_panels * (done + 1),
                           ring + block_panels * (next + 1));
         if (across) {
-          DeviceQueryView half = view;
-          half.blocks = blocks / 2, half.count = half.blocks * block_queries;
-          launch_scan_pairs(queue_, base_, half, lists, join_, ring + block_panels * (blocks / 2),
+          DeviceQueryView first_half = view;
+          first_half.blocks = blocks / 2;
+          first_half.count = first_half.blocks * block_queries;
+          launch_scan_pairs(queue_, base_, first_half, lists, join_,
+                            ring + block_panels * (blocks / 2),
                             ring + block_panels * (blocks / 2 + 1));
         }
         launch_score_pairs(queue_, base_, view, lists);
