@@ -29,8 +29,9 @@
 //   launches      of kernels, a few microseconds each
 //   download      of the answers
 //
-// A self-join on a GPU finds one neighbour more for every row: queries = rows. With `self_join` each
-// pair is scored once where the lists of all rows have room; without, it is a search for every row.
+// A self-join on a GPU finds one neighbour more for every row: queries = rows. With `self_join`
+// each pair is scored once where the lists of all rows have room; without, it is a search for every
+// row.
 #pragma once
 #include <cstdint>
 #include <string>
