@@ -230,7 +230,7 @@ def test_what_is_kept_has_no_spills_in_the_scan():
         for name, kernel in each.items()
         if re.match("ScanPanels|ScanFew", name)
     ]
-    # Eight forms for many queries and four for pairs of a self-join, eight each for 32 and for 8, for
+    # Eight forms for many queries, four for pairs of a self-join, eight each for 32 and for 8, for
     # sm_80 and sm_90a.
     assert len(scans) == 56
     for name, kernel in scans:
