@@ -323,9 +323,8 @@ void bench_self_join(ResidentBase& base, std::int64_t k, const cuda::Stream& str
       std::string steps;
       for (const double step : stages.each("scan")) steps += fmt::format(" {:.2f}", step * 1e3);
       told[once] = fmt::format(
-          "{}, {}, {}: {} steps, {:.0f} survivors a row, {} rows searched again; ms by events: "
-          "scan "
-          "{:.1f} (its steps{}), thresholds {:.1f}, measure {:.1f}, rank {:.1f}",
+          "{}, {}, {}: {} steps, {:.0f} survivors a row, {} rows searched again; "
+          "ms by events: scan {:.1f} (its steps{}), thresholds {:.1f}, measure {:.1f}, rank {:.1f}",
           name, shape, words[once], stats.steps,
           static_cast<double>(stats.survivors) / static_cast<double>(rows), stats.repeated,
           scan * 1e3, steps, thresholds * 1e3, measure * 1e3, rank * 1e3);

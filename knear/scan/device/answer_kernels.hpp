@@ -50,8 +50,8 @@ struct AnswerMerge {
   // What was found now for `count` queries from `first` on [count x k], by place: numbers of rows.
   const double* keys;
   const std::int64_t* rows;
-  const std::int32_t*
-      order;        // the query at each place, from `first` on; -1: none; nullptr: as they come
+  // The query at each place, from `first` on, -1 for none; nullptr: as they come.
+  const std::int32_t* order;
   const int* lost;  // [count], by place: not 0 where it is not to be used
   std::int64_t first, count, k;
   // Ids of these rows; nullptr: that of row 0, and those after it.

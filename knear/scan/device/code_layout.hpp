@@ -107,6 +107,12 @@ KNEAR_HD inline QueryTest query_test(const DeviceQuery& query, double scale, dou
           static_cast<float>(query.norm * up), static_cast<float>(query.error * up),
           query.correction};
 }
+// 1 / the scale of the queries of a block. NaN: every pair is kept.
+KNEAR_HD inline float query_inverse(double scale) {
+  return has_float_inverse(scale) ? static_cast<float>(1 / scale)
+                                  : std::numeric_limits<float>::quiet_NaN();
+}
+
 // ---- pairs of a self-join ----------------------------------------------------------------------
 //
 // A pair is scored once, of a query and a row, and may be wanted for the row, too, which is a query
@@ -147,12 +153,6 @@ KNEAR_HD inline std::int32_t whole_pair_number(bool l2, double bound) {
 KNEAR_HD inline std::int32_t whole_pair_limit(bool l2, const DeviceQuery& query) {
   return (l2 ? static_cast<std::int32_t>(static_cast<std::int64_t>(query.squares) >> 1) : 0) +
          query.correction;
-}
-
-// 1 / the scale of the queries of a block. NaN: every pair is kept.
-KNEAR_HD inline float query_inverse(double scale) {
-  return has_float_inverse(scale) ? static_cast<float>(1 / scale)
-                                  : std::numeric_limits<float>::quiet_NaN();
 }
 
 }  // namespace knear::detail

@@ -62,6 +62,12 @@ struct DeviceBaseView {
   }
 };
 
+// The slot at a place of base.order: of a self-join that of the row that is the query there.
+KNEAR_DEVICE std::uint32_t slot_at(const DeviceBaseView& base, std::int64_t place) {
+  return base.order[place / panel_rows] * panel_rows +
+         static_cast<std::uint32_t>(place % panel_rows);
+}
+
 struct DeviceQueryView {
   const std::uint8_t* codes;  // as DeviceQueries, all by place
   const double* scales;       // [blocks]
@@ -509,7 +515,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     const unsigned my_query = thread % block_queries;
     const std::int64_t place = this->place_of(block, static_cast<int>(my_query));
     bool real = tabled ? place >= 0 : place < queries.count;
-    if constexpr (pairs) real = base.ids[slot_of(place)] != DeviceBaseView::no_row;
+    if constexpr (pairs) real = base.ids[slot_at(base, place)] != DeviceBaseView::no_row;
     constexpr int nothing_passes = std::numeric_limits<int>::max();
     constexpr int limits_each = whole ? 0 : tile_panels * block_queries / threads;
     struct Share {
@@ -1023,7 +1029,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     const std::int64_t query = this->place_of(task.query_block, my_query);
     if (tabled && query < 0) return;
     if constexpr (pairs)  // see test_of_nobody()
-      if (base.ids[slot_of(query)] == DeviceBaseView::no_row) return;
+      if (base.ids[slot_at(base, query)] == DeviceBaseView::no_row) return;
     const auto row = static_cast<unsigned>(query_row / 256);
     append_rows<whole, 4>(t, base, queries, lists, query, tests.queries[my_query], inverse,
                           base.order[place], row, sums);
@@ -1031,11 +1037,6 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       if (join.both) append_query(t, task, inverse, tests, sums, place, row, my_query);
   }
 
-  // The slot of the row that is the query at a place.
-  KNEAR_DEVICE std::uint32_t slot_of(std::int64_t place) const {
-    return base.order[place / panel_rows] * panel_rows +
-           static_cast<std::uint32_t>(place % panel_rows);
-  }
   // Appends the query of a quad to the lists of the rows for which it passes.
   KNEAR_DEVICE void append_query(Thread t, const DeviceTask& task, float inverse,
                                  const Tests& tests, const Quad& sums, int place, unsigned row,
@@ -1049,7 +1050,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       test = base.tests[panel];
       limit = pair_limit(test, tests.queries[my_query], tests.pair.tops[my_query]);
     }
-    const std::uint32_t slot = slot_of(this->place_of(task.query_block, my_query));
+    const std::uint32_t slot = slot_at(base, this->place_of(task.query_block, my_query));
     KNEAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const unsigned in_panel = row + static_cast<unsigned>(8 * i);

@@ -24,11 +24,6 @@ namespace knear::detail {
 KNEAR_DEVICE Metric metric_of(const DeviceBaseView& base) {
   return base.l2 ? Metric::l2 : base.cosine ? Metric::cosine : Metric::ip;
 }
-// The slot at a place of the ring.
-KNEAR_DEVICE std::uint32_t slot_at(const DeviceBaseView& base, std::int64_t place) {
-  return base.order[place / panel_rows] * panel_rows +
-         static_cast<std::uint32_t>(place % panel_rows);
-}
 
 // rows [count]: -1 where there is none.
 template <class Thread>

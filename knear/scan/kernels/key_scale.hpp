@@ -59,6 +59,7 @@ struct KeyScale {
     }
     return 1 - constant - margin - 0x1p-49;
   }
+  // What a key takes off top(); infinite keys are taken too.
   static KNEAR_HD double reach_of(Metric metric, double key) {
     return (metric == Metric::l2 ? key / 2 : key) + 0x1p-49 * std::fabs(key);
   }
