@@ -60,13 +60,13 @@ constexpr const ScanLoop& scan_loop(int code, int queries, bool keep, bool whole
 
 // The form for pairs of a self-join, each of which is scored once.
 inline constexpr ScanLoop pair_loops[] = {
-    {80, 128, false, false, "ScanPanels<false, false, false, false, true>", 54, 520, 16, 6},
+    {80, 128, false, false, "ScanPanels<false, false, false, false, true>", 54, 519, 16, 6},
     {80, 128, false, true, "ScanPanels<false, true, false, false, true>", 56, 381, 16, 6},
-    {80, 128, true, false, "ScanPanels<true, false, false, false, true>", 33.5, 480, 16, 9},
+    {80, 128, true, false, "ScanPanels<true, false, false, false, true>", 22.3, 479, 16, 6},
     {80, 128, true, true, "ScanPanels<true, true, false, false, true>", 22.3, 376, 16, 6},
-    {90, 128, false, false, "ScanPanels<false, false, false, false, true>", 60, 490, 16, 6},
+    {90, 128, false, false, "ScanPanels<false, false, false, false, true>", 60, 489, 16, 6},
     {90, 128, false, true, "ScanPanels<false, true, false, false, true>", 60.5, 329.5, 16, 6},
-    {90, 128, true, false, "ScanPanels<true, false, false, false, true>", 32, 432, 16, 9},
+    {90, 128, true, false, "ScanPanels<true, false, false, false, true>", 21.3, 431, 16, 6},
     {90, 128, true, true, "ScanPanels<true, true, false, false, true>", 22, 319, 16, 6}};
 constexpr const ScanLoop& pair_loop(int code, bool keep, bool whole) {
   return pair_loops[(code == 90 ? 4 : 0) + (keep ? 2 : 0) + (whole ? 1 : 0)];

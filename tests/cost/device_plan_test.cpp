@@ -349,6 +349,18 @@ TEST(PredictOnDevice, PairsOfASelfJoinAreScoredOnce) {
       EXPECT_GE(once.scan_seconds, 0.5 * twice.scan_seconds);
       EXPECT_LT(once.scan_seconds, 0.9 * twice.scan_seconds);
     }
+  // The figures of docs/measurements/gpu.md.
+  for (const bool whole : {false, true}) {
+    DeviceShape all{.rows = 1'000'000, .dim = 128, .queries = 1'000'000, .k = 11, .whole = whole};
+    all.resident = true;
+    const DeviceCost twice = predict_on_device(all, gpu, processor);
+    all.self_join = true;
+    const DeviceCost once = predict_on_device(all, gpu, processor);
+    EXPECT_NEAR(once.scan_seconds / twice.scan_seconds, 0.56, 0.01);
+    EXPECT_NEAR(once.seconds / twice.seconds, whole ? 0.69 : 0.74, 0.01);
+    EXPECT_NEAR(once.scan_seconds, 0.21, 0.01);
+    EXPECT_NEAR(once.seconds, whole ? 0.35 : 0.42, 0.01);
+  }
   DeviceShape shape{.rows = 500'000, .dim = 96, .queries = 500'000, .k = 11, .self_join = true};
   const auto once_on = [&](const DevicePeaks& device) {
     return predict_on_device(shape, device, processor).pairs_once;

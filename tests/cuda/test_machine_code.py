@@ -247,6 +247,13 @@ def test_what_is_kept_has_no_spills_in_the_scan():
             loop = each[f"ScanPanels<true, {whole}, false, false, false>"]["loop"]
             assert loop["slices_in_a_row"] == 4
             assert loop["tile_instructions"] + 3 * loop["instructions"] <= 6 * 64
+            # Of pairs of a self-join: 64 scores for both, less than twice those above.
+            pair = each[f"ScanPanels<true, {whole}, false, false, true>"]["loop"]
+            assert pair["slices_in_a_row"] == 4
+            assert pair["wide_loads"] == loop["wide_loads"]
+            once = pair["tile_instructions"] + 3 * pair["instructions"]
+            twice = 2 * (loop["tile_instructions"] + 3 * loop["instructions"])
+            assert once < 0.9 * twice
 
 
 def test_what_is_kept_of_the_scan_by_warpgroups():
