@@ -256,6 +256,15 @@ double wavefronts_of_pairs() {
   EXPECT_EQ(std::count(counts.data(), counts.data() + rows, 0), rows);
   return static_cast<double>(taken[1] - taken[0]) / 8 / 8;  // tiles, warps
 }
+// A reach is over the scale of its panel, so that rows may lie as far apart as in other scans; what
+// is no float is NaN, for which everything is kept.
+TEST(SelfJoinSteps, TheReachOfLargeNumbers) {
+  EXPECT_NEAR(pair_reach(5e23, 1e10), 5e13f, 5e13f * 0x1p-19f);
+  EXPECT_GE(pair_reach(5e23, 1e10), 5e13f);
+  EXPECT_GE(pair_reach(-5e23, 1e10), -5e13f);
+  EXPECT_TRUE(std::isnan(pair_reach(std::numeric_limits<double>::infinity(), 1)));
+}
+
 // The model of costs (knear/cost/device_plan.hpp) reckons with these.
 TEST(SelfJoinSteps, ThePlanKnowsItsSharedMemory) {
   for (const bool whole : {false, true})
