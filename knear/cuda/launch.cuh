@@ -16,7 +16,8 @@ __global__ void __launch_bounds__(Kernel::threads, Kernel::resident_blocks)
 
 // Asynchronous. grid: a knear::Grid. Kernel::resident_blocks is how many blocks must fit a
 // multiprocessor at once, from which the compiler takes its limit of registers. Throws
-// InvalidArgument unless 1 <= grid.blocks < 2^31; DeviceError if the launch fails.
+// InvalidArgument unless 1 <= grid.blocks < 2^31; DeviceError if the launch fails, as where the
+// device does not hold the blocks of a grid that run together.
 template <class Grid, class Kernel>
 void launch(Queue& queue, const Grid& grid, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
@@ -27,9 +28,11 @@ void launch(Queue& queue, const Grid& grid, const Kernel& kernel) {
   if (grid.shared_bytes > 48 << 10) queue.allow_shared_memory(function, grid.shared_bytes);
   // Its own status: what cudaGetLastError() says may be somebody else's.
   void* arguments[] = {const_cast<Kernel*>(&kernel)};
-  KNEAR_CHECK(cudaLaunchKernel(function, dim3(static_cast<unsigned>(grid.blocks)),
-                               dim3(Kernel::threads), arguments, grid.shared_bytes,
-                               queue.stream()));
+  const dim3 blocks(static_cast<unsigned>(grid.blocks)), threads(Kernel::threads);
+  KNEAR_CHECK(grid.together ? cudaLaunchCooperativeKernel(function, blocks, threads, arguments,
+                                                          grid.shared_bytes, queue.stream())
+                            : cudaLaunchKernel(function, blocks, threads, arguments,
+                                               grid.shared_bytes, queue.stream()));
 }
 
 }  // namespace knear::cuda

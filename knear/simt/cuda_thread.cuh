@@ -1,5 +1,7 @@
 // knear/simt/cuda_thread.cuh -- the thread of the GPU: each member an instruction or two.
 #pragma once
+#include <cooperative_groups.h>
+
 #include "knear/simt/thread.hpp"
 
 namespace knear {
@@ -44,6 +46,7 @@ struct CudaThread {
           : "memory");
     } while (arrived == 0);
   }
+  KNEAR_DEVICE void sync_grid() const { cooperative_groups::this_grid().sync(); }
   KNEAR_DEVICE void sync_warp() const { __syncwarp(); }
   KNEAR_DEVICE unsigned ballot(bool yes) const { return __ballot_sync(everyone, yes); }
   KNEAR_DEVICE bool any(bool yes) const { return __any_sync(everyone, yes); }
@@ -77,6 +80,9 @@ struct CudaThread {
     return *static_cast<const volatile T*>(from);
   }
   KNEAR_DEVICE void fence() const { __threadfence(); }
+  KNEAR_DEVICE void prefetch(const void* at) const {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+  }
 
   template <class T>
   KNEAR_DEVICE T read_shared(const T* from) const {

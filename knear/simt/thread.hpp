@@ -18,7 +18,7 @@
 // at once. tests/simt/emulator.hpp says what the tests cannot show.
 //
 // A block is one-dimensional and a multiple of 32 threads. Operations of a warp are called by all
-// of its 32 threads, those of a block by all of its threads.
+// of its 32 threads, those of a block by all of its threads, those of a grid by all threads.
 #pragma once
 #include <concepts>
 #include <cstddef>
@@ -86,10 +86,13 @@ KNEAR_DEVICE double rounded_sum(double a, double b) {
 #endif
 }
 
-// The number of blocks and their shared memory; the threads of a block are the kernel's.
+// The number of blocks and their shared memory; the threads of a block are the kernel's. together:
+// all blocks run at the same time, so that they may wait for one another (sync_grid()); there must
+// be no more of them than the device holds at once, a multiprocessor resident_blocks of the kernel.
 struct Grid {
   std::int64_t blocks = 1;
   std::size_t shared_bytes = 0;
+  bool together = false;
 };
 
 template <class T>
@@ -113,6 +116,9 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   t.begin_arrivals(largest, i);
   t.arrive(largest);
   t.wait_for_arrivals(largest, yes);
+  // Grid, launched with Grid::together: waits for all threads of all of its blocks; what they wrote
+  // before is then visible.
+  t.sync_grid();
   // Warp: as sync().
   t.sync_warp();
   // Warp: the bit of each lane that says yes. Neither this nor what follows is a barrier: what the
@@ -137,6 +143,10 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   { t.atomic_read(counter) } -> std::same_as<int>;
   // Makes what this thread wrote visible to all threads that see what it writes later.
   t.fence();
+
+  // Brings the 128 bytes around an address of device memory nearer, into the cache that all
+  // multiprocessors share, and waits for nothing.
+  t.prefetch(static_cast<const unsigned char*>(bytes));
 
   // *from and *to = x, of shared memory. In an inner loop, so that tests count what a warp's
   // accesses take of it (tests/simt/emulator.hpp); elsewhere the plain expression does.

@@ -98,8 +98,17 @@ struct Launch {
   std::int64_t blocks;
   const std::function<void(HostThread)>& body;
   Random random;
+  bool together = false;  // they take turns
   // Addresses that stand for an order (thread_sanitizer.hpp).
   std::int64_t begun = 0, ended = 0, fences = 0;
+  // Of blocks that take turns: the threads that wait for all others, and how often all have met.
+  struct Waiting {
+    HostBlock* block;
+    int thread;
+  };
+  std::vector<Waiting> at_grid_barrier = {};
+  std::uint64_t grid_barriers = 0;
+  char synced[2] = {};  // as a block's
 };
 
 }  // namespace
@@ -128,7 +137,12 @@ class HostBlock {
   }
 
   void run() {
-    while (!ready_.empty()) {
+    take_turns(std::numeric_limits<std::int64_t>::max());
+    finish();
+  }
+  // Lets threads go on that can, so many one after another.
+  void take_turns(std::int64_t turns) {
+    for (; turns > 0 && !ready_.empty(); --turns) {
       std::size_t at = random_.below(ready_.size());
       // One warp goes on only when hardly another can: what the others do meanwhile must not matter
       // to it.
@@ -140,6 +154,10 @@ class HostBlock {
       resume(fibers_[static_cast<std::size_t>(i)], threads_[static_cast<std::size_t>(i)].started);
       if (error_) std::rethrow_exception(error_);
     }
+  }
+  bool can_go_on() const { return !ready_.empty(); }
+  // Checks what must hold in the end.
+  void finish() {
     if (counting) count_accesses();
     if (left_ != std::ssize(threads_))
       throw std::logic_error(
@@ -539,6 +557,33 @@ void HostThread::sync() const {
   }
   block_->leave(block_->fiber(index_), false);
   tsan::acquire(synced);
+}
+
+void HostThread::sync_grid() const {
+  char* synced = nullptr;
+  {
+    const tsan::Unseen unseen;
+    Launch& launch = block_->launch_;
+    if (!launch.together)
+      throw std::logic_error("blocks wait for one another that may not run at the same time");
+    synced = &launch.synced[launch.grid_barriers % 2];
+    tsan::release(synced);
+    auto& waiting = launch.at_grid_barrier;
+    waiting.push_back({block_, index_});
+    if (std::ssize(waiting) == launch.blocks * std::ssize(block_->threads_)) {
+      ++launch.grid_barriers;
+      for (const auto [block, thread] : waiting) block->ready_.push_back(thread);
+      waiting.clear();
+    }
+  }
+  block_->leave(block_->fiber(index_), false);
+  tsan::acquire(synced);
+}
+
+// Reads what is to be brought nearer, which must be there.
+void HostThread::prefetch(const void* at) const {
+  const tsan::Unseen unseen;
+  [[maybe_unused]] const volatile unsigned char byte = *static_cast<const unsigned char*>(at);
 }
 
 namespace {
@@ -988,7 +1033,7 @@ void HostDevice::check_words(const void* bytes, std::size_t count, const char* w
 }
 
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
-                const std::function<void(HostThread)>& body) {
+                const std::function<void(HostThread)>& body, bool together) {
   if (threads < warp_size || threads > 1024 || threads % warp_size != 0)
     throw std::logic_error("a block has 32 to 1024 threads, a multiple of 32");
   if (blocks < 1 || blocks >= std::int64_t{1} << 31)
@@ -996,8 +1041,9 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std:
   if (shared_bytes > 227 << 10) throw std::logic_error("more than 227 KiB of shared memory");
   // The blocks of a grid are not ordered. Two that run one after the other have different fibers,
   // so that the thread sanitiser sees what they do to each other.
-  static thread_local Fibers fibers[2];
-  Launch launch{blocks, body, Random(seed)};
+  // Those that take turns have fibers each.
+  static thread_local std::deque<Fibers> fibers(2);
+  Launch launch{blocks, body, Random(seed), together};
   tsan::release(&launch.begun);
   const tsan::Unseen unseen;
   std::vector<std::int64_t> order(static_cast<std::size_t>(blocks));
@@ -1005,7 +1051,22 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std:
   for (std::size_t i = order.size(); i > 1; --i)
     std::swap(order[i - 1], order[launch.random.below(i)]);
   try {
-    for (std::size_t i = 0; i < order.size(); ++i)
+    if (together) {
+      if (std::ssize(fibers) < blocks) fibers.resize(order.size());
+      std::vector<std::unique_ptr<HostBlock>> all;
+      for (const std::int64_t number : order)
+        all.push_back(
+            std::make_unique<HostBlock>(number, launch, threads, shared_bytes, fibers[all.size()]));
+      for (std::vector<HostBlock*> going;; going.clear()) {
+        for (const auto& block : all)
+          if (block->can_go_on()) going.push_back(block.get());
+        if (going.empty()) break;
+        going[launch.random.below(going.size())]->take_turns(
+            static_cast<std::int64_t>(1 + launch.random.below(4 * all.size() * warp_size)));
+      }
+      for (const auto& block : all) block->finish();
+    }
+    for (std::size_t i = 0; i < order.size() && !together; ++i)
       std::make_unique<HostBlock>(order[i], launch, threads, shared_bytes,
                                   fibers[tsan::on ? i % 2 : 0])
           ->run();

@@ -42,7 +42,8 @@
 // accesses that were not made in this run, or that too many others of the same eight bytes came
 // between (it remembers four), of blocks that did not run one right after the other, of threads
 // between which there were fences without an atomic operation, and of launches of two queues.
-// Blocks run one after another: a kernel whose blocks wait for one another does not end.
+// Blocks run one after another, but for those of a grid that run together (Grid::together), which
+// take turns by chance: another kernel whose blocks wait for one another does not end.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -104,6 +105,7 @@ class HostThread {
   void begin_arrivals(unsigned long long* word, int count) const;
   void arrive(unsigned long long* word) const;
   void wait_for_arrivals(unsigned long long* word, bool odd) const;
+  void sync_grid() const;
   void sync_warp() const { meet(meet_sync, nullptr, 0); }
   unsigned ballot(bool yes) const { return votes(meet_ballot, yes); }
   bool any(bool yes) const { return votes(meet_any, yes) != 0; }
@@ -139,6 +141,7 @@ class HostThread {
     return std::atomic_ref(*from).load(std::memory_order_relaxed);
   }
   void fence() const;
+  void prefetch(const void* at) const;
 
   template <class T>
   T read_shared(const T* from) const {
@@ -252,9 +255,10 @@ class HostThread {
 
 static_assert(WarpgroupThread<HostThread>);
 
-// Runs body(thread) for all threads of all blocks.
+// Runs body(thread) for all threads of all blocks; together: of all blocks in turn, so that they
+// may wait for one another.
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
-                const std::function<void(HostThread)>& body);
+                const std::function<void(HostThread)>& body, bool together = false);
 
 // One of several emulated devices, with so many bytes of memory, which all of its queues share.
 class HostDevice {
@@ -475,7 +479,7 @@ class HostQueue {
   HostQueue beside() const {
     HostQueue out(seed_ + 1000, 0, state_->memory->device);
     out.state_->memory = state_->memory;
-    out.warpgroups_ = warpgroups_;
+    out.warpgroups_ = warpgroups_, out.one_launch_ = one_launch_;
     return out;
   }
   // For work that is not a kernel: what was given before it is done.
@@ -489,6 +493,9 @@ class HostQueue {
   // them. All tests of searches on a device can be run so.
   bool warpgroups() const { return warpgroups_; }
   void use_warpgroups(bool yes) { warpgroups_ = yes; }
+  // As cuda::Queue, also by KNEAR_GPU_ONE_LAUNCH.
+  bool one_launch() const { return one_launch_; }
+  void use_one_launch(bool yes) { one_launch_ = yes; }
   std::size_t free_bytes() const {
     std::lock_guard lock(state_->memory->mutex);
     return std::min(state_->memory->budget - state_->memory->in_use, device().free_bytes());
@@ -504,23 +511,35 @@ class HostQueue {
   }
 
  private:
-  static bool asked_for_warpgroups() {
-    const char* const asked = std::getenv("KNEAR_GPU_WARPGROUPS");
+  static bool asked_for(const char* variable) {
+    const char* const asked = std::getenv(variable);
     return asked && std::string_view(asked) == "1";
   }
 
   std::uint64_t seed_;
-  bool warpgroups_ = asked_for_warpgroups();
+  bool warpgroups_ = asked_for("KNEAR_GPU_WARPGROUPS"),
+       one_launch_ = asked_for("KNEAR_GPU_ONE_LAUNCH");
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
+
+// Throws std::logic_error where the device does not hold so many blocks at once.
+inline void check_residence(const HostQueue& queue, const Grid& grid, int resident_blocks) {
+  constexpr std::size_t of_block = 1 << 10;  // of shared memory, that no block has for itself
+  if (grid.blocks > std::int64_t{queue.multiprocessors()} * resident_blocks ||
+      static_cast<std::size_t>(resident_blocks) * (grid.shared_bytes + of_block) >
+          queue.shared_memory())
+    throw std::logic_error("blocks are to run together that the device does not hold at once");
+}
 
 template <class Kernel>
 void launch(HostQueue& queue, Grid grid, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
   queue.device().check_addresses_in(kernel, "a kernel");
   queue.device().count_launch();
-  run_blocks(grid.blocks, Kernel::threads, grid.shared_bytes, queue.next_seed(),
-             [&](HostThread t) { kernel(t); });
+  if (grid.together) check_residence(queue, grid, Kernel::resident_blocks);
+  run_blocks(
+      grid.blocks, Kernel::threads, grid.shared_bytes, queue.next_seed(),
+      [&](HostThread t) { kernel(t); }, grid.together);
 }
 
 }  // namespace knear

@@ -368,9 +368,75 @@ TEST(Emulator, NoticesWhatNoBlockMayDo) {
   EXPECT_EQ(error_of([](HostThread t) { t.sync(); }), "");
 }
 
+// Each block writes its place in every round, and reads those of all others. Without the second
+// barrier a block may write the next round before others have read this one.
+TEST(Emulator, BlocksOfAGridWaitForOneAnother) {
+  constexpr std::int64_t blocks = 4;
+  for (bool second : {true, false}) {
+    if (tsan::on && !second) continue;
+    int wrong = 0, seen = 0;
+    for (int seed = 0; seed < 20; ++seed) {
+      std::vector<int> x(blocks, -1);
+      run_blocks(
+          blocks, 64, 0, seed,
+          [&](HostThread t) {
+            for (int round = 0; round < 5; ++round) {
+              if (t.index() == 17) x[t.block()] = round;
+              t.sync_grid();
+              int others = 0;
+              for (const int one : x) others += one != round;
+              t.atomic_add(&wrong, others);
+              t.atomic_add(&seen, 1);
+              if (second) t.sync_grid();
+            }
+          },
+          true);
+    }
+    EXPECT_EQ(wrong == 0, second);
+    EXPECT_EQ(seen, 20 * 5 * blocks * 64);
+  }
+}
+
+struct WaitsForOthers {
+  static constexpr int threads = warp_size, resident_blocks = 2;
+  int* sum;
+  template <class T>
+  void operator()(const T& t) const {
+    t.atomic_add(sum, 1);
+    t.sync_grid();
+    if (t.block() == 0) sum[1 + t.index()] = t.atomic_read(sum);
+  }
+};
+
+TEST(Emulator, NoticesBlocksThatCannotWaitForOneAnother) {
+  const auto run = [](bool together, const std::function<void(HostThread)>& body) {
+    run_blocks(3, 64, 0, 1, body, together);
+  };
+  EXPECT_THROW(run(false, [](HostThread t) { t.sync_grid(); }), std::logic_error);
+  EXPECT_THROW(run(true,
+                   [](HostThread t) {
+                     if (t.block() != 2 || t.index() != 40) t.sync_grid();
+                   }),
+               std::logic_error);
+  EXPECT_THROW(run(true, [](HostThread t) { t.index() % 2 ? t.sync() : t.sync_grid(); }),
+               std::logic_error);
+  EXPECT_NO_THROW(run(true, [](HostThread t) { t.sync_grid(); }));
+
+  HostQueue queue;
+  auto sum = queue.allocate<int>(1 + warp_size);
+  queue.fill_bytes(sum.data(), 0, sum.size());
+  const std::int64_t most = 2 * queue.multiprocessors();
+  launch(queue, Grid{most, 0, true}, WaitsForOthers{sum.data()});
+  for (int i = 0; i < 1 + warp_size; ++i) EXPECT_EQ(sum.data()[i], most * warp_size);
+  EXPECT_THROW(launch(queue, Grid{most + 1, 0, true}, WaitsForOthers{sum.data()}),
+               std::logic_error);
+  EXPECT_THROW(launch(queue, Grid{most, 114 << 10, true}, WaitsForOthers{sum.data()}),
+               std::logic_error);
+}
+
 // Reads what another device may have.
 struct Reads {
-  static constexpr int threads = warp_size;
+  static constexpr int threads = warp_size, resident_blocks = 1;
   const float* from;
   float* to;
   template <class T>

@@ -356,5 +356,28 @@ TEST_F(Races, BlocksAreNotOrderedAndLaunchesAre) {
   });
 }
 
+// Of a grid that runs together what comes before its barrier and after it is.
+TEST_F(Races, BlocksThatWaitForOneAnotherAreOrdered) {
+  const auto rounds = [](bool first, bool second) {
+    return [first, second](std::uint64_t seed) {
+      std::vector<int> x(96);
+      run_blocks(
+          3, 32, 0, seed,
+          [&](HostThread t) {
+            for (int round = 0; round < 3; ++round) {
+              x[t.block() * 32 + t.index()] = round;
+              if (first) t.sync_grid();
+              [[maybe_unused]] const volatile int read = x[(t.block() + 1) % 3 * 32 + t.index()];
+              if (second) t.sync_grid();
+            }
+          },
+          true);
+    };
+  };
+  expect_none(rounds(true, true));
+  expect_race(rounds(false, true));
+  expect_race(rounds(true, false));
+}
+
 }  // namespace
 }  // namespace knear

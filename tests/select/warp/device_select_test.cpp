@@ -418,7 +418,7 @@ TEST(DeviceSelectThreshold, LetsSomewhatMoreThanEnoughPass) {
 
 // Keeps the first of some items.
 struct Cut {
-  static constexpr int threads = detail::BlockItems<HostThread>::threads;
+  static constexpr int threads = detail::BlockItems<HostThread>::threads, resident_blocks = 1;
   const detail::Item* from;
   detail::Item* to;
   int count, rank;
