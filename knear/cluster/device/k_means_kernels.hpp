@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "knear/scan/device/list_kernels.hpp"
 #include "knear/scan/device/packing_kernels.hpp"
 #include "knear/scan/device/scan_kernels.hpp"
 #include "knear/scan/kernels/key_scale.hpp"

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "knear/scan/device/code_scan_kernels.hpp"
-#include "knear/scan/device/scan_kernels.hpp"
+#include "knear/scan/device/scan_views.hpp"
 
 namespace knear::detail {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "knear/core/element_type.hpp"
-#include "knear/scan/device/scan_kernels.hpp"
+#include "knear/scan/device/list_kernels.hpp"
 #include "knear/scan/kernels/key_scale.hpp"
 #include "knear/scan/methods/pruned_pair.hpp"
 

@@ -1,4 +1,4 @@
-// knear/scan/device/long_lists.hpp -- the kernels of scan_kernels.hpp for lists that are too long
+// knear/scan/device/long_lists.hpp -- the kernels of list_kernels.hpp for lists that are too long
 // for a warp's registers, and for comparing each entry with all others.
 //
 //   UpdateLongLists    UpdateThresholds for any k: the k-th of the certain ends by the digits of
@@ -9,7 +9,7 @@
 #pragma once
 #include <cstring>
 
-#include "knear/scan/device/scan_kernels.hpp"
+#include "knear/scan/device/scan_views.hpp"
 #include "knear/select/sort/block_sort.hpp"
 #include "knear/select/sort/float_order.hpp"
 #include "knear/select/warp/radix_select_rows.hpp"
