@@ -16,7 +16,7 @@ struct QueueState {
   std::shared_ptr<PoolUser> user;
   cudaStream_t stream = nullptr;
   bool own_stream = false;
-  bool warpgroups = false;
+  bool warpgroups = false, one_launch = false;
 
   // Once no array is left.
   ~QueueState() {
@@ -110,12 +110,13 @@ void free_host(void* data, std::size_t bytes) noexcept {
 
 namespace {
 
-bool asked_for_warpgroups() {
-  const char* const asked = std::getenv("KNEAR_GPU_WARPGROUPS");
+// What a variable of the environment says, 0 or 1.
+bool asked_for(const char* variable) {
+  const char* const asked = std::getenv(variable);
   if (!asked || !*asked) return false;
   const std::string_view word = asked;
   if (word != "0" && word != "1")
-    throw InvalidArgument("KNEAR_GPU_WARPGROUPS must be 0 or 1, but is '{}'", word);
+    throw InvalidArgument("{} must be 0 or 1, but is '{}'", variable, word);
   return word == "1";
 }
 
@@ -123,7 +124,8 @@ std::shared_ptr<detail::QueueState> state_of(std::shared_ptr<detail::PoolUser> u
                                              cudaStream_t stream, bool own_stream) {
   auto state = std::make_shared<detail::QueueState>();
   state->user = std::move(user), state->stream = stream, state->own_stream = own_stream;
-  state->warpgroups = state->user->pool().has_warpgroups() && asked_for_warpgroups();
+  state->warpgroups = asked_for("KNEAR_GPU_WARPGROUPS") && state->user->pool().has_warpgroups();
+  state->one_launch = asked_for("KNEAR_GPU_ONE_LAUNCH");
   state->user->pool().add_stream(stream);
   return state;
 }
@@ -149,7 +151,7 @@ Queue Queue::for_call(int device, cudaStream_t stream) {
 }
 Queue Queue::beside() const {
   Queue out(with_own_stream(state_->user));
-  out.state_->warpgroups = state_->warpgroups;
+  out.state_->warpgroups = state_->warpgroups, out.state_->one_launch = state_->one_launch;
   return out;
 }
 
@@ -161,6 +163,8 @@ bool Queue::warpgroups() const { return state_->warpgroups; }
 void Queue::use_warpgroups(bool yes) {
   state_->warpgroups = yes && state_->user->pool().has_warpgroups();
 }
+bool Queue::one_launch() const { return state_->one_launch; }
+void Queue::use_one_launch(bool yes) { state_->one_launch = yes; }
 std::size_t Queue::free_bytes() const { return state_->user->free_bytes(); }
 std::size_t Queue::bytes_in_use() const { return state_->user->bytes_in_use(); }
 std::size_t Queue::most_bytes_in_use() const { return state_->user->most_bytes_in_use(); }

@@ -1,5 +1,5 @@
 // knear/scan/device/device_scan.hpp -- exact search on a GPU: runs the kernels of scan_kernels.hpp
-// in order.
+// and list_kernels.hpp in order.
 //
 //   DeviceScan<Queue> scan(queue, coding, upload_rows(queue, base, {}, threads), threads);
 //   auto left = scan.run(queries, which, found, k, out, stats, batch, progress);
@@ -12,7 +12,8 @@
 //
 // With few queries each step takes about as long as its launch, so there are fewer steps, which
 // longer lists and a larger first step allow: of up to 32 queries of which nothing is known all
-// pairs of the first step are stored as they come. A block of queries is coded by the processor
+// pairs of the first step are stored as they come. All of that may also be one launch
+// (few_search.hpp). A block of queries is coded by the processor
 // while launches would take as long; more are coded on the device, and nothing comes back from it
 // before the answers.
 //
@@ -48,6 +49,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/device/batch_answers.hpp"
 #include "knear/scan/device/list_rounds.hpp"
 #include "knear/scan/device/packing.hpp"
 #include "knear/scan/device/query_codes.hpp"
@@ -597,27 +599,6 @@ class DeviceScan {
     bool self_join = false;         // the queries are the rows
   };
 
-  // The results of a batch, one after another: keys and ids [results], entries of each list and
-  // whether any were lost [count], and where the device has put queries in order which one is at
-  // each place [ordered].
-  struct BatchResults {
-    double* keys;
-    std::int64_t* ids;
-    int *counts, *lost;
-    std::int32_t* order;
-
-    static constexpr std::size_t bytes_each = sizeof(double) + sizeof(std::int64_t);
-    static std::size_t bytes(std::size_t results, std::size_t count, std::size_t ordered) {
-      return results * bytes_each + 2 * count * sizeof(int) + ordered * sizeof(std::int32_t);
-    }
-    BatchResults(unsigned char* at, std::size_t results, std::size_t count)
-        : keys(reinterpret_cast<double*>(at)),
-          ids(reinterpret_cast<std::int64_t*>(keys + results)),
-          counts(reinterpret_cast<int*>(ids + results)),
-          lost(counts + count),
-          order(lost + count) {}
-  };
-
   // All batches of a search of queries that come from the processor.
   std::vector<std::int64_t> search(Run& run, std::span<const std::int64_t> which,
                                    std::int64_t batch, const Progress& progress) {
@@ -785,37 +766,54 @@ class DeviceScan {
     const bool known = !run.upper_bounds.empty() || run.known_there;
     const bool stored = queries <= few_queries && !again && !known && !base.allowed && !rounds;
     if (stored) first = std::max(first, std::min(room / 4, first_rows_of_few) / panel_rows);
-    if (pairs)
-      pairs->scan(view, lists, first, growth, step);
-    else if (rounds)
-      scan_lists(*rounds, run.probes.cols(), lists, again, first, growth, step);
-    else
-      // With thresholds from elsewhere the first step may be longer, though not all of the base:
-      // these rows may be nearer than those.
-      for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end) {
-        end = begin > 0 ? growth * begin : std::max(first, known ? base.panels / 4 : 0);
-        end = std::min(end, base.panels);
-        step(end - begin, [&] {
-          if (stored && begin == 0)
-            launch_scan_of_all(queue_, base, view, lists, end);
-          else
-            launch_scan(queue_, base, view, lists, begin, end);
-        });
+    // With thresholds from elsewhere the first step may be longer, though not all of the base:
+    // these rows may be nearer than those.
+    const std::int64_t first_end =
+        std::min(base.panels, std::max(first, known ? base.panels / 4 : 0));
+    const auto end_after = [&](std::int64_t end) { return std::min(growth * end, base.panels); };
+    // All of it in one launch, if the queue is to do so.
+    const auto scan_and_rank = [&] {
+      if (again || pairs || rounds || run.keys || sorted || run.watched || !queue_.one_launch())
+        return false;
+      stage("scan");
+      if (!launch_few_search(queue_, base, view, lists,
+                             {first_end, growth, stored, k, elements, squares, rows_.data(),
+                              rows_.type, packed_.dim, there.keys, there.ids}))
+        return false;
+      for (std::int64_t end = 0; end < base.panels; ++stats.steps)
+        end = end > 0 ? end_after(end) : first_end;
+      return true;
+    };
+    if (!scan_and_rank()) {
+      if (pairs) {
+        pairs->scan(view, lists, first, growth, step);
+      } else if (rounds) {
+        scan_lists(*rounds, run.probes.cols(), lists, again, first, growth, step);
+      } else {
+        for (std::int64_t begin = 0, end = first_end; begin < base.panels;
+             begin = end, end = end_after(end))
+          step(end - begin, [&] {
+            if (stored && begin == 0)
+              launch_scan_of_all(queue_, base, view, lists, end);
+            else
+              launch_scan(queue_, base, view, lists, begin, end);
+          });
       }
 
-    stage("measure");
-    if (run.keys) {
-      run.keys->measure(base, lists, there_coded ? which : coded.order, elements);
-    } else if (packed_.is_integer) {
-      launch_integer_keys(queue_, base, view, lists);
-    } else {
-      launch_measure(queue_, base, view, lists, elements, squares, rows_.data(), rows_.type,
-                     packed_.dim);
+      stage("measure");
+      if (run.keys) {
+        run.keys->measure(base, lists, there_coded ? which : coded.order, elements);
+      } else if (packed_.is_integer) {
+        launch_integer_keys(queue_, base, view, lists);
+      } else {
+        launch_measure(queue_, base, view, lists, elements, squares, rows_.data(), rows_.type,
+                       packed_.dim);
+      }
+      stage("rank");
+      launch_rank(queue_, base, view, lists,
+                  SpareLists{spare_keys.data(), spare_entries.data(), spares}, there.keys,
+                  there.ids, k);
     }
-    stage("rank");
-    launch_rank(queue_, base, view, lists,
-                SpareLists{spare_keys.data(), spare_entries.data(), spares}, there.keys, there.ids,
-                k);
 
     if (run.there) {
       stage("answers");
@@ -827,7 +825,7 @@ class DeviceScan {
     pieces->wait();
     pieces.reset();  // whose pinned memory the answers take, while the device is at work
     stage("answers out");
-    Answers answers(*this, run, there, count, found.size());
+    BatchAnswers<Queue> answers(queue_, run.out, k, run.piece, there, count, found.size());
     const BatchResults best = answers.wait_for_heads();
     if (std::any_of(best.lost, best.lost + count, [](int lost) { return lost != 0; })) {
       reached.resize(count);
@@ -851,7 +849,7 @@ class DeviceScan {
       }
       stats.survivors += best.counts[place];
     }
-    answers.take(query_at);
+    answers.take(query_at, threads_);
     stage(nullptr);
   }
 
@@ -905,108 +903,6 @@ class DeviceScan {
       run.full.push_back(which[order.empty() ? place : static_cast<std::size_t>(order[place])]);
     }
   }
-
-  // Copies the results of a batch through pinned memory: first its heads, the numbers for each
-  // query, then keys and ids in pieces, of which some are put where they belong while others come.
-  class Answers {
-   public:
-    // Enqueues the copies of the heads and of the first two pieces; or of all of `there`, of so
-    // many bytes with the heads, if that is little. Throws MemoryBudgetError where the system has
-    // no pinned memory; take() allocates nothing, so that no answers are put before that is known.
-    Answers(DeviceScan& scan, Run& run, const BatchResults& there, std::size_t count,
-            std::size_t bytes)
-        : scan_(scan),
-          run_(run),
-          there_(there),
-          count_(static_cast<std::int64_t>(count)),
-          each_(run.k * static_cast<std::int64_t>(BatchResults::bytes_each)),
-          together_(std::clamp<std::int64_t>(run.piece / each_, 1, count_)),
-          waits_at_exit_{scan.queue_} {
-      Queue& queue = scan_.queue_;
-      const bool little = bytes <= unit;
-      before_heads_ = little ? static_cast<std::size_t>(count_ * each_) : 0;
-      const auto* const from = reinterpret_cast<const unsigned char*>(there.keys);
-      const std::size_t skipped = static_cast<std::size_t>(count_ * each_) - before_heads_;
-      // A size that the next search may use, too.
-      heads_ =
-          queue.template allocate_host<unsigned char>((bytes - skipped + unit - 1) / unit * unit);
-      queue.download(heads_.data(), from + skipped, bytes - skipped);
-      heads_arrived_ = queue.mark();
-      if (!little) fetch(0), fetch(together_);
-    }
-    // With keys and ids only if they are few.
-    BatchResults wait_for_heads() {
-      heads_arrived_.wait();
-      return BatchResults(heads_.data(), before_heads_ / BatchResults::bytes_each,
-                          static_cast<std::size_t>(count_));
-    }
-    // query_at: [count], the row of `out` of each place; -1: none.
-    void take(const std::vector<std::int64_t>& query_at) {
-      const std::int64_t k = run_.k;
-      if (before_heads_ > 0) {
-        const BatchResults all = wait_for_heads();
-        return put(query_at, 0, count_, all.keys, all.ids);
-      }
-      for (std::int64_t first = 0; first < count_; first += together_) {
-        Piece& piece = pieces_[first / together_ % 2];
-        piece.arrived.wait();
-        const std::int64_t some = std::min(together_, count_ - first);
-        const auto* const keys = reinterpret_cast<const double*>(piece.memory.data());
-        const auto* const ids = reinterpret_cast<const std::int64_t*>(keys + some * k);
-        const std::int64_t task_places = std::clamp<std::int64_t>((64 << 10) / each_, 1, some);
-        parallel_for(scan_.threads_, (some + task_places - 1) / task_places,
-                     [&](std::int64_t task) {
-                       put(query_at, first + task * task_places,
-                           std::min(task_places, some - task * task_places),
-                           keys + task * task_places * k, ids + task * task_places * k);
-                     });
-        fetch(first + 2 * together_);
-      }
-    }
-
-   private:
-    static constexpr std::size_t unit = 64 << 10;
-
-    // Those of the places from `first` on.
-    void put(const std::vector<std::int64_t>& query_at, std::int64_t first, std::int64_t some,
-             const double* keys, const std::int64_t* ids) {
-      const std::int64_t k = run_.k;
-      for (std::int64_t i = 0; i < some; ++i) {
-        const std::int64_t query = query_at[static_cast<std::size_t>(first + i)];
-        if (query < 0) continue;
-        std::copy_n(keys + i * k, k, run_.out.keys.row(query));
-        std::copy_n(ids + i * k, k, run_.out.ids.row(query));
-      }
-    }
-    void fetch(std::int64_t first) {
-      if (first >= count_) return;
-      Queue& queue = scan_.queue_;
-      Piece& piece = pieces_[first / together_ % 2];
-      if (piece.memory.size() == 0)
-        piece.memory = queue.template allocate_host<unsigned char>(static_cast<std::size_t>(
-            PiecewiseUpload<Queue>::size_of_buffer(run_.piece, count_ * each_, each_)));
-      const std::int64_t some = std::min(together_, count_ - first), k = run_.k;
-      auto* const keys = reinterpret_cast<double*>(piece.memory.data());
-      auto* const ids = reinterpret_cast<std::int64_t*>(keys + some * k);
-      queue.download(keys, there_.keys + first * k, static_cast<std::size_t>(some * k));
-      queue.download(ids, there_.ids + first * k, static_cast<std::size_t>(some * k));
-      piece.arrived = queue.mark();
-    }
-
-    struct Piece {
-      typename Queue::template HostArray<unsigned char> memory;
-      typename Queue::Mark arrived;
-    };
-    DeviceScan& scan_;
-    Run& run_;
-    const BatchResults there_;
-    const std::int64_t count_, each_, together_;  // queries; bytes of one; queries of a piece
-    typename Queue::template HostArray<unsigned char> heads_;
-    std::size_t before_heads_ = 0;  // bytes of keys and ids there
-    typename Queue::Mark heads_arrived_;
-    Piece pieces_[2];
-    const StreamSyncGuard<Queue> waits_at_exit_;
-  };
 
   // The longest list that queries would have with the present thresholds. counts: [count].
   std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts,

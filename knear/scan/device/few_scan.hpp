@@ -25,15 +25,17 @@ namespace knear::detail {
 
 // columns: 8 or 32, the most queries of a block, which are the columns of its products. keep,
 // whole, tabled: as ScanPanels has them; where codes of queries are not kept in shared memory they
-// are read again for each panel, from the cache.
-template <class Thread, int columns, bool keep, bool whole, bool tabled = false>
+// are read again for each panel, from the cache. block_warps, ahead: the warps of a block, and the
+// slices of a panel that each has on their way.
+template <class Thread, int columns, bool keep, bool whole, bool tabled = false,
+          int block_warps = 4, int ahead = 6>
 struct ScanFew : ScanArguments<Thread, whole, tabled> {
   static_assert(columns == 8 || columns == 32);
-  static constexpr int threads = 128, warps = threads / warp_size;
+  static constexpr int warps = block_warps, threads = warps * warp_size;
   static constexpr int resident_blocks = columns == 8 ? 6 : keep ? 5 : 4;
   static constexpr int most_queries = columns, products = columns / 8;  // of 16 rows and a slice
-  static constexpr int stages = 6;                                      // slices of a panel
-  static constexpr int ring_bytes = stages * panel_slice_bytes;         // of a warp
+  static constexpr int stages = ahead;
+  static constexpr int ring_bytes = stages * panel_slice_bytes;  // of a warp
 
   // Every pair is stored, and its list is counted: in the order of panels, so that no list is
   // waited for. Of slots without a row too. Lists must be empty, have room, and all of a base's
@@ -60,12 +62,7 @@ struct ScanFew : ScanArguments<Thread, whole, tabled> {
     const DeviceTask task = tabled ? table.tasks[t.block()] : DeviceTask{0, begin, end};
     const auto thread = static_cast<unsigned>(t.index());
     const unsigned lane = thread % warp_size, warp = thread / warp_size;
-    // The warp's panels.
-    const std::int64_t part = (tabled ? 0 : t.block()) * warps + warp,
-                       parts = std::int64_t{tabled ? 1 : splits} * warps;
-    const std::int64_t places = task.end - task.begin;
-    const int first = task.begin + static_cast<int>(places * part / parts),
-              last = task.begin + static_cast<int>(places * (part + 1) / parts);
+    const auto [first, last] = panels_of_warp(t, task);
 
     // The next slice to be copied. Beyond the last panel nothing is.
     unsigned char* const ring = t.shared() + warp * ring_bytes + lane * 16;
@@ -185,7 +182,33 @@ struct ScanFew : ScanArguments<Thread, whole, tabled> {
     }
   }
 
+  // Brings the first panels of the warp, one or up to so many bytes of codes, nearer to it: for who
+  // will call the kernel, and has to wait for something else before.
+  KNEAR_DEVICE void prefetch(Thread t, unsigned bytes) const {
+    static_assert(!tabled);
+    constexpr unsigned line = 128;
+    const auto [first, last] = panels_of_warp(t, DeviceTask{0, begin, end});
+    const auto panel_bytes = static_cast<unsigned>(base.slices * panel_slice_bytes);
+    const unsigned lines = panel_bytes / line;
+    const int some = static_cast<int>(bytes < panel_bytes ? 1 : bytes / panel_bytes);
+    for (int place = first; place < last && place - first < some; ++place)
+      for (unsigned i = static_cast<unsigned>(t.index()) % warp_size; i < lines; i += warp_size)
+        t.prefetch(base.codes + std::size_t{base.order[place]} * panel_bytes + i * line);
+  }
+
  private:
+  // The places of the panels that the warp scans.
+  struct Places {
+    int first, last;
+  };
+  KNEAR_DEVICE Places panels_of_warp(Thread t, const DeviceTask& task) const {
+    const std::int64_t part = (tabled ? 0 : t.block()) * warps + t.index() / warp_size,
+                       parts = std::int64_t{tabled ? 1 : splits} * warps;
+    const std::int64_t places = task.end - task.begin;
+    return {task.begin + static_cast<int>(places * part / parts),
+            task.begin + static_cast<int>(places * (part + 1) / parts)};
+  }
+
   // What a lane has of a panel: the panel's test, and of the lane's row what its sum begins with.
   struct CertifiedRecord {
     PanelTest test;

@@ -10,6 +10,8 @@ template void launch_scan(cuda::Queue&, const DeviceBaseView&, const DeviceQuery
                           const DeviceLists&, std::int64_t, std::int64_t);
 template void launch_scan_of_all(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                  const DeviceLists&, std::int64_t);
+template bool launch_few_search(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                const DeviceLists&, const FewSearch&);
 template void launch_scan_tasks(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                 const DeviceLists&, const DeviceTaskTable&);
 template std::int64_t resident_scan_tasks(const cuda::Queue&, const DeviceBaseView&, std::int64_t);

@@ -7,7 +7,9 @@
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/few_scan.hpp"
+#include "knear/scan/device/few_search.hpp"
 #include "knear/scan/device/gather_queries.hpp"
+#include "knear/scan/device/list_kernels.hpp"
 #include "knear/scan/device/long_lists.hpp"
 #include "knear/scan/device/scan_kernels.hpp"
 #include "knear/scan/device/warpgroup_scan.hpp"
@@ -195,6 +197,32 @@ void launch_scan_of_all(Queue& queue, const DeviceBaseView& base, const DeviceQu
       launch(queue, Grid{splits, Kernel::shared_bytes(base.slices)}, kernel);
     }
   });
+}
+
+// The whole search of few queries, by which the lists of all rows or of those that are allowed are
+// filled and their best ranked, in one launch, where the queue is to do so. False where it is not,
+// and where a multiprocessor has no shared memory for it: nothing was launched then. Counts of
+// lists and `lost` must be zeros.
+template <class Queue>
+bool launch_few_search(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                       const DeviceLists& lists, const FewSearch& search) {
+  constexpr std::size_t of_block = 1 << 10;  // of a multiprocessor's, that no block has for itself
+  if (!queue.one_launch() || queries.count > few_queries) return false;
+  const auto launch_form = [&](auto columns, auto whole) {
+    using Kernel = SearchFew<typename Queue::Thread, columns.value, whole.value>;
+    const std::size_t shared = Kernel::shared_bytes(base.slices);
+    if (shared + of_block > queue.shared_memory()) return false;
+    const std::int64_t worth = std::max(base.panels / Kernel::Scan::warps, queries.count);
+    launch(queue, Grid{std::min<std::int64_t>(worth, queue.multiprocessors()), shared, true},
+           Kernel{base, queries, lists, search});
+    return true;
+  };
+  const auto with_columns = [&](auto whole) {
+    return queries.count <= fewest_queries
+               ? launch_form(std::integral_constant<int, fewest_queries>{}, whole)
+               : launch_form(std::integral_constant<int, few_queries>{}, whole);
+  };
+  return base.integer ? with_columns(std::true_type{}) : with_columns(std::false_type{});
 }
 
 // Whether launch_update takes a block for each list, which uses the memory of its keys: where it is
