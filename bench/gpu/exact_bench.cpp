@@ -79,11 +79,12 @@ class ResidentBase {
         queue_(device, 0, stream.get()),
         scan_(queue_, packed_, detail::upload_rows(queue_, base, {}, threads_), threads_) {}
 
-  // Whether scans of more than a block of queries go by products of warpgroups from now on: not on
-  // every device.
-  bool use_warpgroups(bool yes) {
-    queue_.use_warpgroups(yes);
-    return queue_.warpgroups() == yes;
+  // The kernels of the next searches. Of more than a block of queries `warpgroups` goes by products
+  // of warpgroups, of up to 32 `one_launch` is one. False where the device or this build has none.
+  enum Kernels { usual, warpgroups, one_launch };
+  bool use(Kernels kernels) {
+    queue_.use_warpgroups(kernels == warpgroups), queue_.use_one_launch(kernels == one_launch);
+    return queue_.warpgroups() == (kernels == warpgroups);
   }
   AnyMatrixView base() const { return base_; }
   bool integer() const { return packed_.is_integer; }
@@ -507,19 +508,22 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
     for (const std::int64_t count : one.queries) {
       const AnyMatrix queries = make_clusters(one.type, count, one.dim, 42);
       for (const std::int64_t k : one.ks)
-        // The two kernels one after the other, on the same codes.
-        for (const bool by_warpgroups : {false, true}) {
-          const std::string kernels = by_warpgroups ? ", warpgroups" : "";
+        // The usual kernels and the others one after the other, on the same codes.
+        for (const auto by :
+             {ResidentBase::usual,
+              count <= detail::few_queries ? ResidentBase::one_launch : ResidentBase::warpgroups}) {
+          const std::string kernels = by == ResidentBase::usual        ? ""
+                                      : by == ResidentBase::one_launch ? ", one launch"
+                                                                       : ", warpgroups";
           const std::string what = fmt::format("{}, {} queries, k {}{}", name, count, k, kernels);
-          if (by_warpgroups && count <= detail::block_queries) continue;
-          if (!base.use_warpgroups(by_warpgroups))
+          if (!base.use(by))
             report.skipped.push_back(what + ": not on this device, or not built");
           else if (deadline.left() <= 0)
             report.skipped.push_back(what + ": out of time");
           else
             bench_queries(base, queries, k, one.by_memory, kernels, stream, read_bytes_per_second,
                           std::min(3.0, deadline.left() / 4), report);
-          base.use_warpgroups(false);
+          base.use(ResidentBase::usual);
         }
     }
     if (one.by_memory) continue;

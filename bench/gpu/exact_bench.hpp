@@ -9,7 +9,8 @@ namespace knear::bench {
 // 10,000 queries against a million rows of 128 columns, floats and whole numbers of 8 bits, k = 10
 // and 100; and 1 and 32 queries against ten million rows of 96 floats. The data are those of
 // make_clusters(). Where the device has products of warpgroups, 10,000 queries are searched for by
-// these as well (", warpgroups" in the names), right after the usual kernel.
+// these as well (", warpgroups" in the names), right after the usual kernel; 1 and 32 queries by
+// one launch (", one launch"), of which all kernels count as the scan.
 //
 // The whole of DeviceScan::run() is timed by the processor's clock: queries are coded by the
 // processor, copied in, and answers copied out; once the stages within it by events too. The

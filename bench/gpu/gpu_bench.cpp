@@ -1,7 +1,7 @@
 // knear_gpu -- checks and measures the CUDA code on the GPU of this machine.
 //
 //   knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] [--tests-only] [--few]
-//             [--warpgroups] [--device N] [--only NAME[,NAME...]]
+//             [--warpgroups] [--one-launch] [--device N] [--only NAME[,NAME...]]
 //
 // First the tests (those of the emulated warp too; searches of real vectors if DIR has some), then
 // the device's peaks, then the kernels and whole searches beside them, for `seconds` (default 120);
@@ -12,8 +12,9 @@
 // checkers that slow a program down. With --tests-only no case begins after `seconds`. --only names
 // the benches wanted beside the bandwidths: loops, products, select, exact, streamed,
 // partial-reduce, lists, k-means, codes, tiled. With --warpgroups searches of more than a block of
-// queries go by the products of warpgroups, on a GPU that has them; without, the exact searches of
-// the benches are measured in both forms.
+// queries go by the products of warpgroups, on a GPU that has them, with --one-launch those of up
+// to 32 queries are one launch; without, the exact searches of the benches are measured in both
+// forms.
 //
 // Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
 // tests that need none have passed); 5 nothing failed, but time was over before the first pass was.
@@ -65,7 +66,7 @@ struct Options {
   std::string json, targets, data;
   std::vector<std::string> only;  // the benches wanted; empty: all
   bool tests = true, benches = true, few = false;
-  bool warpgroups = false;  // in place of the usual kernels
+  bool warpgroups = false, one_launch = false;  // in place of the usual kernels
   int device = 0;
 };
 
@@ -105,6 +106,10 @@ bool parse(int argc, char** argv, Options& options) {
     }
     if (word == "--warpgroups") {
       options.warpgroups = true;
+      continue;
+    }
+    if (word == "--one-launch") {
+      options.one_launch = true;
       continue;
     }
     if (i + 1 == argc) return false;
@@ -457,8 +462,9 @@ int run(const Options& options) {
       cuda::use_device(options.device);
       stream.emplace();
       fmt::print(stderr, "on {}\n", report.device->name);
+      // All queues of this process, of whichever search.
+      if (options.one_launch) setenv("KNEAR_GPU_ONE_LAUNCH", "1", 1);
       if (options.warpgroups) {
-        // All queues of this process, of whichever search.
         setenv("KNEAR_GPU_WARPGROUPS", "1", 1);
         if (!cuda::Queue(options.device).warpgroups())
           throw InvalidArgument("--warpgroups: this GPU, or this build, has no such products");
@@ -505,8 +511,8 @@ int main(int argc, char** argv) {
     fmt::print(
         stderr,
         "knear_gpu: usage: knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] "
-        "[--tests-only | --benches-only] [--few] [--warpgroups] [--device N] [--only "
-        "NAME[,NAME...]]\n");
+        "[--tests-only | --benches-only] [--few] [--warpgroups] [--one-launch] [--device N] "
+        "[--only NAME[,NAME...]]\n");
     return knear::bench::bad_words;
   }
   try {

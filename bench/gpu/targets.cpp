@@ -87,11 +87,12 @@ Target share_target(const Report& report, const std::string& work, const std::st
       fmt::format("{:.1f} %: {:.3f} ms; kernels alone {:.1f} %: {:.3f} ms", *run->of_peak * 100,
                   run->seconds * 1e3, *kernels->of_peak * 100, kernels->seconds * 1e3);
   // The kernels that are not used yet, on a GPU that has them.
-  if (const Exact by = find_exact(report, name + ", warpgroups", shape);
-      by.run && by.run->of_peak && by.kernels && by.kernels->of_peak)
-    measured +=
-        fmt::format("; by warpgroups {:.1f} %: {:.3f} ms, kernels alone {:.1f} %",
-                    *by.run->of_peak * 100, by.run->seconds * 1e3, *by.kernels->of_peak * 100);
+  for (const char* const others : {"warpgroups", "one launch"})
+    if (const Exact by = find_exact(report, fmt::format("{}, {}", name, others), shape);
+        by.run && by.run->of_peak && by.kernels && by.kernels->of_peak)
+      measured +=
+          fmt::format("; {} {:.1f} %: {:.3f} ms, kernels alone {:.1f} %", others,
+                      *by.run->of_peak * 100, by.run->seconds * 1e3, *by.kernels->of_peak * 100);
   return {work, target, measured, verdict(*run->of_peak >= wanted)};
 }
 

@@ -437,5 +437,23 @@ TEST(Queue, WarpgroupsWhereTheyAreAskedFor) {
   unsetenv("KNEAR_GPU_WARPGROUPS");
 }
 
+// Searches in one launch: where they are asked for.
+TEST(Queue, OneLaunchWhereItIsAskedFor) {
+  unsetenv("KNEAR_GPU_ONE_LAUNCH");
+  FakeRuntime::start({});
+  Queue queue;
+  EXPECT_FALSE(queue.one_launch());
+  queue.use_one_launch(true);
+  EXPECT_TRUE(queue.one_launch());
+  EXPECT_TRUE(queue.beside().one_launch());
+  EXPECT_FALSE(Queue().one_launch());
+  setenv("KNEAR_GPU_ONE_LAUNCH", "1", 1);
+  EXPECT_TRUE(Queue().one_launch());
+  setenv("KNEAR_GPU_ONE_LAUNCH", "on", 1);
+  EXPECT_EQ(message_of<InvalidArgument>([] { Queue(); }),
+            "KNEAR_GPU_ONE_LAUNCH must be 0 or 1, but is 'on'");
+  unsetenv("KNEAR_GPU_ONE_LAUNCH");
+}
+
 }  // namespace
 }  // namespace knear
