@@ -180,7 +180,7 @@ TEST(DeviceBase, SelfJoinsThatScoreEachPairOnce) {
   for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 9, base.row(11 * i));
   std::fill_n(base.row(17), 9, 0.0f);
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
-    if (test::small() && metric == Metric::ip) continue;
+    if (test::small() && metric != Metric::cosine) continue;
     KnnReport report;
     expect_self_joined(base.view(), 3, {.metric = metric}, std::string(name_of(metric)), &report,
                        enough, true);

@@ -144,8 +144,8 @@ void expect_every_pair(std::int64_t rows, std::int64_t dim, std::int64_t panels,
 TEST(SelfJoinSteps, EveryPairComesToBothLists) {
   expect_every_pair<float>(8 * 128, 20, 8, Metric::l2);
   expect_every_pair<std::uint8_t>(8 * 128 - 1, 40, 4, Metric::l2);
-  expect_every_pair<std::int8_t>(9 * 128 - 37, 140, 4, Metric::ip);
   if (test::small()) return;
+  expect_every_pair<std::int8_t>(9 * 128 - 37, 140, 4, Metric::ip);
   expect_every_pair<float>(9 * 128 - 37, 33, 4, Metric::cosine);
   expect_every_pair<float>(12 * 128 - 130, 150, 8, Metric::ip);
 }
@@ -156,7 +156,7 @@ TEST(SelfJoinSteps, FloatsOfAllKindsAndMetrics) {
   for (const Kind kind : {Kind::clustered, Kind::sorted, Kind::copies, Kind::sizes, Kind::outlier})
     for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
       if (static_cast<int>(kind) % 3 != static_cast<int>(metric)) continue;
-      if (test::small() && kind != Kind::copies && kind != Kind::outlier) continue;
+      if (test::small() && kind != Kind::copies) continue;
       Random random(seed);
       // Of sizes that differ most pairs pass, and their lists are long.
       const std::int64_t rows = kind == Kind::sizes
@@ -178,9 +178,9 @@ TEST(SelfJoinSteps, WholeNumbersAndOtherTypes) {
     const auto base = vectors<decltype(element)>(kind, 780, 30, random);
     EXPECT_TRUE(expect_joined(base.view(), 2, metric, 4, seed, "whole").once);
   };
-  check(std::uint8_t{}, Kind::uniform, Metric::l2), check(f16{}, Kind::uniform, Metric::ip);
+  check(std::uint8_t{}, Kind::uniform, Metric::l2);
   if (test::small()) return;
-  check(std::int8_t{}, Kind::uniform, Metric::ip);
+  check(std::int8_t{}, Kind::uniform, Metric::ip), check(f16{}, Kind::uniform, Metric::ip);
   check(std::uint8_t{}, Kind::copies, Metric::ip), check(std::int8_t{}, Kind::zeros, Metric::l2);
   check(bf16{}, Kind::clustered, Metric::l2), check(double{}, Kind::sizes, Metric::cosine);
 }
