@@ -293,6 +293,7 @@ class Graph(ProgramTest):
         write_vecs(self.path("large.bvecs"), rows, "B")
         return ["graph", "--base", "large.bvecs", "-k", "3", "--out", "h.knear"]
 
+    @not_sanitised
     def test_ctrl_c_keeps_the_blocks_that_are_done(self):
         words = self.large()
         partial = self.file("h.knear.partial")
@@ -357,6 +358,7 @@ class Graph(ProgramTest):
         self.fails(1, *refine, "changed.bvecs", says="g.knear")
         self.fails(1, *refine, "base.bvecs", "--metric", "ip", says="g.knear")
 
+    @not_sanitised
     def test_a_base_that_cannot_be_mapped_keeps_to_the_memory(self):
         def write(seed):
             rows = random.Random(seed)

@@ -208,6 +208,7 @@ class Bench(ProgramTest):
                 self.fails(1, "bench", name, *more, "--device", "gpu", says="cpu, cuda or cuda:N")
         self.ok("bench", "index", *files, "--repeat", 1, "--device", "cpu")
 
+    @not_sanitised
     def test_a_model_of_lists_that_nobody_has(self):
         words = ["bench", "model", "--quick", "--json", "--threads", 1, "--rows", 10**9]
         words += ["--dim", 96, "--lists", 65536, "--code-parts", 16, "--probes"]

@@ -12,6 +12,7 @@
 #include "knear/graph/nn_descent.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -150,7 +151,7 @@ TEST_F(NnDescent, a_round_is_that_of_plain_loops) {
 }
 
 TEST_F(NnDescent, does_not_depend_on_threads_or_instructions) {
-  const AnyMatrix base = vectors(ElementType::f32, 20000, 12, 5);
+  const AnyMatrix base = vectors(ElementType::f32, test::small() ? 6000 : 20000, 12, 5);
   const Matrix<Id> bad = spoilt(self_join(base, 6).ids, 50, 6);
   const RefineOptions options{.recall = 0.9, .seed = 7, .threads = 1};
   const Neighbors wanted = refine(bad, base, Metric::cosine, options);

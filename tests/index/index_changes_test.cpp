@@ -19,6 +19,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "tests/index/index_test.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -410,7 +411,7 @@ TEST_P(IndexChanges, RandomHistoriesEqualAMap) {
       for (std::int64_t dim : {1, 7, 33}) {
         SCOPED_TRACE(testing::Message() << "content " << static_cast<int>(content) << " type "
                                         << name_of(type) << " dim " << dim << " seed " << ++seed);
-        History(seed, dim, metric, content, type, lists).run(60);
+        History(seed, dim, metric, content, type, lists).run(test::small() ? 30 : 60);
         if (HasFatalFailure()) return;
       }
     }

@@ -30,6 +30,7 @@
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
+#include "tests/small.hpp"
 
 namespace knear {
 namespace {
@@ -128,6 +129,7 @@ TEST(ShardedIndex, FlatAnswersAreThoseOfOneIndex) {
     for (const Metric metric : test::metrics) {
       const AnyMatrix queries = vectors_of(type, 9, dim, 77);
       for (const int shards : {1, 2, 3, 7}) {
+        if (test::small() && shards != 3) continue;
         FlatIndex one(dim, metric);
         ShardedIndex all(FlatIndex(dim, metric), {.shards = shards, .replicas = shards % 3 + 1});
         add_all(one, type, dim), add_all(all, type, dim);

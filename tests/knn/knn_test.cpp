@@ -17,7 +17,7 @@ namespace {
 using namespace test;
 
 TEST(Knn, RandomShapesTypesAndMetricsAtEveryLevel) {
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < (test::small() ? 30 : 60); ++round) {
     Random random(1000 + round);
     const std::int64_t dim = round % 4 == 0   ? 1 + random.below(8)
                              : round % 4 == 1 ? 1 + random.below(70)

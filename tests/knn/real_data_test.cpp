@@ -116,7 +116,7 @@ TEST(RealData, FashionMnistByPartialReduce) {
       std::memcpy(rows.row(i), base.view().row((*order)[static_cast<std::size_t>(i)]),
                   static_cast<std::size_t>(dim * size_of(rows.type())));
     const Neighbors exact = knn(queries, rows.view(), k);
-    for (double recall : {0.9, 0.95, 0.99, 0.999, 1.0}) {
+    for (double recall : {0.9, 0.99, 1.0}) {
       KnnReport report;
       const Neighbors got =
           knn(queries, rows.view(), k,

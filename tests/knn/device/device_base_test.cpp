@@ -176,26 +176,18 @@ TEST(DeviceBase, SelfJoins) {
 // Each pair is scored once where all rows have lists at once.
 TEST(DeviceBase, SelfJoinsThatScoreEachPairOnce) {
   constexpr std::size_t enough = std::size_t{1} << 40;
-  auto base = made<float>(1050, 13, 36);
-  for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 13, base.row(11 * i));
-  std::fill_n(base.row(17), 13, 0.0f);
+  auto base = made<float>(1026, 9, 36);
+  for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 9, base.row(11 * i));
+  std::fill_n(base.row(17), 9, 0.0f);
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    if (test::small() && metric != Metric::cosine) continue;
     KnnReport report;
     expect_self_joined(base.view(), 3, {.metric = metric}, std::string(name_of(metric)), &report,
                        enough, true);
     // Places in blocks that have no row are not taken for lists that were full.
     EXPECT_EQ(report.repeated_queries, metric == Metric::l2 ? 0 : 1);  // the row of zeros
   }
-  if (test::small()) return;
-  // Lists that are full: to rows far off all others seem equally near.
-  auto far = made<float>(3022, 6, 38);
-  for (const std::int64_t row : {5, 1500, 2900})
-    for (std::int64_t j = 0; j < 6; ++j) far.row(row)[j] += 20'000;
-  KnnReport report;
-  expect_self_joined(far.view(), 1, {}, "far", &report, enough, true);
-  EXPECT_GE(report.repeated_queries, 3);
-  EXPECT_EQ(report.fallback_queries, 0);
-  expect_self_joined(made<std::uint8_t>(1030, 9, 37).view(), 4, {}, "u8", nullptr, enough, true);
+  expect_self_joined(made<std::uint8_t>(1026, 9, 37).view(), 4, {}, "u8", nullptr, enough, true);
   expect_self_joined(base.view(), 3, {}, "lists of some rows", nullptr, 20 << 20);
 }
 

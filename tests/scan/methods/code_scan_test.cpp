@@ -194,7 +194,8 @@ std::vector<CodeShape> shapes() {
 TEST(CodeScanWays, EveryMetricAndK) {
   for (const CodeShape& shape : shapes())
     for (const std::int64_t k : {1, 7, 40, 700, 3000})
-      check(problem_of(shape), k, std::string(name_of(shape.metric)));
+      if (!test::small() || k == 1 || k == 40 || k == 3000)
+        check(problem_of(shape), k, std::string(name_of(shape.metric)));
 }
 
 TEST(CodeScanWays, EveryShapeOfCodes) {
@@ -381,6 +382,7 @@ TEST(CodeScanWays, SumsThatOverflowOnTheWay) {
   for (const std::int64_t k : {1, 10}) check(problem, k, "overflow");
   for (const CodeShape& other : shapes())
     for (const float factor : {3e37f, 1e38f, 3e38f}) {
+      if (test::small() && factor != 1e38f) continue;
       CodeProblem large = problem_of(other);
       for (std::int64_t q = 0; q < large.queries.rows(); ++q)
         for (std::int64_t j = 0; j < large.queries.cols(); ++j) large.queries.row(q)[j] *= factor;
