@@ -79,12 +79,15 @@ class ResidentBase {
         queue_(device, 0, stream.get()),
         scan_(queue_, packed_, detail::upload_rows(queue_, base, {}, threads_), threads_) {}
 
-  // The kernels of the next searches. Of more than a block of queries `warpgroups` goes by products
-  // of warpgroups, of up to 32 `one_launch` is one. False where the device or this build has none.
+  // The kernels of the next searches of so many queries: the usual ones, products of warpgroups for
+  // more than a block of queries, one launch for few. False where the device or this build has
+  // none.
   enum Kernels { usual, warpgroups, one_launch };
-  bool use(Kernels kernels) {
+  bool use(Kernels kernels, std::int64_t queries) {
     queue_.use_warpgroups(kernels == warpgroups), queue_.use_one_launch(kernels == one_launch);
-    return queue_.warpgroups() == (kernels == warpgroups);
+    const bool one = detail::searches_in_one_launch(
+        queue_, static_cast<int>(detail::slices_of(packed_.steps)), queries);
+    return queue_.warpgroups() == (kernels == warpgroups) && one == (kernels == one_launch);
   }
   AnyMatrixView base() const { return base_; }
   bool integer() const { return packed_.is_integer; }
@@ -516,14 +519,15 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
                                       : by == ResidentBase::one_launch ? ", one launch"
                                                                        : ", warpgroups";
           const std::string what = fmt::format("{}, {} queries, k {}{}", name, count, k, kernels);
-          if (!base.use(by))
+          if (by == ResidentBase::warpgroups && count <= detail::block_queries) continue;
+          if (!base.use(by, count))
             report.skipped.push_back(what + ": not on this device, or not built");
           else if (deadline.left() <= 0)
             report.skipped.push_back(what + ": out of time");
           else
             bench_queries(base, queries, k, one.by_memory, kernels, stream, read_bytes_per_second,
                           std::min(3.0, deadline.left() / 4), report);
-          base.use(ResidentBase::usual);
+          base.use(ResidentBase::usual, count);
         }
     }
     if (one.by_memory) continue;

@@ -13,8 +13,7 @@
 // the benches wanted beside the bandwidths: loops, products, select, exact, streamed,
 // partial-reduce, lists, k-means, codes, tiled. With --warpgroups searches of more than a block of
 // queries go by the products of warpgroups, on a GPU that has them, with --one-launch those of up
-// to 32 queries are one launch; without, the exact searches of the benches are measured in both
-// forms.
+// to 32 queries are one launch. The exact searches of the benches are measured in both forms.
 //
 // Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
 // tests that need none have passed); 5 nothing failed, but time was over before the first pass was.
@@ -52,6 +51,7 @@
 #include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/knn/knn_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/cublas_lt.hpp"
 #include "bench/gpu/matrix_products.hpp"
@@ -463,7 +463,12 @@ int run(const Options& options) {
       stream.emplace();
       fmt::print(stderr, "on {}\n", report.device->name);
       // All queues of this process, of whichever search.
-      if (options.one_launch) setenv("KNEAR_GPU_ONE_LAUNCH", "1", 1);
+      if (options.one_launch) {
+        setenv("KNEAR_GPU_ONE_LAUNCH", "1", 1);
+        if (!detail::searches_in_one_launch(cuda::Queue(options.device), 1, detail::few_queries))
+          throw InvalidArgument(
+              "--one-launch: this GPU has no room for the blocks of such a search");
+      }
       if (options.warpgroups) {
         setenv("KNEAR_GPU_WARPGROUPS", "1", 1);
         if (!cuda::Queue(options.device).warpgroups())

@@ -81,6 +81,7 @@ DevicePool::DevicePool(int device) : device_(device) {
   };
   multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
   shared_memory_ = static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
+  launches_together_ = attribute(cudaDevAttrCooperativeLaunch) != 0;
 #ifdef KNEAR_CUDA_SM_90A
   has_warpgroups_ = attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
                     attribute(cudaDevAttrComputeCapabilityMinor) == 0;

@@ -35,6 +35,8 @@ class DevicePool {
   std::size_t shared_memory() const { return shared_memory_; }
   // Whether the device is of compute capability 9.0 and this library has code of sm_90a.
   bool has_warpgroups() const { return has_warpgroups_; }
+  // Whether all blocks of a launch can be made to run at the same time.
+  bool launches_together() const { return launches_together_; }
 
   // Gives what is kept back to the system, when the work of all queues is done.
   void give_back();
@@ -58,7 +60,7 @@ class DevicePool {
 
   int device_ = 0, multiprocessors_ = 0;
   std::size_t shared_memory_ = 0;
-  bool has_warpgroups_ = false;
+  bool has_warpgroups_ = false, launches_together_ = false;
   cudaMemPool_t pool_ = nullptr;              // or none, where the device has no such pools
   std::size_t spare_ = 0;                     // the most that is kept beyond what is in use
   std::mutex mutex_;                          // for all members below, and those of users

@@ -125,7 +125,7 @@ std::shared_ptr<detail::QueueState> state_of(std::shared_ptr<detail::PoolUser> u
   auto state = std::make_shared<detail::QueueState>();
   state->user = std::move(user), state->stream = stream, state->own_stream = own_stream;
   state->warpgroups = asked_for("KNEAR_GPU_WARPGROUPS") && state->user->pool().has_warpgroups();
-  state->one_launch = asked_for("KNEAR_GPU_ONE_LAUNCH");
+  state->one_launch = asked_for("KNEAR_GPU_ONE_LAUNCH") && state->user->pool().launches_together();
   state->user->pool().add_stream(stream);
   return state;
 }
@@ -164,7 +164,9 @@ void Queue::use_warpgroups(bool yes) {
   state_->warpgroups = yes && state_->user->pool().has_warpgroups();
 }
 bool Queue::one_launch() const { return state_->one_launch; }
-void Queue::use_one_launch(bool yes) { state_->one_launch = yes; }
+void Queue::use_one_launch(bool yes) {
+  state_->one_launch = yes && state_->user->pool().launches_together();
+}
 std::size_t Queue::free_bytes() const { return state_->user->free_bytes(); }
 std::size_t Queue::bytes_in_use() const { return state_->user->bytes_in_use(); }
 std::size_t Queue::most_bytes_in_use() const { return state_->user->most_bytes_in_use(); }

@@ -238,8 +238,10 @@ class Queue {
   void use_warpgroups(bool yes);
   // Whether a search of few queries is one launch, whose blocks wait for one another, in place of
   // some ten. Not unless asked for, by use_one_launch() or the environment
-  // (KNEAR_GPU_ONE_LAUNCH=1), until a GPU has shown which is faster. Answers are the same, and a
-  // queue beside this one does as this one did.
+  // (KNEAR_GPU_ONE_LAUNCH=1), until a GPU has shown which is faster; and never where the device
+  // cannot. Answers are the same, and a queue beside this one does as this one did. A stream that
+  // has fewer multiprocessors than the device (a green context, a limit of MPS) does not hold the
+  // blocks: the search fails.
   bool one_launch() const;
   void use_one_launch(bool yes);
   // Bytes that may still be taken: of the budget, but no more than the device has, with what the

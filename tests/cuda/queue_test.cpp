@@ -440,7 +440,7 @@ TEST(Queue, WarpgroupsWhereTheyAreAskedFor) {
 // Searches in one launch: where they are asked for.
 TEST(Queue, OneLaunchWhereItIsAskedFor) {
   unsetenv("KNEAR_GPU_ONE_LAUNCH");
-  FakeRuntime::start({});
+  FakeRuntime::start({.rates = {{cudaDevAttrCooperativeLaunch, 1}}});
   Queue queue;
   EXPECT_FALSE(queue.one_launch());
   queue.use_one_launch(true);
@@ -452,6 +452,15 @@ TEST(Queue, OneLaunchWhereItIsAskedFor) {
   setenv("KNEAR_GPU_ONE_LAUNCH", "on", 1);
   EXPECT_EQ(message_of<InvalidArgument>([] { Queue(); }),
             "KNEAR_GPU_ONE_LAUNCH must be 0 or 1, but is 'on'");
+  unsetenv("KNEAR_GPU_ONE_LAUNCH");
+}
+TEST(Queue, NoOneLaunchWhereTheDeviceCannot) {
+  FakeRuntime::start({.rates = {{cudaDevAttrCooperativeLaunch, 0}}});
+  setenv("KNEAR_GPU_ONE_LAUNCH", "1", 1);
+  Queue queue;
+  EXPECT_FALSE(queue.one_launch());
+  queue.use_one_launch(true);
+  EXPECT_FALSE(queue.one_launch());
   unsetenv("KNEAR_GPU_ONE_LAUNCH");
 }
 

@@ -297,9 +297,17 @@ class HostBlock {
     const tsan::Unseen unseen;
     ++left_;
     const State& mine = state(i);
+    if (!error_ && copies_under_way(mine))
+      error_ = std::make_exception_ptr(
+          std::logic_error("a thread leaves before it has waited for its copies"));
     if (!error_ && !(mine.products.empty() && mine.product_groups.empty()))
       error_ = std::make_exception_ptr(
           std::logic_error("a thread leaves before it has waited for its products"));
+  }
+
+  static bool copies_under_way(const State& of) {
+    return !of.copies.empty() ||
+           std::ranges::any_of(of.groups, [](const Group& group) { return !group.copies.empty(); });
   }
 
   // ---- barriers that count bytes, and operands --------------------------------------------------
@@ -566,6 +574,8 @@ void HostThread::sync_grid() const {
     Launch& launch = block_->launch_;
     if (!launch.together)
       throw std::logic_error("blocks wait for one another that may not run at the same time");
+    if (HostBlock::copies_under_way(block_->state(index_)))
+      throw std::logic_error("a thread waits for other blocks before it has for its own copies");
     synced = &launch.synced[launch.grid_barriers % 2];
     tsan::release(synced);
     auto& waiting = launch.at_grid_barrier;
@@ -580,10 +590,10 @@ void HostThread::sync_grid() const {
   tsan::acquire(synced);
 }
 
-// Reads what is to be brought nearer, which must be there.
 void HostThread::prefetch(const void* at) const {
   const tsan::Unseen unseen;
-  [[maybe_unused]] const volatile unsigned char byte = *static_cast<const unsigned char*>(at);
+  if (!HostDevice::owns_any(at))
+    throw std::logic_error("what is to be brought nearer is not in the memory of a device");
 }
 
 namespace {
@@ -1022,6 +1032,15 @@ void HostDevice::check_address(const void* address, const char* what) const {
   if (at - begin >= memory.bytes || memory.device == this) return;
   throw std::logic_error(std::string(what) + " of device " + std::to_string(number_) +
                          " was given memory of device " + std::to_string(memory.device->number()));
+}
+
+bool HostDevice::owns_any(const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  std::lock_guard lock(owned_mutex());
+  auto next = owned().upper_bound(at);
+  if (next == owned().begin()) return false;
+  const auto& [begin, memory] = *--next;
+  return at - begin < memory.bytes;
 }
 
 void HostDevice::check_words(const void* bytes, std::size_t count, const char* what) const {

@@ -10,7 +10,10 @@
 // seed; memory is poisoned before it is written; copies to shared memory happen as late as they
 // may; each array has its own allocation, so that the address sanitizer sees an access outside of
 // it. It throws std::logic_error where lanes of a warp meet in different operations, where a thread
-// leaves while others wait for it, and for a misaligned copy.
+// leaves while others wait for it, for a misaligned copy, where a thread leaves or waits for other
+// blocks while copies of its own are under way, where blocks wait for one another that need not run
+// at the same time or that the device does not hold, and where what is to be brought nearer is not
+// in the memory of a device.
 //
 // Of what sm_90a has beside that (knear/simt/warpgroup_thread.hpp): bulk copies are made when
 // somebody waits for their barrier and all bytes that it expects are on their way, and the block
@@ -299,6 +302,8 @@ class HostDevice {
 #endif
   }
   void check_words(const void* bytes, std::size_t count, const char* what) const;
+  // Whether the address is in memory of any device.
+  static bool owns_any(const void* address);
   void count_launch() { ++launches_; }
   void count_upload(std::size_t bytes) { bytes_up_ += static_cast<std::int64_t>(bytes); }
   void count_download(std::size_t bytes) { bytes_down_ += static_cast<std::int64_t>(bytes); }

@@ -434,6 +434,41 @@ TEST(Emulator, NoticesBlocksThatCannotWaitForOneAnother) {
                std::logic_error);
 }
 
+TEST(Emulator, NoticesCopiesThatNobodyWaitsFor) {
+  alignas(16) unsigned char from[16] = {};
+  const auto run = [&](bool waits, bool grid) {
+    run_blocks(
+        1, 32, 16, 1,
+        [&](HostThread t) {
+          if (t.index() == 3) t.copy_16(t.shared(), from, true);
+          t.close_copies();
+          if (waits) t.wait_for_copies<0>();
+          if (grid) t.sync_grid();
+          t.wait_for_copies<0>();
+        },
+        true);
+  };
+  EXPECT_NO_THROW(run(true, true));
+  EXPECT_NO_THROW(run(false, false));
+  EXPECT_THROW(run(false, true), std::logic_error);
+  EXPECT_THROW(run_blocks(1, 32, 16, 1,
+                          [&](HostThread t) {
+                            if (t.index() == 3) t.copy_16(t.shared(), from, true);
+                          }),
+               std::logic_error);
+}
+
+TEST(Emulator, BringsNearerWhatIsInTheMemoryOfADevice) {
+  HostQueue queue;
+  auto there = queue.allocate<unsigned char>(300);
+  const auto prefetch = [](const unsigned char* at) {
+    run_blocks(1, 32, 0, 1, [&](HostThread t) { t.prefetch(at); });
+  };
+  EXPECT_NO_THROW(prefetch(there.data()));
+  EXPECT_NO_THROW(prefetch(there.data() + 299));
+  EXPECT_THROW(prefetch(there.data() + 300), std::logic_error);
+}
+
 // Reads what another device may have.
 struct Reads {
   static constexpr int threads = warp_size, resident_blocks = 1;

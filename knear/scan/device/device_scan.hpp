@@ -13,9 +13,8 @@
 // With few queries each step takes about as long as its launch, so there are fewer steps, which
 // longer lists and a larger first step allow: of up to 32 queries of which nothing is known all
 // pairs of the first step are stored as they come. All of that may also be one launch
-// (few_search.hpp). A block of queries is coded by the processor
-// while launches would take as long; more are coded on the device, and nothing comes back from it
-// before the answers.
+// (few_search.hpp). A block of queries is coded by the processor while launches would take as long;
+// more are coded on the device, and nothing comes back from it before the answers.
 //
 // A search may be limited to some of the rows: one bit per row is copied to the device and tested
 // for the few pairs that pass, so that lists hold allowed rows only and the resident codes serve
@@ -67,6 +66,7 @@ struct DeviceStats {
   std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
   std::int64_t repeated = 0;   // queries that were searched again, since their lists were full
   bool once = false;           // each pair of a self-join was scored once
+  bool one_launch = false;     // the last batch was searched in one launch
   // Called, if set, just before the work of a stage is enqueued, and with nullptr after the last
   // stage of a batch: for callers that measure device time. A stage named "... in" or "... out"
   // includes the processor's work.
@@ -534,6 +534,8 @@ class DeviceScan {
   static constexpr std::int64_t most_compared_k = 256;
   static bool sorts(std::int64_t k) { return k > most_compared_k; }
   static constexpr std::int64_t usual_growth = 4;
+  // Pairs that are scored before progress is reported, at most and one step more. A guess.
+  static constexpr std::int64_t most_ahead = std::int64_t{1} << 31;
   // Rows of the first step of few queries, from which their first thresholds are: so many are
   // scored in the time of a launch, and a block finds the k-th of them in a few microseconds. A
   // guess.
@@ -750,16 +752,24 @@ class DeviceScan {
     const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
                                static_cast<int>(room)};
     stats.steps = 0;
+    // Work is enqueued ahead. Where progress is reported so much of it is waited for as takes some
+    // milliseconds, so that it can be stopped: not each step of a few queries.
+    const std::int64_t pairs_of_work =
+        by_list() ? packed_.rows / (std::ssize(first_panel_) - 1) : panel_rows;
+    std::int64_t ahead = 0;
+    const auto report = [&](std::int64_t work) {
+      if (!run.watched) return;
+      ahead += given * work * pairs_of_work;
+      if (ahead >= most_ahead) queue_.wait(), ahead = 0;
+      run.watched->add(given * work);
+    };
     const auto step = [&](std::int64_t work, auto scan) {
       stage("scan");
       scan();
       stage("thresholds");
       launch_update(queue_, base, view, lists, k);
       ++stats.steps;
-      // Work is enqueued ahead, unless progress is reported.
-      if (!run.watched) return;
-      queue_.wait();
-      run.watched->add(given * work);
+      report(work);
     };
     std::int64_t first = again ? base.panels : first_panels(k, run.limited);
     // Whether all pairs of the first step are stored, which is then so short that lists hold them.
@@ -771,20 +781,17 @@ class DeviceScan {
     const std::int64_t first_end =
         std::min(base.panels, std::max(first, known ? base.panels / 4 : 0));
     const auto end_after = [&](std::int64_t end) { return std::min(growth * end, base.panels); };
-    // All of it in one launch, if the queue is to do so.
-    const auto scan_and_rank = [&] {
-      if (again || pairs || rounds || run.keys || sorted || run.watched || !queue_.one_launch())
-        return false;
+    stats.one_launch = !again && !pairs && !rounds && !run.keys && !sorted &&
+                       searches_in_one_launch(queue_, base.slices, queries);
+    if (stats.one_launch) {
       stage("scan");
-      if (!launch_few_search(queue_, base, view, lists,
-                             {first_end, growth, stored, k, elements, squares, rows_.data(),
-                              rows_.type, packed_.dim, there.keys, there.ids}))
-        return false;
+      launch_few_search(queue_, base, view, lists,
+                        {first_end, growth, stored, k, elements, squares, rows_.data(), rows_.type,
+                         packed_.dim, there.keys, there.ids});
       for (std::int64_t end = 0; end < base.panels; ++stats.steps)
         end = end > 0 ? end_after(end) : first_end;
-      return true;
-    };
-    if (!scan_and_rank()) {
+      report(base.panels);
+    } else {
       if (pairs) {
         pairs->scan(view, lists, first, growth, step);
       } else if (rounds) {

@@ -182,18 +182,21 @@ struct ScanFew : ScanArguments<Thread, whole, tabled> {
     }
   }
 
-  // Brings the first panels of the warp, one or up to so many bytes of codes, nearer to it: for who
-  // will call the kernel, and has to wait for something else before.
+  // Brings the first codes of the warp's panels, up to so many bytes, nearer to it: for who will
+  // call the kernel, and has to wait for something else before.
   KNEAR_DEVICE void prefetch(Thread t, unsigned bytes) const {
     static_assert(!tabled);
     constexpr unsigned line = 128;
     const auto [first, last] = panels_of_warp(t, DeviceTask{0, begin, end});
     const auto panel_bytes = static_cast<unsigned>(base.slices * panel_slice_bytes);
-    const unsigned lines = panel_bytes / line;
-    const int some = static_cast<int>(bytes < panel_bytes ? 1 : bytes / panel_bytes);
-    for (int place = first; place < last && place - first < some; ++place)
-      for (unsigned i = static_cast<unsigned>(t.index()) % warp_size; i < lines; i += warp_size)
-        t.prefetch(base.codes + std::size_t{base.order[place]} * panel_bytes + i * line);
+    for (int place = first; place < last && bytes > 0; ++place) {
+      const std::uint8_t* const codes = base.codes + std::size_t{base.order[place]} * panel_bytes;
+      const unsigned some = bytes < panel_bytes ? bytes : panel_bytes;
+      for (unsigned at = static_cast<unsigned>(t.index()) % warp_size * line; at < some;
+           at += warp_size * line)
+        t.prefetch(codes + at);
+      bytes -= some;
+    }
   }
 
  private:

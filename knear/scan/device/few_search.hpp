@@ -57,8 +57,8 @@ struct SearchFew {
   static constexpr int threads = Scan::threads, resident_blocks = 1;
   static_assert(threads == Update::threads);
   using Rank = RankRows<Other, threads>;
-  // Codes that a warp brings nearer ahead of a step: some 12 MB in all, a quarter of the cache of
-  // an H100, which its memory brings in 4 microseconds. A guess.
+  // Codes that a warp brings nearer ahead of a step: 12 MB in all on an H100, a quarter of its
+  // cache, which memory brings in 4 microseconds. A guess.
   static constexpr unsigned prefetched_bytes = 6 << 10;
 
   DeviceBaseView base;

@@ -10,7 +10,8 @@ template void launch_scan(cuda::Queue&, const DeviceBaseView&, const DeviceQuery
                           const DeviceLists&, std::int64_t, std::int64_t);
 template void launch_scan_of_all(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                  const DeviceLists&, std::int64_t);
-template bool launch_few_search(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+template bool searches_in_one_launch(const cuda::Queue&, int, std::int64_t);
+template void launch_few_search(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                 const DeviceLists&, const FewSearch&);
 template void launch_scan_tasks(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                 const DeviceLists&, const DeviceTaskTable&);

@@ -199,30 +199,39 @@ void launch_scan_of_all(Queue& queue, const DeviceBaseView& base, const DeviceQu
   });
 }
 
-// The whole search of few queries, by which the lists of all rows or of those that are allowed are
-// filled and their best ranked, in one launch, where the queue is to do so. False where it is not,
-// and where a multiprocessor has no shared memory for it: nothing was launched then. Counts of
-// lists and `lost` must be zeros.
+// Calls f(kernel) with the std::type_identity<SearchFew<...>> for so many queries, few_queries at
+// most.
+template <class Thread, class F>
+auto with_few_search(bool whole, std::int64_t queries, F f) {
+  const auto with_columns = [&](auto columns) {
+    return whole ? f(std::type_identity<SearchFew<Thread, columns.value, true>>{})
+                 : f(std::type_identity<SearchFew<Thread, columns.value, false>>{});
+  };
+  return queries <= fewest_queries ? with_columns(std::integral_constant<int, fewest_queries>{})
+                                   : with_columns(std::integral_constant<int, few_queries>{});
+}
+// Whether the whole search of so many queries, in rows of so many slices, is to be one launch: the
+// queue was told so, they are few, and a multiprocessor has shared memory for what is on its way.
 template <class Queue>
-bool launch_few_search(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
-                       const DeviceLists& lists, const FewSearch& search) {
+bool searches_in_one_launch(const Queue& queue, int slices, std::int64_t queries) {
   constexpr std::size_t of_block = 1 << 10;  // of a multiprocessor's, that no block has for itself
-  if (!queue.one_launch() || queries.count > few_queries) return false;
-  const auto launch_form = [&](auto columns, auto whole) {
-    using Kernel = SearchFew<typename Queue::Thread, columns.value, whole.value>;
-    const std::size_t shared = Kernel::shared_bytes(base.slices);
-    if (shared + of_block > queue.shared_memory()) return false;
+  return queue.one_launch() && queries <= few_queries &&
+         with_few_search<typename Queue::Thread>(false, queries, [&](auto form) {
+           return decltype(form)::type::shared_bytes(slices) + of_block <= queue.shared_memory();
+         });
+}
+// That search. Counts of lists and `lost` must be zeros.
+template <class Queue>
+void launch_few_search(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                       const DeviceLists& lists, const FewSearch& search) {
+  with_few_search<typename Queue::Thread>(base.integer, queries.count, [&](auto form) {
+    using Kernel = typename decltype(form)::type;
     const std::int64_t worth = std::max(base.panels / Kernel::Scan::warps, queries.count);
-    launch(queue, Grid{std::min<std::int64_t>(worth, queue.multiprocessors()), shared, true},
+    launch(queue,
+           Grid{std::min<std::int64_t>(worth, queue.multiprocessors()),
+                Kernel::shared_bytes(base.slices), true},
            Kernel{base, queries, lists, search});
-    return true;
-  };
-  const auto with_columns = [&](auto whole) {
-    return queries.count <= fewest_queries
-               ? launch_form(std::integral_constant<int, fewest_queries>{}, whole)
-               : launch_form(std::integral_constant<int, few_queries>{}, whole);
-  };
-  return base.integer ? with_columns(std::true_type{}) : with_columns(std::false_type{});
+  });
 }
 
 // Whether launch_update takes a block for each list, which uses the memory of its keys: where it is

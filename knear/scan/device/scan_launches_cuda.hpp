@@ -9,7 +9,8 @@ extern template void launch_scan(cuda::Queue&, const DeviceBaseView&, const Devi
                                  const DeviceLists&, std::int64_t, std::int64_t);
 extern template void launch_scan_of_all(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                         const DeviceLists&, std::int64_t);
-extern template bool launch_few_search(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+extern template bool searches_in_one_launch(const cuda::Queue&, int, std::int64_t);
+extern template void launch_few_search(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                        const DeviceLists&, const FewSearch&);
 extern template void launch_scan_tasks(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                        const DeviceLists&, const DeviceTaskTable&);

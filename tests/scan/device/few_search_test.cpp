@@ -1,11 +1,11 @@
 // A search of few queries in one launch on the emulated GPU: the bits of the search by several
-// launches, which other tests compare with the reference, and the same steps.
+// launches, which other tests compare with the reference.
 #include "knear/scan/device/few_search.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -68,6 +68,9 @@ class FewSearch : public testing::Test {
                  together = search(base, queries, metric, true, asked);
     EXPECT_EQ(together.stats.steps, usual.stats.steps) << what;
     EXPECT_EQ(together.stats.repeated, usual.stats.repeated) << what;
+    EXPECT_EQ(together.stats.survivors, usual.stats.survivors) << what;
+    EXPECT_EQ(together.stats.one_launch, one && usual.stats.repeated == 0) << what;
+    EXPECT_FALSE(usual.stats.one_launch) << what;
     if (usual.stats.repeated == 0) {
       EXPECT_GE(usual.launches, 4) << what;
       EXPECT_EQ(together.launches, one ? 1 : usual.launches) << what;
@@ -136,6 +139,12 @@ TEST_F(FewSearch, NumbersOfQueriesRowsAndNeighbours) {
   check(700, 32, 2);
   check(6000, 1, 1);
   check(6000, 2, 256);
+  check(3000, 1, 200);  // several blocks measure the rows of one query
+  // Whole numbers of more queries than there are blocks.
+  const auto base = uniform<std::uint8_t>(500, 20, 7);
+  for (const std::int64_t count : {9, 32})
+    expect_same(base.view(), uniform<std::uint8_t>(count, 20, 8).view(), Metric::l2,
+                std::to_string(count) + " queries of whole numbers");
 }
 
 // Copies and zeros, rows in an order, of very different lengths.
@@ -169,6 +178,8 @@ TEST_F(FewSearch, SomeRowsAndKnownBounds) {
   const AllowedRows thirds{.filter = &filter};
   expect_same(base.view(), queries.view(), Metric::l2, "bounds", {.bounds = bounds});
   expect_same(base.view(), queries.view(), Metric::l2, "a third", {.allowed = thirds});
+  const RowFilter one = RowFilter::of_ids(std::vector<Id>{1234}, base.rows());
+  expect_same(base.view(), queries.view(), Metric::l2, "one row", {.allowed = {.filter = &one}});
   expect_same(base.view(), queries.view(), Metric::l2, "both",
               {.bounds = bounds, .allowed = thirds});
 }
@@ -183,6 +194,22 @@ TEST_F(FewSearch, ListsThatFill) {
   EXPECT_EQ(expect_same(base.view(), queries.view(), Metric::l2, "copies",
                         {.k = 3, .free_bytes = 180 << 10}),
             2);
+}
+
+// Progress is reported, and may stop a search.
+TEST_F(FewSearch, Progress) {
+  const auto base = uniform<float>(600, 12, 17);
+  const auto queries = uniform<float>(3, 12, 18);
+  double done = 0;
+  const auto told = [&](std::string_view, double fraction) {
+    done = std::max(done, fraction);
+    return true;
+  };
+  expect_same(base.view(), queries.view(), Metric::l2, "progress", {.progress = told});
+  EXPECT_EQ(done, 1);
+  const auto stops = [](std::string_view, double) { return false; };
+  EXPECT_THROW(search(base.view(), queries.view(), Metric::l2, true, {.progress = stops}),
+               Cancelled);
 }
 
 // Queries that are in device memory.
@@ -215,8 +242,8 @@ TEST_F(FewSearch, QueriesThere) {
 }
 
 // What is not one launch though it was asked for: more queries than the form takes, so many
-// neighbours that lists are sorted, progress, for which each step is waited for, and rows so long
-// that a multiprocessor has no shared memory for the codes of the queries.
+// neighbours that lists are sorted, and rows so long that a multiprocessor has no shared memory for
+// the codes of the queries.
 TEST_F(FewSearch, OtherSearchesAreLaunchedAsBefore) {
   const auto base = uniform<float>(700, 12, 17);
   const auto expect = [&](AnyMatrixView rows, std::int64_t count, const std::string& what,
@@ -226,7 +253,6 @@ TEST_F(FewSearch, OtherSearchesAreLaunchedAsBefore) {
   };
   expect(base.view(), 33, "33 queries", {});
   expect(base.view(), 3, "257 neighbours", {.k = 257});
-  expect(base.view(), 3, "progress", {.progress = [](std::string_view, double) { return true; }});
   const auto longer = uniform<float>(70, 32 * 90, 19);
   expect(longer.view(), 9, "long rows", {});
 }
