@@ -114,7 +114,7 @@ TEST(Targets, OfBothScans) {
   const Target one = target(report, f32, "bf16 peak");
   EXPECT_EQ(one.verdict, "not met");
   EXPECT_EQ(one.measured,
-            "45.0 %: 10.000 ms; kernels alone 45.0 %: 10.000 ms; by warpgroups 60.0 %: 10.000 ms, "
+            "45.0 %: 10.000 ms; kernels alone 45.0 %: 10.000 ms; warpgroups 60.0 %: 10.000 ms, "
             "kernels alone 60.0 %");
 }
 
