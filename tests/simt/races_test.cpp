@@ -203,19 +203,26 @@ TEST_F(Races, CopiesAreForTheOneThatWaitedUntilABarrier) {
   expect_none(64, [&](HostThread t) {
     copy(t), t.wait_for_copies<0>(), read(t, t.index()), t.sync(), read(t, t.index() ^ 40);
   });
-  expect_race(64, [&](HostThread t) { copy(t), read(t, t.index()); });
-  expect_race(64, [&](HostThread t) { copy(t), t.wait_for_copies<1>(), read(t, t.index()); });
+  // Each thread waits for its copies before it leaves, as it must.
+  expect_race(64, [&](HostThread t) { copy(t), read(t, t.index()), t.wait_for_copies<0>(); });
+  expect_race(64, [&](HostThread t) {
+    copy(t), t.wait_for_copies<1>(), read(t, t.index()), t.wait_for_copies<0>();
+  });
   expect_race(64, [&](HostThread t) { copy(t), t.wait_for_copies<0>(), read(t, t.index() ^ 40); });
   expect_race(64, [&](HostThread t) {
     copy(t), t.sync(), t.wait_for_copies<0>(), read(t, t.index() ^ 40);
   });
-  expect_race(64, [&](HostThread t) { copy(t), t.sync(), read(t, t.index() ^ 40); });
+  expect_race(64, [&](HostThread t) {
+    copy(t), t.sync(), read(t, t.index() ^ 40), t.wait_for_copies<0>();
+  });
   // What others still read is copied over, and what is copied is written over.
   expect_none(64, [&](HostThread t) {
     numbers(t)[t.index() * 4] = 1, t.sync(), read(t, t.index() ^ 40), t.sync(), copy(t);
+    t.wait_for_copies<0>();
   });
   expect_race(64, [&](HostThread t) {
     numbers(t)[t.index() * 4] = 1, t.sync(), read(t, t.index() ^ 40), copy(t);
+    t.wait_for_copies<0>();
   });
   expect_none(64, [&](HostThread t) {
     copy(t), t.wait_for_copies<0>(), t.sync(), from[(t.index() ^ 40) * 16] = 0, t.sync();
@@ -226,6 +233,7 @@ TEST_F(Races, CopiesAreForTheOneThatWaitedUntilABarrier) {
   expect_none(64, [&](HostThread t) {  // zeros are not read
     t.copy_16(t.shared() + t.index() * 16, from, false), t.close_copies();
     if (t.index() == 50) from[0] = 0;
+    t.wait_for_copies<0>();
   });
 }
 
