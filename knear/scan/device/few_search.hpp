@@ -2,8 +2,8 @@
 // makes of some ten launches, of ScanFew, UpdateLongLists, MeasureRows or IntegerKeys, and
 // RankRows.
 //
-//   launch(queue, Grid{blocks, Kernel::shared_bytes(slices), true}, SearchFew<Thread, 8,
-//   whole>{...});
+//   using Kernel = SearchFew<Thread, 8, whole>;
+//   launch(queue, Grid{blocks, Kernel::shared_bytes(slices), true}, Kernel{...});
 //
 // With few queries a step of the scan takes some microseconds, and so does the gap between two
 // launches. Here the blocks stay where they are, one of 16 warps on each multiprocessor, and wait

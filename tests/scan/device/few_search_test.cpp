@@ -212,6 +212,42 @@ TEST_F(FewSearch, Progress) {
                Cancelled);
 }
 
+// Counts how often the processor waits for all work.
+struct CountsWaits : HostQueue {
+  using HostQueue::HostQueue;
+  int waits = 0;
+  void wait() {
+    ++waits;
+    HostQueue::wait();
+  }
+};
+
+// For progress, which Python and the program always report, the steps of few queries are not waited
+// for: in one launch or in several.
+TEST_F(FewSearch, StepsAreNotWaitedForToReportProgress) {
+  const auto base = uniform<float>(300, 12, 23);
+  const AnyMatrixView rows = base.view();
+  const auto queries = uniform<float>(2, 12, 24);
+  const ValueRange found = find_value_range(queries.view(), Metric::l2, "queries", 1);
+  CountsWaits queue(5);
+  DeviceScan<CountsWaits> scan(queue, coding_of(BaseRows(rows), Metric::l2, false, found, 4),
+                               upload_rows(queue, BaseRows(rows), {}, 1), 1);
+  const std::int64_t which[] = {0, 1};
+  const auto waits = [&](const Progress& progress) {
+    ExactNeighbors out(2, 3);
+    DeviceStats stats;
+    const int before = queue.waits;
+    EXPECT_TRUE(
+        scan.run(queries.view(), which, found, 3, out, stats, block_queries, progress).empty());
+    EXPECT_GE(stats.steps, 3);
+    return queue.waits - before;
+  };
+  for (const bool one_launch : {false, true}) {
+    queue.use_one_launch(one_launch);
+    EXPECT_EQ(waits([](std::string_view, double) { return true; }), waits({}));
+  }
+}
+
 // Queries that are in device memory.
 TEST_F(FewSearch, QueriesThere) {
   const auto base = uniform<float>(1500, 16, 15);
