@@ -11,13 +11,11 @@
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/quantize/product_quantizer.hpp"
-#include "knear/transform/eigen.hpp"
+#include "knear/transform/orthonormal.hpp"
 #include "knear/transform/product.hpp"
 
 namespace knear {
 namespace {
-
-using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 // Moves each centroid to the middle of the rows that have it, and puts the centroid of each part in
 // the place of that part of a row. Centroids without rows stay. Returns the sum of the squared
@@ -82,14 +80,10 @@ Matrix<double> product(MatrixView<float> a, MatrixView<float> b, int threads) {
   return out;
 }
 
-// The matrix with orthonormal rows that is nearest to `matrix` [p x q], p <= q: the one that makes
-// the sum of products with it largest (the orthogonal Procrustes problem).
-Matrix<float> nearest_rotation(const Matrix<double>& matrix) {
-  const Eigen::Map<const RowMajor> map(matrix.data(), matrix.rows(), matrix.cols());
-  const Eigen::BDCSVD<RowMajor> svd(map, Eigen::ComputeThinU | Eigen::ComputeThinV);
-  const RowMajor turn = svd.matrixU() * svd.matrixV().transpose();
-  Matrix<float> out(matrix.rows(), matrix.cols());
-  for (std::int64_t i = 0; i < matrix.rows() * matrix.cols(); ++i)
+Matrix<float> nearest_rotation(const Matrix<double>& matrix, int threads) {
+  const Matrix<double> turn = detail::nearest_orthonormal(matrix.view(), threads);
+  Matrix<float> out(turn.rows(), turn.cols());
+  for (std::int64_t i = 0; i < turn.rows() * turn.cols(); ++i)
     out.data()[i] = static_cast<float>(turn.data()[i]);
   return out;
 }
@@ -164,7 +158,7 @@ Transform train_opq(AnyMatrixView rows, std::int64_t sub_quantizers, const OpqOp
     error_of(turn, pq, step(4));
     for (int iteration = 0; iteration < options.iterations; ++iteration) {
       turn = Transform::linear(
-          nearest_rotation(product(became.view(), centred.view(), threads)).view());
+          nearest_rotation(product(became.view(), centred.view(), threads), threads).view());
       pq = ProductQuantizer::from_centroids(centroids.view(), sub_quantizers, options.bits);
       error_of(turn, pq, step(5 + iteration));
     }

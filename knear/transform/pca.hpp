@@ -35,11 +35,4 @@ struct PrincipalComponents {
 PrincipalComponents principal_components(Matrix<double>& rows, std::int64_t components, int threads,
                                          const Progress& progress = {});
 
-// A random orthonormal matrix [n x n], the same for the same seed, with its defect.
-struct Rotation {
-  Matrix<double> matrix;
-  double defect = 0;
-};
-Rotation random_rotation(std::int64_t n, std::uint64_t seed);
-
 }  // namespace knear

@@ -14,16 +14,15 @@
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/core/value_range.hpp"
-#include "knear/transform/eigen.hpp"
+#include "knear/transform/decompositions.hpp"
+#include "knear/transform/orthonormal.hpp"
 #include "knear/transform/pca.hpp"
 #include "knear/transform/product.hpp"
 
 namespace knear {
 namespace {
 
-using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
-constexpr std::int64_t together = 256;  // rows of a task
+constexpr std::int64_t rows_per_task = 256;  // rows of a task
 
 void check_columns(std::string_view argument, std::int64_t columns) {
   if (columns < 1 || columns > 65536)
@@ -135,10 +134,8 @@ struct Transform::State {
         load(matrix.view(), back_.data());
         return;
       }
-      const Eigen::Map<const RowMajor> transpose(columns.data(), dim_in, dim_out);
       // The pseudo-inverse of A^T is the transpose of that of A.
-      const RowMajor inverse = transpose.completeOrthogonalDecomposition().pseudoInverse();
-      std::copy_n(inverse.data(), dim_out * dim_in, back_.data());
+      back_ = detail::pseudo_inverse(columns.view());
     });
     return back_;
   }
@@ -183,12 +180,14 @@ Matrix<double> covariance_of(AnyMatrixView rows, const std::vector<double>& mean
   Reporter reporter(progress, "principal components", blocks + 1);
   for (std::int64_t b = 0; b < blocks; ++b) {
     const AnyMatrixView some = rows.rows(b * block, std::min(rows.rows(), (b + 1) * block));
-    parallel_for(threads, (some.rows() + together - 1) / together, [&](std::int64_t task) {
-      const std::int64_t end = std::min(some.rows(), (task + 1) * together);
-      load(some.rows(task * together, end), x.row(task * together));
-      for (std::int64_t i = task * together; i < end; ++i)
-        for (std::int64_t j = 0; j < dim; ++j) x.row(i)[j] -= mean[static_cast<std::size_t>(j)];
-    });
+    parallel_for(threads, (some.rows() + rows_per_task - 1) / rows_per_task,
+                 [&](std::int64_t task) {
+                   const std::int64_t end = std::min(some.rows(), (task + 1) * rows_per_task);
+                   load(some.rows(task * rows_per_task, end), x.row(task * rows_per_task));
+                   for (std::int64_t i = task * rows_per_task; i < end; ++i)
+                     for (std::int64_t j = 0; j < dim; ++j)
+                       x.row(i)[j] -= mean[static_cast<std::size_t>(j)];
+                 });
     const MatrixView<double> filled = x.view().rows(0, some.rows());
     multiply_transposed(filled, filled, part, threads);
     for (std::int64_t i = 0; i < dim * dim; ++i) out.data()[i] += part.data()[i];
@@ -265,13 +264,10 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
     find_value_range(rows, Metric::l2, "rows", threads);
     const std::vector<double> mean = mean_of(rows, threads);
     const Matrix<double> covariance = covariance_of(rows, mean, threads, options.progress);
-    const Eigen::Map<const RowMajor> map(covariance.data(), dim, dim);
-    const Eigen::SelfAdjointEigenSolver<RowMajor> solver(map);
-    if (solver.info() != Eigen::Success)
-      throw InvalidArgument("rows have no principal components: the solver does not converge");
+    const detail::SymmetricEigen eigen = detail::symmetric_eigen(covariance.view());
     std::vector<double> variances;
     for (std::int64_t c = 0; c < components; ++c)
-      variances.push_back(std::max(0.0, solver.eigenvalues()[dim - 1 - c]));
+      variances.push_back(std::max(0.0, eigen.values[static_cast<std::size_t>(dim - 1 - c)]));
     if (options.whiten && !(variances.back() > 1e-12 * variances[0]))
       throw InvalidArgument(
           "components are {}, but rows vary in fewer directions, and whitening would divide by "
@@ -281,9 +277,10 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
     Matrix<double> basis(components, dim);
     for (std::int64_t c = 0; c < components; ++c) {
       const std::int64_t from = order[static_cast<std::size_t>(c)];
-      const auto vector = solver.eigenvectors().col(dim - 1 - from);
-      Eigen::Index largest;
-      vector.cwiseAbs().maxCoeff(&largest);
+      const double* vector = eigen.vectors.row(dim - 1 - from);
+      std::int64_t largest = 0;
+      for (std::int64_t j = 1; j < dim; ++j)
+        if (std::abs(vector[j]) > std::abs(vector[largest])) largest = j;
       double scale = vector[largest] < 0 ? -1 : 1;
       if (options.whiten) scale /= std::sqrt(variances[static_cast<std::size_t>(from)]);
       if (std::abs(scale) > std::numeric_limits<float>::max())
@@ -425,10 +422,11 @@ Matrix<float> Transform::apply(AnyMatrixView rows, int threads, const Progress& 
     threads = resolve_threads(threads);
     find_value_range(rows, Metric::l2, "rows", threads);
     Matrix<float> out(rows.rows(), dim_out());
-    const std::int64_t tasks = (rows.rows() + together - 1) / together;
+    const std::int64_t tasks = (rows.rows() + rows_per_task - 1) / rows_per_task;
     Reporter reporter(progress, "transform", tasks);
     parallel_for(threads, tasks, [&](std::int64_t task) {
-      const std::int64_t begin = task * together, end = std::min(rows.rows(), begin + together);
+      const std::int64_t begin = task * rows_per_task,
+                         end = std::min(rows.rows(), begin + rows_per_task);
       std::vector<double> x(static_cast<std::size_t>((end - begin) * dim_in())), y;
       load(rows.rows(begin, end), x.data());
       for (const auto& step : steps_) {
@@ -451,10 +449,11 @@ Matrix<float> Transform::inverse(AnyMatrixView rows, int threads, const Progress
     threads = resolve_threads(threads);
     find_value_range(rows, Metric::l2, "rows", threads);
     Matrix<float> out(rows.rows(), dim_in());
-    const std::int64_t tasks = (rows.rows() + together - 1) / together;
+    const std::int64_t tasks = (rows.rows() + rows_per_task - 1) / rows_per_task;
     Reporter reporter(progress, "transform", tasks);
     parallel_for(threads, tasks, [&](std::int64_t task) {
-      const std::int64_t begin = task * together, end = std::min(rows.rows(), begin + together);
+      const std::int64_t begin = task * rows_per_task,
+                         end = std::min(rows.rows(), begin + rows_per_task);
       std::vector<double> y(static_cast<std::size_t>((end - begin) * dim_out())), x;
       load(rows.rows(begin, end), y.data());
       for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {

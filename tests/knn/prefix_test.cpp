@@ -14,6 +14,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/prefix/prefix_form.hpp"
+#include "knear/transform/orthonormal.hpp"
 #include "knear/transform/pca.hpp"
 #include "tests/knn/kept_reference.hpp"
 #include "tests/small.hpp"

@@ -1,5 +1,6 @@
 // Principal components of data whose components are known, and of awkward data.
 #include "knear/transform/pca.hpp"
+#include "knear/transform/orthonormal.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,6 +10,7 @@
 #include "knear/cluster/k_means.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/scan/packing/coding.hpp"
+#include "knear/transform/orthonormal.hpp"
 #include "knear/transform/pca.hpp"
 #include "knear/transform/product.hpp"
 
