@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/arguments.hpp"
 #include "cli/bench.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/core/threads.hpp"
@@ -27,15 +27,15 @@ struct IndexBench {
   bool json = false;
 };
 
-struct Figures {
+struct IndexFigures {
   std::vector<double> copy, pack, add, small_adds, save, open_and_first, later, remove, replace;
   std::int64_t index_bytes = 0, file_bytes = 0;
   std::string form;
 };
 
-Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queries, Metric metric,
-                int threads) {
-  Figures out;
+IndexFigures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queries,
+                     Metric metric, int threads) {
+  IndexFigures out;
   ProgressBar bar;
   const std::int64_t n = base.rows(), row_bytes = base.cols() * size_of(base.type());
   const SearchOptions options{.threads = threads};
@@ -105,7 +105,7 @@ void run_index(const IndexBench& bench) {
   check_output("--file", bench.file, {".knear"}, {bench.base, bench.queries});
   if (queries.view().rows() < 2)
     throw InvalidArgument("queries have {} rows, but a later one takes two", queries.view().rows());
-  const Figures figures = measure(bench, base.view(), queries.view(), metric, threads);
+  const IndexFigures figures = measure(bench, base.view(), queries.view(), metric, threads);
   std::error_code ignored;
   std::filesystem::remove(bench.file, ignored);
 

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/recall.hpp"
 #include "knear/core/threads.hpp"
@@ -35,15 +35,15 @@ struct Figure {
   Interval interval = {};
 };
 
-struct Figures {
+struct EvalFigures {
   std::optional<Figure> by_distance = {};  // needs the vectors
   Figure by_id = {};
 };
 
 struct Evaluation {
   std::int64_t queries = 0, k = 0;
-  Figures recall = {};
-  std::vector<std::pair<std::int64_t, Figures>> first_within = {};  // r and R@r
+  EvalFigures recall = {};
+  std::vector<std::pair<std::int64_t, EvalFigures>> first_within = {};  // r and R@r
 };
 
 Figure figure_of(const std::vector<double>& values) {
@@ -159,7 +159,7 @@ Evaluation evaluate(MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
   const std::vector<std::int64_t> by_id = columns_of_first(found, truth, nullptr);
   for (std::int64_t r : {1, 10, 100}) {
     if (r > found.cols()) break;
-    Figures figures{.by_id = within(by_id, r)};
+    EvalFigures figures{.by_id = within(by_id, r)};
     if (vectors) figures.by_distance = within(by_distance, r);
     out.first_within.emplace_back(r, figures);
   }
@@ -176,7 +176,7 @@ void print_evaluation(const Evaluation& evaluation) {
   table.push_back({fmt::format("{} queries", evaluation.queries)});
   if (distances) table.back().push_back("by distance");
   table.back().push_back("by id");
-  const auto add = [&](const std::string& name, const Figures& figures) {
+  const auto add = [&](const std::string& name, const EvalFigures& figures) {
     table.push_back({name});
     if (distances) table.back().push_back(text(*figures.by_distance));
     table.back().push_back(text(figures.by_id));
@@ -188,7 +188,7 @@ void print_evaluation(const Evaluation& evaluation) {
       "In brackets: 95 % intervals of the mean over queries (Wilson's, for the variance found).\n");
 }
 
-nlohmann::ordered_json json_of(const Figures& figures) {
+nlohmann::ordered_json json_of_figures(const EvalFigures& figures) {
   nlohmann::ordered_json out;
   if (figures.by_distance) {
     out["recall"] = figures.by_distance->mean;
@@ -205,9 +205,9 @@ void print_json(const Evaluation& evaluation, const Vectors* vectors) {
   out["queries"] = evaluation.queries;
   out["k"] = evaluation.k;
   if (vectors) out["metric"] = name_of(vectors->metric);
-  out.update(json_of(evaluation.recall));
+  out.update(json_of_figures(evaluation.recall));
   for (const auto& [r, figures] : evaluation.first_within)
-    out[fmt::format("R@{}", r)] = json_of(figures);
+    out[fmt::format("R@{}", r)] = json_of_figures(figures);
   print("{}\n", out.dump(2));
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "cli/explore/lower.hpp"
 #include "cli/graph_text.hpp"
 #include "cli/interrupt.hpp"
 #include "knear/core/error.hpp"
@@ -18,12 +19,6 @@ namespace {
 constexpr std::int64_t most_found = 50, shown_hubs = 24, shown_components = 24;
 // Numbers of a vector that the page draws.
 constexpr std::int64_t most_numbers = 4096;
-
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
 
 std::vector<std::int32_t> count_in_degrees(MatrixView<Id> ids) {
   std::vector<std::int32_t> out(static_cast<std::size_t>(ids.rows()), 0);

@@ -10,12 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/explore/items.hpp"
+#include "cli/json.hpp"
 #include "knear/graph/bridges.hpp"
 #include "knear/graph/neighbor_graph.hpp"
 #include "knear/graph/paths.hpp"

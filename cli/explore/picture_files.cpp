@@ -14,17 +14,12 @@
 #include <png.h>
 #endif
 
+#include "cli/explore/lower.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 
 namespace knear::cli {
 namespace {
-
-[[maybe_unused]] std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

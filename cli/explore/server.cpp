@@ -38,7 +38,7 @@ constexpr time_t read_seconds = 2;
 constexpr const char* json_type = "application/json; charset=utf-8";
 
 // An answer that is no success, thrown by what finds out.
-struct Refusal {
+struct PageRefusal {
   int status;
   std::string message;
 };
@@ -62,7 +62,7 @@ Id whole(const std::string& name, const std::string& word) {
   Id value = 0;
   const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (word.empty() || error != std::errc() || stop != word.data() + word.size())
-    throw Refusal{400, fmt::format("{} needs a whole number, but got '{}'", name, word)};
+    throw PageRefusal{400, fmt::format("{} needs a whole number, but got '{}'", name, word)};
   return value;
 }
 
@@ -74,12 +74,12 @@ Id parameter(const httplib::Request& request, const char* name) {
 void check_parameters(const httplib::Request& request, const std::vector<std::string>& names) {
   for (const auto& [name, value] : request.params) {
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw Refusal{400,
-                    fmt::format("'{}' is not known here; there {}", name.substr(0, 40),
-                                names.empty() ? "are no parameters"
-                                              : fmt::format("are {}", fmt::join(names, ", ")))};
+      throw PageRefusal{400,
+                        fmt::format("'{}' is not known here; there {}", name.substr(0, 40),
+                                    names.empty() ? "are no parameters"
+                                                  : fmt::format("are {}", fmt::join(names, ", ")))};
     if (request.get_param_value_count(name) > 1)
-      throw Refusal{400, fmt::format("{} is there twice", name)};
+      throw PageRefusal{400, fmt::format("{} is there twice", name)};
   }
 }
 
@@ -91,10 +91,10 @@ nlohmann::json parse_body(const std::string& body) {
     if (depth != 1 || event != nlohmann::json::parse_event_t::key) return true;
     const auto key = parsed.get<std::string>();
     if (key != "vector" && key != "k")
-      throw Refusal{
+      throw PageRefusal{
           400, fmt::format("the key '{}' is not known; there are vector, k", key.substr(0, 40))};
     if (!seen.insert(key).second)
-      throw Refusal{400, fmt::format("the key '{}' is there twice", key)};
+      throw PageRefusal{400, fmt::format("the key '{}' is there twice", key)};
     return true;
   };
   return nlohmann::json::parse(body, look, false);
@@ -105,20 +105,20 @@ std::pair<std::vector<float>, std::int64_t> parse_search(const std::string& body
                                                          std::int64_t dim) {
   const auto sent = parse_body(body);
   if (!sent.is_object() || !sent.contains("vector") || !sent["vector"].is_array())
-    throw Refusal{400, "the body must be a JSON object with an array 'vector'"};
+    throw PageRefusal{400, "the body must be a JSON object with an array 'vector'"};
   std::vector<float> vector;
   for (const auto& number : sent["vector"]) {
     if (!number.is_number())
-      throw Refusal{400, fmt::format("vector has no number at place {}", vector.size())};
+      throw PageRefusal{400, fmt::format("vector has no number at place {}", vector.size())};
     vector.push_back(number.get<float>());
   }
   if (std::ssize(vector) != dim)
-    throw Refusal{400, fmt::format("vector has {} numbers, base has {}", vector.size(), dim)};
+    throw PageRefusal{400, fmt::format("vector has {} numbers, base has {}", vector.size(), dim)};
   std::int64_t k = 10;
   if (sent.contains("k")) {
     if (!sent["k"].is_number_integer() || sent["k"].get<std::int64_t>() < 1 ||
         sent["k"].get<std::int64_t>() > 100)
-      throw Refusal{400, "k must be a whole number between 1 and 100"};
+      throw PageRefusal{400, "k must be a whole number between 1 and 100"};
     k = sent["k"].get<std::int64_t>();
   }
   return {std::move(vector), k};
@@ -174,7 +174,7 @@ httplib::Server::Handler PageServer::State::asking(F f,
     try {
       if (request.path.starts_with("/api/")) check_parameters(request, names);
       f(request, response);
-    } catch (const Refusal& refusal) {
+    } catch (const PageRefusal& refusal) {
       refuse(response, refusal.status, refusal.message);
     } catch (const InvalidArgument& error) {
       refuse(response, 400, error.what());
@@ -186,28 +186,30 @@ httplib::Server::Handler PageServer::State::asking(F f,
 
 // What is refused before a body is read.
 void PageServer::State::check_request(const httplib::Request& request) const {
-  if (request.get_header_value_count("Host") != 1) throw Refusal{400, "a request needs one Host"};
+  if (request.get_header_value_count("Host") != 1)
+    throw PageRefusal{400, "a request needs one Host"};
   const std::string host = request.get_header_value("Host");
   if (host != fmt::format("127.0.0.1:{}", port) && host != fmt::format("localhost:{}", port))
-    throw Refusal{403, "this page is for 127.0.0.1 alone"};
+    throw PageRefusal{403, "this page is for 127.0.0.1 alone"};
   if (request.method != "GET" && request.method != "HEAD" && request.method != "POST")
-    throw Refusal{405, "GET and POST are answered"};
+    throw PageRefusal{405, "GET and POST are answered"};
   // Many ranges of a long answer would be an answer many times as long.
-  if (request.has_header("Range")) throw Refusal{416, "no part of an answer is sent alone"};
-  if (request.has_header("Transfer-Encoding")) throw Refusal{411, "a body needs a Content-Length"};
-  if (request.has_header("Content-Encoding")) throw Refusal{415, "no body may be packed"};
+  if (request.has_header("Range")) throw PageRefusal{416, "no part of an answer is sent alone"};
+  if (request.has_header("Transfer-Encoding"))
+    throw PageRefusal{411, "a body needs a Content-Length"};
+  if (request.has_header("Content-Encoding")) throw PageRefusal{415, "no body may be packed"};
   // Forms have a limit of the library's own, and `curl -d` says that it sends one.
   const std::string type = request.get_header_value("Content-Type");
   for (const char* form : {"multipart", "x-www-form-urlencoded"})
     if (type.find(form) != std::string::npos)
-      throw Refusal{415, "the body must be JSON: send Content-Type: application/json"};
+      throw PageRefusal{415, "the body must be JSON: send Content-Type: application/json"};
   if (request.has_header("Content-Length")) {
     const std::string length = request.get_header_value("Content-Length");
     if (whole("Content-Length", length) < 0 || request.get_header_value_count("Content-Length") > 1)
-      throw Refusal{400, "Content-Length is no length"};
-    if (request.method != "POST" && length != "0") throw Refusal{400, "only POST has a body"};
+      throw PageRefusal{400, "Content-Length is no length"};
+    if (request.method != "POST" && length != "0") throw PageRefusal{400, "only POST has a body"};
     if (whole("Content-Length", length) > static_cast<Id>(most_body_bytes))
-      throw Refusal{413, reason_of(413)};
+      throw PageRefusal{413, reason_of(413)};
   }
 }
 
@@ -242,8 +244,8 @@ void PageServer::State::add_questions() {
   const auto row_of = [this](const httplib::Request& request) {
     const Id id = whole("item", std::string(request.matches[1]));
     if (id < 0 || id >= explorer.graph().rows())
-      throw Refusal{404, fmt::format("item is row {}, but the base has {} rows", id,
-                                     explorer.graph().rows())};
+      throw PageRefusal{404, fmt::format("item is row {}, but the base has {} rows", id,
+                                         explorer.graph().rows())};
     return id;
   };
   server.Get("/api/item/([0-9]{1,18})", asking([this, row_of](const auto& request, auto& response) {
@@ -254,7 +256,7 @@ void PageServer::State::add_questions() {
                const Id id = row_of(request);
                const auto kind = explorer.items().kind;
                if (kind != Items::Kind::pixels && kind != Items::Kind::images)
-                 throw Refusal{404, "the items are no pictures"};
+                 throw PageRefusal{404, "the items are no pictures"};
                const std::string bytes = explorer.items().picture(id);
                response.set_content(bytes, picture_type(bytes));
                response.set_header("Cache-Control", "max-age=3600");
@@ -263,8 +265,8 @@ void PageServer::State::add_questions() {
     const Id from = parameter(request, "from"), to = parameter(request, "to");
     for (const auto& [name, id] : {std::pair("from", from), std::pair("to", to)})
       if (id < 0 || id >= explorer.graph().rows())
-        throw Refusal{404, fmt::format("{} is row {}, but the base has {} rows", name, id,
-                                       explorer.graph().rows())};
+        throw PageRefusal{404, fmt::format("{} is row {}, but the base has {} rows", name, id,
+                                           explorer.graph().rows())};
     return std::pair(from, to);
   };
   server.Get("/api/path", asking(
@@ -312,7 +314,7 @@ PageServer::State::State(const Explorer& asked, std::int64_t wanted) : explorer(
     try {
       check_request(request);
       return httplib::Server::HandlerResponse::Unhandled;
-    } catch (const Refusal& refusal) {
+    } catch (const PageRefusal& refusal) {
       refuse(response, refusal.status, refusal.message);
       // It would send the ranges that were asked for of this answer.
       const_cast<httplib::Request&>(request).ranges.clear();

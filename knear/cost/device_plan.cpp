@@ -12,7 +12,7 @@
 namespace knear {
 namespace {
 
-constexpr DeviceCostModel model;
+constexpr DeviceCostModel device_model;
 
 // What CUDA does not report, by compute capability, ascending.
 //
@@ -132,8 +132,8 @@ struct Course {
     const double more = std::log(rows / first) / std::log(growth);
     steps = 1 + std::ceil(std::max(0., more - 1e-9));
     // Of the rows of each further step as many pass as there are better ones by chance.
-    hits =
-        first * allowed / rows + more * k * (growth - 1) * (shape.whole ? 1 : model.interval_hits);
+    hits = first * allowed / rows +
+           more * k * (growth - 1) * (shape.whole ? 1 : device_model.interval_hits);
     hits = std::min(hits, allowed);
   }
 };
@@ -180,9 +180,10 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
   const double copies = course.few || course.keeps_queries ? 1 : 2;
   const double loads = course.few ? 2 + course.together / 16. : loop.wide_loads;
   const double shared =
-      warps * (512 * (loads + (course.few ? 2 : copies)) * slices +
-               128 * ((course.few ? model.few_tile_wavefronts : model.tile_wavefronts) +
-                      (cost.pairs_once ? model.pair_wavefronts : 0)));
+      warps *
+      (512 * (loads + (course.few ? 2 : copies)) * slices +
+       128 * ((course.few ? device_model.few_tile_wavefronts : device_model.tile_wavefronts) +
+              (cost.pairs_once ? device_model.pair_wavefronts : 0)));
   cost.shared_seconds = work * shared / (rates.cycles * device.shared_bytes_per_cycle * busy);
   const double slice_bytes = ScanForm::tile_rows * ScanForm::slice_columns;
   cost.l2_seconds = work * (slice_bytes * copies * slices + 5 * ScanForm::tile_rows) /
@@ -196,7 +197,7 @@ void predict_scan_on(const DeviceShape& shape, const DevicePeaks& device, const 
   cost.memory_seconds = cost.bytes / rates.memory;
   cost.scan_seconds = std::max({cost.multiply_add_seconds, cost.instruction_seconds,
                                 cost.shared_seconds, cost.l2_seconds, cost.memory_seconds}) /
-                      model.kernel_share;
+                      device_model.kernel_share;
 }
 
 void predict_lists_on(const DeviceShape& shape, const DevicePeaks& device, const Course& course,
@@ -205,20 +206,23 @@ void predict_lists_on(const DeviceShape& shape, const DevicePeaks& device, const
   const double queries = double(shape.queries), k = std::min(double(shape.k), allowed);
   // An entry is looked at in the step in which it came, and the nearest again in all later ones.
   const double entries = course.hits + course.steps * 1.5 * k;
-  const double entry_bytes = shape.whole ? model.whole_entry_bytes : model.float_entry_bytes;
+  const double entry_bytes =
+      shape.whole ? device_model.whole_entry_bytes : device_model.float_entry_bytes;
   // Of pairs that are scored once half of the hits after the first step are multiplied again.
   const double later = cost.pairs_once ? std::max(0., course.hits - course.first) : 0;
   const double again = later / 2 * 2 * course.slices * ScanForm::slice_columns;
   cost.selection_seconds =
-      queries * course.hits * model.hit_cycles / rates.cycles + queries * again / rates.memory +
-      queries * std::max({entries * model.entry_instructions / rates.instructions,
+      queries * course.hits * device_model.hit_cycles / rates.cycles +
+      queries * again / rates.memory +
+      queries * std::max({entries * device_model.entry_instructions / rates.instructions,
                           entries * entry_bytes / rates.memory,
-                          shape.whole ? 0 : entries * model.entry_float64 / rates.float64});
+                          shape.whole ? 0 : entries * device_model.entry_float64 / rates.float64});
 
-  const double left = shape.whole ? k : std::min(allowed, k + model.kept_roots * std::sqrt(k));
-  const double ranking = shape.k > 256
-                             ? left * std::pow(std::log2(left + 2), 2) * model.sort_instructions
-                             : left * left * model.rank_instructions;
+  const double left =
+      shape.whole ? k : std::min(allowed, k + device_model.kept_roots * std::sqrt(k));
+  const double ranking =
+      shape.k > 256 ? left * std::pow(std::log2(left + 2), 2) * device_model.sort_instructions
+                    : left * left * device_model.rank_instructions;
   double measuring = 0;
   if (!shape.whole)
     measuring = left * double(shape.dim) *
@@ -244,15 +248,15 @@ DevicePeaks peaks_of(const DeviceTraits& traits) {
   DevicePeaks out;
   out.name = traits.name, out.multiprocessors = traits.multiprocessors;
   // Where CUDA reports no clock, one that none of these devices is below. A guess.
-  out.cycles_per_second =
-      model.sustained_clock * (traits.cycles_per_second > 0 ? traits.cycles_per_second : 1.4e9);
+  out.cycles_per_second = device_model.sustained_clock *
+                          (traits.cycles_per_second > 0 ? traits.cycles_per_second : 1.4e9);
   out.int8_ops_per_cycle = sheet->int8 * sheet->mma_share;
   out.float64_per_cycle = sheet->float64;
   out.instructions_per_cycle = schedulers;
   out.shared_bytes_per_cycle = shared_bytes, out.l2_bytes_per_cycle = l2_bytes;
   out.shared_bytes = 1024 * sheet->shared;
   out.memory_bytes_per_second =
-      model.memory_share *
+      device_model.memory_share *
       (traits.memory_bytes_per_second > 0 ? traits.memory_bytes_per_second : sheet->memory);
   out.memory_bytes = traits.memory_bytes;
   out.bus_bytes_per_second = sheet->bus;
@@ -300,38 +304,40 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
   // Vectors of so many bytes that the device codes; `written` beside their codes.
   const auto coding = [&](double vectors, double written) {
     const double numbers = vectors * dim;
-    return std::max(
-        {shape.whole ? 0 : numbers * model.coding_float64 / rates.float64,
-         numbers * (shape.whole ? model.integer_coding_instructions : model.coding_instructions) /
-             rates.instructions,
-         vectors * (model.coding_readings * row_bytes + code_bytes + written) / rates.memory});
+    return std::max({shape.whole ? 0 : numbers * device_model.coding_float64 / rates.float64,
+                     numbers *
+                         (shape.whole ? device_model.integer_coding_instructions
+                                      : device_model.coding_instructions) /
+                         rates.instructions,
+                     vectors * (device_model.coding_readings * row_bytes + code_bytes + written) /
+                         rates.memory});
   };
   double copying = 0;  // by the processor, into pinned memory
   if (!shape.resident) {
     const double bytes = rows * row_bytes;
-    copying = model.host_bytes * bytes / processor.memory_bytes_per_second;
+    copying = device_model.host_bytes * bytes / processor.memory_bytes_per_second;
     cost.upload_seconds = std::max(bytes / device.bus_bytes_per_second, copying);
     cost.bus_bytes += bytes;
     cost.coding_seconds = coding(rows, 0);
   }
   constexpr ScanCostModel on_processor;
-  const double pageable = device.bus_bytes_per_second * model.pageable_share;
+  const double pageable = device.bus_bytes_per_second * device_model.pageable_share;
   const bool there = course.batch > ScanForm::block_queries;
   const double widened = shape.whole ? 0 : 8 * dim;
   const double query_bytes = there ? row_bytes : code_bytes + 40 + widened;
   if (there) {
     const double compared =
-        shape.whole ? 0 : queries * std::min(course.batch, model.ordered_queries);
+        shape.whole ? 0 : queries * std::min(course.batch, device_model.ordered_queries);
     cost.query_seconds = queries * query_bytes *
                              std::max(1 / device.bus_bytes_per_second,
-                                      model.host_bytes / processor.memory_bytes_per_second) +
+                                      device_model.host_bytes / processor.memory_bytes_per_second) +
                          coding(queries, widened) +
-                         compared * model.order_instructions / rates.instructions;
+                         compared * device_model.order_instructions / rates.instructions;
   } else {
     cost.query_seconds =
         queries * ((on_processor.query_operations + on_processor.query_column_operations * dim) /
                        processor.cop_per_second +
-                   (shape.whole ? 0 : model.query_sort_seconds) + query_bytes / pageable);
+                   (shape.whole ? 0 : device_model.query_sort_seconds) + query_bytes / pageable);
   }
   const double answer_bytes = 16 * double(shape.k) + 8;
   cost.download_seconds = queries * answer_bytes / pageable;
@@ -339,7 +345,7 @@ DeviceCost predict_on_device(const DeviceShape& shape, const DevicePeaks& device
   // A scan and an update for each step; and what comes before and after.
   const double launches = (cost.pairs_once ? 4 : 2) * course.steps + (there ? 10 : 8);
   cost.launch_seconds =
-      model.call_seconds + chunks * course.batches * model.launch_seconds * launches;
+      device_model.call_seconds + chunks * course.batches * device_model.launch_seconds * launches;
 
   const double searching = cost.query_seconds + cost.scan_seconds + cost.selection_seconds +
                            cost.rescore_seconds + cost.launch_seconds + cost.download_seconds +

@@ -14,7 +14,7 @@
 namespace knear {
 namespace {
 
-constexpr ScanCostModel model;
+constexpr ScanCostModel scan_model;
 
 void check(const ListShape& shape) {
   for (const auto& [name, value] :
@@ -124,11 +124,11 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
                scanned = shape.lists > 0 ? shape.probed_rows : double(shape.rows);
   if (shape.lists > 0)
     cost.coarse_seconds =
-        centroids.seconds + queries * (probes - 1) * model.near_list_cycles * cycle / lanes;
+        centroids.seconds + queries * (probes - 1) * scan_model.near_list_cycles * cycle / lanes;
 
   // Queries that come to the same list share its rows (scan/methods/list_scan.cpp).
   const double of_list = queries * probes / lists;
-  const bool by_list = of_list >= (codes ? 1 : model.least_queries_of_a_list);
+  const bool by_list = of_list >= (codes ? 1 : scan_model.least_queries_of_a_list);
   const double row_bytes = codes ? double(shape.code_parts) * shape.code_bits / 8 + 4 : dim + 9;
   const double base_bytes = double(shape.rows) * row_bytes;
   const double bytes =
@@ -139,41 +139,42 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   const bool multiplied = products_of_codes_pay(of_threads, peaks.isa);
   if (multiplied) {
     // Some thousand queries a block; nearest lists come first, and others by themselves.
-    const double blocks = std::ceil(queries / threads / model.queries_of_decoded_lists),
+    const double blocks = std::ceil(queries / threads / scan_model.queries_of_decoded_lists),
                  visits = blocks * (probes > 1 && shape.lists > 0 ? 2 : 1),
                  decoded = threads * visits * double(shape.rows) / lists *
                            decoded_lists(shape, queries / threads / blocks);
     cost.compute_seconds = queries * scanned *
-                           (2 * dim / (peaks.int8_ops * share * model.scan_efficiency) +
-                            model.multiplied_code_operations / lanes);
-    cost.query_seconds =
-        (decoded * (model.decoded_code_operations + dim * model.decoded_code_column_operations) +
-         queries * dim * model.query_column_operations) /
-        lanes;
+                           (2 * dim / (peaks.int8_ops * share * scan_model.scan_efficiency) +
+                            scan_model.multiplied_code_operations / lanes);
+    cost.query_seconds = (decoded * (scan_model.decoded_code_operations +
+                                     dim * scan_model.decoded_code_column_operations) +
+                          queries * dim * scan_model.query_column_operations) /
+                         lanes;
   } else if (codes) {
-    cost.compute_seconds =
-        queries * scanned * double(shape.code_parts) *
-        (shape.code_bits == 4 ? model.short_look_up_operations : model.look_up_operations) / lanes;
+    cost.compute_seconds = queries * scanned * double(shape.code_parts) *
+                           (shape.code_bits == 4 ? scan_model.short_look_up_operations
+                                                 : scan_model.look_up_operations) /
+                           lanes;
     const double table = double(1 << shape.code_bits);
-    cost.query_seconds =
-        queries * table *
-        (dim * model.table_column_operations + double(shape.code_parts) * model.table_operations) /
-        lanes;
+    cost.query_seconds = queries * table *
+                         (dim * scan_model.table_column_operations +
+                          double(shape.code_parts) * scan_model.table_operations) /
+                         lanes;
   } else {
     // Groups of 12, the last one of a list padded.
     const double padded = by_list ? 1 + 5.5 / of_list : 1;
-    const double alone = std::min(1.0, model.single_efficiency * std::pow(dim / 128, 0.2));
-    const double efficiency = model.scan_efficiency * (by_list ? 1 : alone);
+    const double alone = std::min(1.0, scan_model.single_efficiency * std::pow(dim / 128, 0.2));
+    const double efficiency = scan_model.scan_efficiency * (by_list ? 1 : alone);
     cost.compute_seconds =
         queries * scanned * padded *
-        (2 * dim / (peaks.int8_ops * share * efficiency) + model.score_operations / lanes);
+        (2 * dim / (peaks.int8_ops * share * efficiency) + scan_model.score_operations / lanes);
     cost.query_seconds =
-        queries * (model.query_operations + model.query_column_operations * dim) / lanes;
+        queries * (scan_model.query_operations + scan_model.query_column_operations * dim) / lanes;
   }
   // Groups of a list are full but the last one.
-  const double visits = codes || !by_list
-                            ? probes * (codes ? model.coded_list_cycles : model.list_cycles)
-                            : probes * (1. / 12 + 0.5 / of_list) * model.group_of_list_cycles;
+  const double visits =
+      codes || !by_list ? probes * (codes ? scan_model.coded_list_cycles : scan_model.list_cycles)
+                        : probes * (1. / 12 + 0.5 / of_list) * scan_model.group_of_list_cycles;
   const double visiting = shape.lists > 0 ? queries * visits * cycle / lanes : 0;
   // Not std::hypot, which needs a newer glibc than the wheel may.
   cost.scoring_seconds = std::sqrt(cost.compute_seconds * cost.compute_seconds +
@@ -186,23 +187,24 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   const double passing = kept * (1 + std::log(std::max(1.0, scanned / kept))) *
                          (codes         ? 1
                           : shape.whole ? 1.3
-                                        : model.interval_hits);
+                                        : scan_model.interval_hits);
   const double hits = std::min(scanned, passing);
-  cost.selection_seconds = queries *
-                           (codes ? model.coded_query_cycles + hits * model.coded_hit_cycles
-                                  : hits * model.listed_hit_cycles) *
-                           cycle / lanes;
+  cost.selection_seconds =
+      queries *
+      (codes ? scan_model.coded_query_cycles + hits * scan_model.coded_hit_cycles
+             : hits * scan_model.listed_hit_cycles) *
+      cycle / lanes;
   const double measured = shape.measured_rows > 0 ? shape.measured_rows
                           : codes || shape.whole  ? 0
                                                   : std::min(scanned, k + 5 * std::sqrt(k));
   // Rows of a list lie near one another.
   const double measuring = rescoring_operations(double(shape.rows), dim, peaks) *
-                           (codes ? model.refined_far : model.listed_far);
-  const double decoding = shape.decoded ? dim * model.decoded_column_cycles * cycle : 0;
+                           (codes ? scan_model.refined_far : scan_model.listed_far);
+  const double decoding = shape.decoded ? dim * scan_model.decoded_column_cycles * cycle : 0;
   cost.rescore_seconds = queries * measured * (measuring + decoding) / lanes;
   cost.seconds = cost.coarse_seconds + cost.query_seconds + cost.scoring_seconds +
                  cost.selection_seconds + cost.rescore_seconds +
-                 (one ? model.single_list_search_seconds : model.call_seconds);
+                 (one ? scan_model.single_list_search_seconds : scan_model.call_seconds);
 
   const std::pair<double, const char*> times[] = {
       {cost.coarse_seconds, "lists"},
@@ -232,14 +234,17 @@ ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training
   const double dim = double(shape.dim), lists = double(shape.lists);
   // Of a row to find its list, and to be coded.
   const double pair = pair_seconds(ScanOp::int8, shape.dim, peaks) / threads;
-  const double finding = shape.lists > 0 ? model.listing_cycles * cycle / lanes + lists * pair : 0;
+  const double finding =
+      shape.lists > 0 ? scan_model.listing_cycles * cycle / lanes + lists * pair : 0;
   const double table = double(1 << shape.code_bits);
   // Codes that are refined have finer ones beside them.
-  const double refining = shape.measured_rows > 0 ? dim * model.refining_column_cycles * cycle : 0;
+  const double refining =
+      shape.measured_rows > 0 ? dim * scan_model.refining_column_cycles * cycle : 0;
   const double coding =
       shape.code_parts > 0
-          ? model.coding_cycles * cycle + table * dim * model.coding_column_operations + refining
-          : model.packing_operations + model.packing_column_operations * dim;
+          ? scan_model.coding_cycles * cycle + table * dim * scan_model.coding_column_operations +
+                refining
+          : scan_model.packing_operations + scan_model.packing_column_operations * dim;
   ListMakingCost cost;
   cost.add_seconds = double(shape.rows) * (finding + coding / lanes);
 
@@ -251,16 +256,16 @@ ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training
     const bool two_levels = shape.lists > most_lists_of_one_level;
     const double looks = two_levels ? 20 * rows : 5 * std::min(rows, 16 * lists) + 7.5 * rows;
     const double compared = two_levels ? 2 * std::sqrt(lists) : lists;
-    cost.train_seconds = looks * (model.relisting_cycles * cycle / lanes + compared * pair);
+    cost.train_seconds = looks * (scan_model.relisting_cycles * cycle / lanes + compared * pair);
     if (two_levels)
-      cost.train_seconds += 2 * rows * (model.listing_cycles * cycle / lanes + lists * pair);
+      cost.train_seconds += 2 * rows * (scan_model.listing_cycles * cycle / lanes + lists * pair);
   }
   // 25 iterations on 256 rows a centroid; a row that knows its centroid of the last one takes half.
   if (shape.code_parts > 0) {
     const double rows = std::min(double(training_rows), 65536.);
     cost.train_seconds +=
-        (rows * model.code_training_cycles * cycle +
-         12.5 * std::min(rows, 256 * table) * table * dim * model.coding_column_operations) /
+        (rows * scan_model.code_training_cycles * cycle +
+         12.5 * std::min(rows, 256 * table) * table * dim * scan_model.coding_column_operations) /
         lanes;
   }
   return cost;

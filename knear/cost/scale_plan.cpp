@@ -162,9 +162,9 @@ class Planner {
     return true;
   }
 
-  bool few_enough(double machines) const {
-    if (machines <= most_machines) return true;
-    least_machines_ = std::min(least_machines_, machines);
+  bool few_enough(double count) const {
+    if (count <= most_machines) return true;
+    least_machines_ = std::min(least_machines_, count);
     return false;
   }
 

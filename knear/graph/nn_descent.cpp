@@ -9,6 +9,7 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/sample.hpp"
+#include "knear/core/seconds.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/core/value_range.hpp"
@@ -618,10 +619,6 @@ class Sample {
   std::vector<double> farthest_;  // the key of the k-th
 };
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 void check(MatrixView<Id> ids, AnyMatrixView base, const RefineOptions& options) {
   if (ids.rows() != base.rows())
     throw ShapeMismatch("{} has {} rows, base has {}", options.name, ids.rows(), base.rows());
@@ -658,7 +655,7 @@ Neighbors refine(MatrixView<Id> ids, AnyMatrixView base, Metric metric,
     find_value_range(base, metric, "base", threads);
     RefineReport done;
     const auto end = [&](Neighbors out) {
-      done.seconds = seconds_since(start);
+      done.seconds = detail::seconds_since(start);
       if (report) *report = done;
       return out;
     };

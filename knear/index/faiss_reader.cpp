@@ -18,7 +18,6 @@
 namespace knear::detail {
 namespace {
 
-constexpr std::int32_t inner_product = 0, l2 = 1;
 constexpr int most_nested = 8;
 
 // Letters of a file that no terminal takes for orders.
@@ -86,10 +85,10 @@ class Reader {
     if (out.dim < 1 || out.dim > 65536)
       refuse(fmt::format("it has {} columns, where 1 to 65536 can be", out.dim));
     if (out.rows < 0 || trained > 1) refuse("its header is none");
-    if (metric != inner_product && metric != l2)
+    if (metric != faiss_inner_product && metric != faiss_l2)
       refuse(fmt::format(
           "it has FAISS's metric {}, where only L2 (1) and inner product (0) are read", metric));
-    out.trained = trained == 1, out.metric = metric == l2 ? Metric::l2 : Metric::ip;
+    out.trained = trained == 1, out.metric = metric == faiss_l2 ? Metric::l2 : Metric::ip;
     return out;
   }
 

@@ -124,7 +124,7 @@ constexpr Name transforms[] = {
     {"HRot", "a HadamardRotation"},
 };
 
-constexpr Name lists[] = {
+constexpr Name list_names[] = {
     {"ilar", "lists in the file"},
     {"ilbl", "lists in blocks"},
     {"ilod", "inverted lists on disk, in a file of their own"},
@@ -161,6 +161,6 @@ std::string name_of_faiss_scalar(std::int32_t type) {
   if (type < 0 || type >= std::ssize(scalar_types)) return fmt::format("{}", type);
   return fmt::format("{} ({})", scalar_types[type], type);
 }
-std::string_view name_of_faiss_lists(std::string_view letters) { return find(lists, letters); }
+std::string_view name_of_faiss_lists(std::string_view letters) { return find(list_names, letters); }
 
 }  // namespace knear::detail

@@ -9,6 +9,9 @@
 
 namespace knear::detail {
 
+// FAISS's numbers for metrics, as a file has them.
+constexpr std::int32_t faiss_inner_product = 0, faiss_l2 = 1;
+
 // The name with its article, or nothing for letters that FAISS (1.15) does not write or read.
 std::string_view name_of_faiss_index(std::string_view letters);
 std::string_view name_of_faiss_transform(std::string_view letters);

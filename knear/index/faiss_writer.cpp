@@ -17,7 +17,6 @@
 namespace knear::detail {
 namespace {
 
-constexpr std::int32_t inner_product = 0, l2 = 1;
 constexpr float usual_k_factor = 4;
 
 class Writer {
@@ -33,7 +32,8 @@ class Writer {
     letters(type);
     value(static_cast<std::int32_t>(dim)), value(rows);
     value(std::int64_t{1} << 20), value(std::int64_t{1} << 20);
-    value(std::uint8_t{1}), value(metric == Metric::l2 ? l2 : inner_product);  // it is trained
+    value(std::uint8_t{1}),
+        value(metric == Metric::l2 ? faiss_l2 : faiss_inner_product);  // it is trained
   }
   void flat_header(std::int64_t dim, std::int64_t rows, Metric metric) {
     header(metric == Metric::l2 ? "IxF2" : "IxFI", dim, rows, metric);

@@ -27,12 +27,12 @@ constexpr double recall_of_neighbours = 0.95;
 constexpr std::int64_t least_rows_in_order = 4096;
 // Of a node: how many rows that have it among their neighbours are looked at, for each of its own.
 constexpr std::int64_t most_reverse = 4;
-constexpr std::int64_t block = 1024;  // nodes of a task
+constexpr std::int64_t task_nodes = 1024;  // nodes of a task
 
 template <class F>
 void each_block(std::int64_t count, int threads, F f) {
-  parallel_for(threads, (count + block - 1) / block,
-               [&](std::int64_t b) { f(b * block, std::min(count, (b + 1) * block)); });
+  parallel_for(threads, (count + task_nodes - 1) / task_nodes,
+               [&](std::int64_t b) { f(b * task_nodes, std::min(count, (b + 1) * task_nodes)); });
 }
 
 struct Row {
@@ -77,14 +77,14 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
     return out;  // codes are the numbers themselves
   }
   if (out.metric == Metric::ip) {
-    const std::int64_t blocks = (std::ssize(rows) + block - 1) / block;
+    const std::int64_t blocks = (std::ssize(rows) + task_nodes - 1) / task_nodes;
     std::vector<double> longest(static_cast<std::size_t>(blocks)), squares(longest.size());
     each_block(std::ssize(rows), threads, [&](std::int64_t begin, std::int64_t end) {
       std::vector<double> row(static_cast<std::size_t>(out.dim));
       each_vector(state, rows, begin, end, [&](AnyMatrixView vector, std::int64_t) {
         row_as_doubles(vector, 0, row.data());
         const double length = length_of_row(row.data(), out.dim);
-        const auto at = static_cast<std::size_t>(begin / block);
+        const auto at = static_cast<std::size_t>(begin / task_nodes);
         longest[at] = std::max(longest[at], length);
         squares[at] += length / static_cast<double>(std::ssize(rows)) * length;
       });

@@ -16,7 +16,7 @@
 namespace knear {
 namespace {
 
-constexpr std::int64_t together = 1024;  // rows of a task
+constexpr std::int64_t rows_per_task = 1024;  // rows of a task
 
 bool has_levels(ScalarCode code) { return code == ScalarCode::bits8 || code == ScalarCode::bits4; }
 int last_level(ScalarCode code) { return code == ScalarCode::bits8 ? 255 : 15; }
@@ -246,12 +246,12 @@ Matrix<std::uint8_t> ScalarQuantizer::encode(AnyMatrixView rows, int threads,
     threads = resolve_threads(threads);
     find_value_range(rows, Metric::l2, "rows", threads);
     Matrix<std::uint8_t> out(rows.rows(), code_size());
-    const std::int64_t tasks = (rows.rows() + together - 1) / together;
+    const std::int64_t tasks = (rows.rows() + rows_per_task - 1) / rows_per_task;
     Reporter reporter(progress, "encode", tasks);
     parallel_for(threads, tasks, [&](std::int64_t task) {
       visit(rows, [&](auto typed) {
-        const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
-        for (std::int64_t i = task * together; i < end; ++i)
+        const std::int64_t end = std::min(rows.rows(), (task + 1) * rows_per_task);
+        for (std::int64_t i = task * rows_per_task; i < end; ++i)
           state_->encode(typed.row(i), i, out.row(i));
       });
       reporter.add(1);
@@ -264,10 +264,10 @@ Matrix<float> ScalarQuantizer::decode(MatrixView<std::uint8_t> codes, int thread
   return detail::public_call([&] {
     state_->check_codes(codes, "codes");
     Matrix<float> out(codes.rows(), state_->dim);
-    parallel_for(resolve_threads(threads), (codes.rows() + together - 1) / together,
+    parallel_for(resolve_threads(threads), (codes.rows() + rows_per_task - 1) / rows_per_task,
                  [&](std::int64_t task) {
-                   const std::int64_t end = std::min(codes.rows(), (task + 1) * together);
-                   for (std::int64_t i = task * together; i < end; ++i)
+                   const std::int64_t end = std::min(codes.rows(), (task + 1) * rows_per_task);
+                   for (std::int64_t i = task * rows_per_task; i < end; ++i)
                      state_->decode(codes.row(i), out.row(i));
                  });
     return out;
@@ -287,17 +287,19 @@ Matrix<float> ScalarQuantizer::distances(AnyMatrixView queries, MatrixView<std::
     find_value_range(queries, metric, "queries", threads);
     Matrix<float> out(queries.rows(), codes.rows());
     const Isa isa = active_isa();
-    parallel_for(threads, (codes.rows() + together - 1) / together, [&](std::int64_t task) {
-      const std::int64_t begin = task * together, end = std::min(codes.rows(), begin + together);
-      const Matrix<float> rows = decode(codes.rows(begin, end), 1);
-      ExactDistance distance(metric, ElementType::f32, isa);
-      for (std::int64_t q = 0; q < queries.rows(); ++q) {
-        distance.set_query(queries, q);
-        for (std::int64_t i = begin; i < end; ++i)
-          out.row(q)[i] =
-              static_cast<float>(distance_of_key(metric, distance.key(rows.row(i - begin))));
-      }
-    });
+    parallel_for(
+        threads, (codes.rows() + rows_per_task - 1) / rows_per_task, [&](std::int64_t task) {
+          const std::int64_t begin = task * rows_per_task,
+                             end = std::min(codes.rows(), begin + rows_per_task);
+          const Matrix<float> rows = decode(codes.rows(begin, end), 1);
+          ExactDistance distance(metric, ElementType::f32, isa);
+          for (std::int64_t q = 0; q < queries.rows(); ++q) {
+            distance.set_query(queries, q);
+            for (std::int64_t i = begin; i < end; ++i)
+              out.row(q)[i] =
+                  static_cast<float>(distance_of_key(metric, distance.key(rows.row(i - begin))));
+          }
+        });
     return out;
   });
 }

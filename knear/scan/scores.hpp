@@ -22,6 +22,7 @@
 namespace knear::detail {
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
+inline constexpr float float_infinity = std::numeric_limits<float>::infinity();
 
 // The interval of a hit (docs/bounds.md, 3).
 inline ScoreInterval interval_of(const PackedBase& packed, const GroupHead& group, const Hit& hit,

@@ -12,15 +12,12 @@
 #include <vector>
 
 #include "knear/core/progress.hpp"
+#include "knear/core/seconds.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/scan_job.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
-
-inline double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 inline constexpr int hit_limit = 64;    // then thresholds are brought up to date
 inline constexpr int list_limit = 128;  // rows of a query that wait for a second stage

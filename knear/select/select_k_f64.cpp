@@ -13,7 +13,7 @@
 namespace knear {
 namespace {
 
-constexpr std::int64_t least_part = 1 << 17;  // values that are worth a thread
+constexpr std::int64_t least_values = 1 << 17;  // that are worth a thread
 
 struct Candidate {
   double value;  // negated where the largest are wanted
@@ -57,8 +57,8 @@ void write(std::vector<Candidate>& best, const double* row, std::int64_t k,
               [](const Candidate& a, const Candidate& b) { return a.place < b.place; });
   for (std::size_t i = 0; i < best.size(); ++i)
     places[i] = best[i].place, values[i] = row[best[i].place];
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  const double none = options.extreme == Extreme::largest ? -infinity : infinity;
+  const double none =
+      (options.extreme == Extreme::largest ? -1 : 1) * std::numeric_limits<double>::infinity();
   std::fill(values + best.size(), values + k, none);
   std::fill(places + best.size(), places + k, no_id);
 }
@@ -73,7 +73,7 @@ void select_rows(MatrixView<double> rows, std::int64_t k, const SelectOptions& o
   const std::int64_t parts =
       rows.rows() >= 4 * threads
           ? 1
-          : std::clamp<std::int64_t>(rows.cols() / std::max(least_part, 8 * k), 1, 2 * threads);
+          : std::clamp<std::int64_t>(rows.cols() / std::max(least_values, 8 * k), 1, 2 * threads);
   if (parts == 1) {
     const std::int64_t together = (1 << 18) / (rows.cols() + k + 1) + 1;
     Reporter reporter(options.progress, "select", rows.rows());

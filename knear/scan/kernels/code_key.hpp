@@ -25,8 +25,8 @@ KNEAR_HD inline float code_key(Metric metric, float term, float sum, float scala
       key = scalar > 0 ? 1 + (term + sum) / scalar : 1;
       break;
   }
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  return key < infinity ? key : infinity;
+  const float largest = std::numeric_limits<float>::infinity();
+  return key < largest ? key : largest;
 }
 
 }  // namespace knear::detail

@@ -13,8 +13,7 @@
 namespace knear::detail {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity(),
-                largest_float = std::numeric_limits<float>::max();
+constexpr float largest_float = std::numeric_limits<float>::max();
 // Of sums of float32: four roundings for each part.
 constexpr double float_slack = 0x1p-22;
 
@@ -220,7 +219,7 @@ float* CodeProducts::bounds_of(int lane, float bound) {
   const double per_unit = std::ldexp(1.0, -std::ilogb(size));
   // Of cosine g is lowered by the scalar times this: a key of `bound` at most is what is asked for.
   const bool cosine = metric_ == Metric::cosine;
-  const double slope = cosine && bound < infinity ? 1 - double{bound} : 0;
+  const double slope = cosine && bound < float_infinity ? 1 - double{bound} : 0;
   const double of_scalars = slope > 0 ? slope * scalar_bias_.largest : -slope * largest_scalar_;
   // The terms of rows are sums of float32.
   const double term_size = middle_norm_ * tiles.norm + (squared_ ? tiles.norm * tiles.norm : 0);
@@ -253,13 +252,13 @@ float* CodeProducts::bounds_of(int lane, float bound) {
   for (std::size_t r = 0; r < runs_.size(); ++r)
     std::fill(bounds_.begin() + runs_[r].place + runs_[r].rows,
               r + 1 < runs_.size() ? bounds_.begin() + runs_[r + 1].place : bounds_.end(),
-              -infinity);
+              -float_infinity);
   per_unit_ = per_unit;
   return bounds_.data();
 }
 
 float CodeProducts::least_of(float term, float bound) const {
-  if (!(bound < infinity)) return -largest_float;
+  if (!(bound < float_infinity)) return -largest_float;
   const CodeTiles& tiles = book_.tiles();
   const bool cosine = metric_ == Metric::cosine;
   // What the float32 roundings of a key may take off it, and those of float64 before.

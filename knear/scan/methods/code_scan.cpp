@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/seconds.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cost/list_plan.hpp"
@@ -20,12 +21,12 @@
 #include "knear/scan/methods/code_candidates.hpp"
 #include "knear/scan/methods/code_products.hpp"
 #include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scores.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr double epsilon = 0x1p-22;  // four roundings of a float32
 
 // Codes that queries go over together: they stay in the second cache.
@@ -45,10 +46,6 @@ std::int64_t groups_of_products(std::int64_t dim) {
 // Where a filter leaves fewer than one row in so many of these, only its rows are looked at: with
 // tables of floats at hand, without, and by products.
 constexpr std::int64_t few_allowed = 16, few_allowed_without = 256, few_allowed_of_products = 64;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The tables of a query, rounded down to bytes, of which one stands for `unit`.
 struct ByteTables {
@@ -84,7 +81,7 @@ struct ByteTables {
     }
     const double wanted = std::max(widest / most_table_entry, sum / 65000);
     float scale = static_cast<float>(1 / wanted * (1 - 1e-6));
-    if (!(scale > 0 && scale < infinity)) scale = 0;  // then every byte is 0
+    if (!(scale > 0 && scale < float_infinity)) scale = 0;  // then every byte is 0
     rounded = scale > 0;
     unit = rounded ? 1 / static_cast<double>(scale) : 1;
     const CodeKernels& kernels = code_kernels(job.isa);
@@ -194,7 +191,7 @@ class BlockScan {
                    const std::int64_t count = find_others(step);
                    for (const Pair& pair : some) {
                      take_places(pair, step, count, take);
-                     settle(pair.query, infinity);
+                     settle(pair.query, float_infinity);
                    }
                    return;
                  }
@@ -302,7 +299,7 @@ class BlockScan {
   template <class Take>
   float take_places(const Pair& pair, const Step& step, std::int64_t count, Take take) {
     products_->sums(pair.query, places_.data(), count, sums_);
-    float most = -infinity;
+    float most = -float_infinity;
     const Run* run = &runs_[step.first];
     for (std::int64_t i = 0; i < count; ++i) {
       const std::uint32_t at = places_[static_cast<std::size_t>(i)];
@@ -339,7 +336,7 @@ class BlockScan {
     places_.resize(static_cast<std::size_t>(places) + 1);
     taken_.clear();
     float limit = bound(pair.query);
-    if (limit == infinity) {
+    if (limit == float_infinity) {
       // Nothing is known yet of how near the k nearest are: some k rows say it. For cosine they say
       // what scalars count for, too, and then others say it better.
       const int rounds = job_.metric == Metric::cosine ? 2 : 1;
@@ -361,7 +358,7 @@ class BlockScan {
                      bounds, places, products_->least_of(pair.term, limit), places_.data())
                : find_others(step);  // numbers of which floats are none
     take_places(pair, step, count, take);
-    settle(pair.query, infinity);
+    settle(pair.query, float_infinity);
   }
   // Whether k of the rows that are left are few of them.
   bool wants_likely(std::int64_t rows) const {
@@ -371,8 +368,8 @@ class BlockScan {
   const float* bounds_of_others(int lane, float limit) {
     float* const bounds = products_->bounds_of(lane, limit);
     if (!bounds) return nullptr;
-    for (const std::uint32_t at : barred_) bounds[at] = -infinity;
-    for (const std::uint32_t at : taken_) bounds[at] = -infinity;
+    for (const std::uint32_t at : barred_) bounds[at] = -float_infinity;
+    for (const std::uint32_t at : taken_) bounds[at] = -float_infinity;
     return bounds;
   }
 
@@ -384,7 +381,7 @@ class BlockScan {
         step.allowed == Step::no_filter ? nullptr : allowed_.data() + step.allowed;
     // Takes the rows whose bits are set; returns the largest key of these.
     const auto take_near = [&] {
-      float most = -infinity;
+      float most = -float_infinity;
       for (const Run& run : runs) {
         const CodedLists& lists = *segments_[run.segment].lists;
         const float* const scalars = lists.has_scalars() ? lists.scalars() + run.row : nullptr;
@@ -404,7 +401,7 @@ class BlockScan {
     const bool summed = pair.query == at_hand_ || !tables.kept.empty();
     if ((summed ? few_allowed : few_allowed_without) * step.left < step.rows) {
       std::copy_n(allowed, step.groups, near_);
-    } else if (limit == infinity && likely_nearest(step, tables, allowed)) {
+    } else if (limit == float_infinity && likely_nearest(step, tables, allowed)) {
       // These k rows say how far the others may be.
       limit = take_near();
       settle(pair.query, limit);
@@ -420,7 +417,7 @@ class BlockScan {
       if (there.live) leave_live(there, run.row, run.groups(), near_ + run.group);
     }
     take_near();
-    settle(pair.query, infinity);
+    settle(pair.query, float_infinity);
   }
 
   // Finds out which rows of some steps filters let through, and where these are; false if there are
@@ -621,13 +618,13 @@ class BlockScan {
     double offset = ((cosine ? 0 : double{bound}) - known + room) / tables.unit;
     double slope = 0;
     if (has_scalars(step)) slope = (cosine ? double{bound} - 1 : -1) / tables.unit;
-    if (bound == infinity || !std::isfinite(offset) || std::abs(offset) > 1e30 ||
+    if (bound == float_infinity || !std::isfinite(offset) || std::abs(offset) > 1e30 ||
         !(std::abs(slope) < 1e30)) {
       set_all(step, near_);
       return true;
     }
     CodeScanArgs args = scan_args(step, tables);
-    args.offset = std::nextafter(static_cast<float>(offset), infinity);
+    args.offset = std::nextafter(static_cast<float>(offset), float_infinity);
     args.slope = static_cast<float>(slope);
     scan_bytes(args);
     return any(step, near_);
@@ -863,8 +860,9 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
   const std::int64_t queries = probes.lists.rows(),
                      size = block_size(job, queries, probes.lists.cols(), false);
   // No key between it and `limit` is a float32.
-  float bound = limit < std::numeric_limits<float>::max() ? static_cast<float>(limit) : infinity;
-  if (bound > limit) bound = std::nextafter(bound, -infinity);
+  float bound =
+      limit < std::numeric_limits<float>::max() ? static_cast<float>(limit) : float_infinity;
+  if (bound > limit) bound = std::nextafter(bound, -float_infinity);
   std::mutex mutex;
   BlockScans scans(segments, job, 0);
   const std::int64_t blocks = (queries + size - 1) / size;

@@ -17,7 +17,7 @@
 namespace knear::detail {
 namespace {
 
-constexpr KeyedId none{infinity, std::numeric_limits<Id>::max()};
+constexpr KeyedId no_pair{infinity, std::numeric_limits<Id>::max()};
 
 // What scan_partial_reduce was called with, and the k best of each query of the table so far.
 struct Reduction {
@@ -37,16 +37,16 @@ class TaskResults {
       : call_(call),
         begin_(begin),
         best_(static_cast<std::size_t>(count), TopK(call.job.k)),
-        dropped_(best_.size(), none) {}
+        dropped_(best_.size(), no_pair) {}
 
   // The row of the job's queries that a task's query is.
   std::int64_t query(std::int64_t q) const {
     return call_.table.queries[static_cast<std::size_t>(begin_ + q)];
   }
-  // The pair that rows still have to come before, whatever bin they are in; `none` where candidates
-  // are wanted, whatever the k best are.
+  // The pair that rows still have to come before, whatever bin they are in; `no_pair` where
+  // candidates are wanted, whatever the k best are.
   KeyedId bound(std::int64_t q) const {
-    if (call_.candidates) return none;
+    if (call_.candidates) return no_pair;
     const TopK& best = best_[static_cast<std::size_t>(q)];
     const double known = call_.job.upper_bounds ? call_.job.upper_bounds[query(q)] : infinity;
     return known < best.bound() ? KeyedId{known, Id{PackedBase::no_row}}
@@ -309,7 +309,7 @@ std::int64_t RowBins::bin_of(Id row) const {
 bool reduce_list(const double* keys, const Id* rows, std::int64_t count, bool whole,
                  const RowBins& bins, std::int64_t k, std::vector<int>& taken, double* out_keys,
                  Id* out_rows, KeyedId& dropped) {
-  KeyedId first = none;  // that does not count
+  KeyedId first = no_pair;  // that does not count
   std::int64_t found = 0, looked = 0;
   for (; looked < count && found < k && rows[looked] != no_id; ++looked) {
     int& of_bin = taken[static_cast<std::size_t>(bins.bin_of(rows[looked]))];
