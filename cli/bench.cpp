@@ -7,7 +7,6 @@
 //           pass is measured.
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/arguments.hpp"
@@ -15,6 +14,7 @@
 #include "cli/bench_vectors.hpp"
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"

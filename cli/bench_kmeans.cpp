@@ -3,14 +3,13 @@
 // and 1 or 4 GPUs).
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
-
 #include "cli/arguments.hpp"
 #include "cli/bench.hpp"
 #include "cli/bench_vectors.hpp"
 #include "cli/demo_report.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"

@@ -6,7 +6,6 @@
 // good if it is within a quarter of that. With --lists nothing is searched: what the model of
 // inverted lists says of an index of any size, which may be larger than the machine.
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "cli/bench.hpp"
 #include "cli/bench_vectors.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"

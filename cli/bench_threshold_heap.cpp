@@ -10,12 +10,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "cli/arguments.hpp"
 #include "cli/demo_report.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/svg.hpp"
 #include "knear/core/cpu.hpp"

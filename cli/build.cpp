@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/factory/choose_index.hpp"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "cli/graph_job.hpp"
 #include "cli/graph_text.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/unpacked_base.hpp"

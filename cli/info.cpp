@@ -2,7 +2,6 @@
 // is.
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "cli/graph_text.hpp"
 #include "cli/info_program.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/index/faiss_file.hpp"

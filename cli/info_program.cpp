@@ -1,11 +1,11 @@
 #include "cli/info_program.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/core/version.hpp"

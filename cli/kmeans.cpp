@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/kmeans_job.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"

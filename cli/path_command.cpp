@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/graph/bridges.hpp"

@@ -2,12 +2,12 @@
 // description for `knear plan`.
 #include <cmath>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
+#include "cli/json.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"

@@ -1,8 +1,7 @@
 // cli/search_output.cpp -- what search and truth print: JSON, or a summary for people.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/search_job.hpp"
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/arguments.hpp"
@@ -16,6 +15,7 @@
 #include "cli/graph_job.hpp"
 #include "cli/graph_text.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
 #include "knear/graph/partial_graph.hpp"

@@ -7,8 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
-
+#include "cli/json.hpp"
 #include "knear/core/error.hpp"
 #include "knear/serve/refusal.hpp"
 
