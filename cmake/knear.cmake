@@ -55,6 +55,51 @@ function(knear_layer variable folder)
   endforeach()
 endfunction()
 
+# knear_units(VARIABLE NAME SOURCE ...): what is compiled for these sources of this folder. With
+# KNEAR_UNITS several of them are read together, in files that include them by their paths below the
+# root: most of a source's compilation goes to the headers that its neighbours include too, and the
+# objects of two folders of builds, or of two clones, are the same to ccache. Sources that have flags
+# of their own already, or the property KNEAR_ALONE, are compiled alone.
+function(knear_units variable name)
+  if(NOT KNEAR_UNITS)
+    set(${variable} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  set(alone "")
+  set(unit "")
+  set(bytes 0)
+  set(units "")
+  foreach(source IN LISTS ARGN)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    get_source_file_property(by_itself ${source} KNEAR_ALONE)
+    if(options OR by_itself OR IS_ABSOLUTE ${source})
+      list(APPEND alone ${source})
+      continue()
+    endif()
+    file(SIZE ${CMAKE_CURRENT_SOURCE_DIR}/${source} size)
+    math(EXPR bytes "${bytes} + ${size}")
+    if(bytes GREATER KNEAR_UNIT_BYTES AND unit)
+      list(APPEND units "${unit}")
+      set(unit "")
+      set(bytes ${size})
+    endif()
+    string(APPEND unit "#include \"${folder}/${source}\"\n")
+  endforeach()
+  list(APPEND units "${unit}")
+  set(number 0)
+  foreach(unit IN LISTS units)
+    math(EXPR number "${number} + 1")
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/units/${name}_${number}.cpp)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${unit}")
+    # GCC takes only types of the main file, not of those that it includes, for its own.
+    set_source_files_properties(${file} PROPERTIES
+        COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    list(APPEND alone ${file})
+  endforeach()
+  set(${variable} ${alone} PARENT_SCOPE)
+endfunction()
+
 # knear_library(NAME [APART] [HEADERS a.hpp ...] [SOURCES a.cpp ...] [SOURCES_x86_64 b.cpp ...]
 # [SOURCES_aarch64 c.cpp ...] LINKS knear::x ... [PRIVATE_LINKS
 # y ...]) is the target knear::NAME of the folder knear/NAME. HEADERS are the public ones: they are
@@ -73,7 +118,8 @@ function(knear_library name)
   endforeach()
 
   if(ARG_SOURCES)
-    add_library(knear_${name} STATIC ${ARG_SOURCES} ${ARG_SOURCES_${KNEAR_PROCESSOR}})
+    knear_units(units ${name} ${ARG_SOURCES} ${ARG_SOURCES_${KNEAR_PROCESSOR}})
+    add_library(knear_${name} STATIC ${units})
     set(scope PUBLIC)
     set_target_properties(knear_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_link_libraries(knear_${name} PRIVATE ${ARG_PRIVATE_LINKS})
@@ -105,15 +151,52 @@ function(knear_flags target)
                          $<$<BOOL:${KNEAR_WERROR}>:-Werror>)
 endfunction()
 
-# knear_test(NAME SOURCE LINKS ...): one GoogleTest program, one ctest entry per program. Plans in
-# tests stand on estimates, not on what was measured on this machine before.
-function(knear_test name source)
-  add_executable(${name} ${source})
-  target_link_libraries(${name} PRIVATE GTest::gtest_main ${ARGN})
-  knear_flags(${name})
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES
-                       ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/no-cache")
+# knear_tests(ROOM LINKS ... SOURCES folder/x_test.cpp ... [WITH other.cpp ...]): the GoogleTest program
+# ROOM_tests, and one entry of ctest for each source, x_test, with the label ROOM. KNEAR_TEST_NAMES
+# (x_test;...) leaves out the sources of others, and programs without any.
+set(KNEAR_TEST_NAMES "" CACHE STRING "Only these tests, by the names of their sources; empty: all")
+# Tests that run for milliseconds are not worth optimising: half of their compilation would go to it.
+# Those that take seconds are, by what the build type says.
+set(KNEAR_COMPUTING_TESTS "" CACHE INTERNAL "")
+function(knear_tests room)
+  cmake_parse_arguments(ARG "" "" "LINKS;SOURCES;WITH" ${ARGN})
+  set(sources "")
+  foreach(source IN LISTS ARG_SOURCES)
+    get_filename_component(name ${source} NAME_WE)
+    if(NOT KNEAR_TEST_NAMES OR name IN_LIST KNEAR_TEST_NAMES)
+      list(APPEND sources ${source})
+      if(NOT name IN_LIST KNEAR_COMPUTING_TESTS)
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -O1)
+      endif()
+    endif()
+  endforeach()
+  if(NOT sources)
+    return()
+  endif()
+  if(NOT TARGET knear_test_main)
+    add_library(knear_test_main OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/main.cpp)
+    target_link_libraries(knear_test_main PUBLIC GTest::gtest)
+    target_compile_features(knear_test_main PUBLIC cxx_std_20)
+    knear_flags(knear_test_main)
+    add_custom_target(test_programs)
+  endif()
+  add_executable(${room}_tests ${sources} ${ARG_WITH})
+  target_link_libraries(${room}_tests PRIVATE knear_test_main ${ARG_LINKS})
+  knear_flags(${room}_tests)
+  add_dependencies(test_programs ${room}_tests)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    knear_test_entry(${name} ${room}_tests ${room} --source=${name})
+  endforeach()
+endfunction()
+
+# knear_test_entry(NAME PROGRAM ROOM ARGUMENT ...): an entry of ctest, whose cases go to a file that
+# scripts/test_summary.py counts. Plans in tests stand on estimates, not on what was measured on this
+# machine before.
+function(knear_test_entry name program room)
+  add_test(NAME ${name} COMMAND ${program} ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${room} ENVIRONMENT
+    "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/no-cache;GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml")
 endfunction()
 
 # What the kernels are compiled for. Each kind of processor has sources of its own, which a folder's
@@ -127,7 +210,7 @@ elseif(PROJECT_NAME)  # and not a script
 endif()
 
 # knear_isa_sources(STEM): gives STEM_avx2.cpp, STEM_avx512.cpp, ... of this folder, where they
-# exist, the flags of their level; nothing else is compiled with them.
+# exist, the flags of their level; nothing else is compiled with them. Called before knear_library.
 set(KNEAR_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(KNEAR_FLAGS_avx512 ${KNEAR_FLAGS_avx2} -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl
     -mprefer-vector-width=512)
@@ -140,10 +223,10 @@ set(KNEAR_FLAGS_neon_dot -march=armv8.2-a+dotprod)
 set(KNEAR_FLAGS_neon_i8mm -march=armv8.2-a+dotprod+i8mm
     $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 function(knear_isa_sources stem)
-  foreach(level avx2 avx512 avx512_vnni avx512_amx avx512_vbmi neon neon_dot neon_i8mm)
+  foreach(level scalar portable avx2 avx512 avx512_vnni avx512_amx avx512_vbmi neon neon_dot neon_i8mm)
     if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${level}.cpp)
       set_source_files_properties(${stem}_${level}.cpp PROPERTIES
-                                  COMPILE_OPTIONS "${KNEAR_FLAGS_${level}}")
+                                  COMPILE_OPTIONS "${KNEAR_FLAGS_${level}}" KNEAR_ALONE ON)
     endif()
   endforeach()
 endfunction()
