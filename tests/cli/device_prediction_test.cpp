@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/json.hpp"
 #include "cli/search_job.hpp"
 #include "knear/core/error.hpp"
 #include "knear/io/vectors.hpp"

@@ -1,9 +1,8 @@
 // The commands info, convert and eval, run inside the test as the program runs them.
 #include <CLI/CLI.hpp>
 
-#include <nlohmann/json.hpp>
-
 #include "cli/commands.hpp"
+#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/recall.hpp"
 #include "knear/distance/reference.hpp"

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 
+#include "cli/json.hpp"
 #include "knear/serve/metrics.hpp"
 #include "knear/serve/refusal.hpp"
 
