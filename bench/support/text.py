@@ -11,7 +11,8 @@ package wordllama; none of its code is run.
 
 The texts come from apt: `apt-cache dumpavail` has the titles, the lists 'Translation-en' the long
 descriptions. Where this machine lacks a list, it is downloaded into the cache, not into the
-system. KNEAR_ARCHIVE names a file in the form of `apt-cache dumpavail` to use instead.
+system. KNEAR_ARCHIVE names a file to use instead: the output of `apt-cache dumpavail`, and after it
+lists 'Translation-en' if paragraphs are needed.
 """
 
 import dataclasses
@@ -114,7 +115,7 @@ def run(*command: str) -> str:
         ) from error
     if done.returncode != 0:
         last = " ".join(done.stderr.strip().splitlines()[-1:])
-        raise TextError(f"'{' '.join(command)}' failed: {last}")
+        raise TextError(f"'{Path(command[0]).name} {command[-1]}' failed: {last}")
     return done.stdout
 
 
@@ -169,21 +170,24 @@ def records(cache: Path, long: bool) -> list[Record]:
         raise TextError("'apt-cache dumpavail' names no package with a description")
     if not long:
         return packages
-    bodies = {record.package: record.paragraphs for record in packages}
+    names = {record.package for record in packages}
     for name in translations(options):
-        for record in parse(run("/usr/lib/apt/apt-helper", "cat-file", name).split("\n")):
-            # A package with several versions has its paragraphs from the first list.
-            if not bodies.get(record.package, True):
-                bodies[record.package] = record.paragraphs
-    return [dataclasses.replace(record, paragraphs=bodies[record.package]) for record in packages]
+        described = parse(run("/usr/lib/apt/apt-helper", "cat-file", name).split("\n"))
+        packages = by_name([*packages, *(each for each in described if each.package in names)])
+    return packages
 
 
 def by_name(records: Iterable[Record]) -> list[Record]:
-    """One record for each package, the first, in the order of their names."""
-    first: dict[str, Record] = {}
+    """One record for each package, in the order of their names.
+
+    Its title is that of the package's first record, its paragraphs those of the first that has any.
+    """
+    merged: dict[str, Record] = {}
     for record in records:
-        first.setdefault(record.package, record)
-    return [first[name] for name in sorted(first)]
+        known = merged.setdefault(record.package, record)
+        if not known.paragraphs:
+            merged[record.package] = dataclasses.replace(known, paragraphs=record.paragraphs)
+    return [merged[name] for name in sorted(merged)]
 
 
 def titles(packages: list[Record]) -> list[tuple[str, str]]:
