@@ -1,7 +1,7 @@
 """Real text: the descriptions of Debian's packages, and an embedding of 256 floats for each.
 
     packages = records(cache, long=True)
-    titles(packages)      # ('gnuplot', 'gnuplot: Command-line driven interactive plotting program')
+    titles(packages)      # ('gnuplot', 'gnuplot-x11: Command-line driven interactive plotting ...')
     paragraphs(packages)  # the same of the long descriptions
     Embedding()(["draw graphs of functions"])  # [1 x 256] f32, of length one
 
@@ -46,6 +46,7 @@ class Record:
     package: str
     title: str
     paragraphs: tuple[str, ...] = ()
+    source: str = ""  # the source package, if it has another name
 
 
 def archive_file() -> Path | None:
@@ -71,7 +72,7 @@ def one_line(text: str) -> str:
 
 def parse(lines: Iterable[str]) -> Iterator[Record]:
     """The records of a list of packages or of a list 'Translation-en', in the order of the file."""
-    package, title, body, described = "", "", [], False
+    package, source, title, body, described = "", "", "", [], False
     for line in lines:
         if line.startswith(" "):
             if described:
@@ -81,14 +82,16 @@ def parse(lines: Iterable[str]) -> Iterator[Record]:
         name, _, value = line.partition(":")
         if name == "Package":
             package = value.strip()
+        elif name == "Source":
+            source = value.split()[0] if value.strip() else ""  # without a version
         elif name in ("Description", "Description-en"):
             title, described = one_line(value), True
         elif not line.strip():
             if package and title:
-                yield Record(package, title, split_paragraphs(body))
-            package, title, body = "", "", []
+                yield Record(package, title, split_paragraphs(body), source)
+            package, source, title, body = "", "", "", []
     if package and title:
-        yield Record(package, title, split_paragraphs(body))
+        yield Record(package, title, split_paragraphs(body), source)
 
 
 def split_paragraphs(lines: list[str]) -> tuple[str, ...]:
@@ -191,12 +194,15 @@ def by_name(records: Iterable[Record]) -> list[Record]:
 
 
 def titles(packages: list[Record]) -> list[tuple[str, str]]:
-    """Package and text of each title: 'package: short description'."""
-    return [(record.package, f"{record.package}: {record.title}") for record in packages]
+    """Source package and text of each title: 'package: short description'."""
+    return [
+        (record.source or record.package, f"{record.package}: {record.title}")
+        for record in packages
+    ]
 
 
 def paragraphs(packages: list[Record]) -> list[tuple[str, str]]:
-    """Package and text of each paragraph: 'package: paragraph'.
+    """Source package and text of each paragraph: 'package: paragraph'.
 
     A paragraph that several packages share comes once, with the name of the first.
     """
@@ -205,23 +211,24 @@ def paragraphs(packages: list[Record]) -> list[tuple[str, str]]:
         for text in record.paragraphs:
             if text not in seen:
                 seen.add(text)
-                out.append((record.package, f"{record.package}: {text}"))
+                out.append((record.source or record.package, f"{record.package}: {text}"))
     return out
 
 
 def choose(
     texts: list[tuple[str, str]], rows: int, queries: int, seed: int
 ) -> tuple[list[str], list[str]]:
-    """Up to `rows` texts for the base, and `queries` texts of packages that have none in the base.
+    """Up to `rows` texts for the base, and `queries` texts of other source packages.
 
-    Packages are drawn for the queries until they have enough texts. The order of both parts is
-    drawn too, by `seed`. Throws TextError where too few texts remain for a base.
+    Packages of one source (gnuplot-x11, gnuplot-doc) have nearly the same texts, so that a query
+    would find its copies. Sources are drawn for the queries until they have enough texts. The
+    order of both parts is drawn too, by `seed`. Throws TextError where no text remains for a base.
     """
     random = np.random.Generator(np.random.PCG64([seed, 2]))
-    of_package: dict[str, list[str]] = {}
-    for package, text in texts:
-        of_package.setdefault(package, []).append(text)
-    groups = list(of_package.values())
+    of_source: dict[str, list[str]] = {}
+    for source, text in texts:
+        of_source.setdefault(source, []).append(text)
+    groups = list(of_source.values())
     held_out: list[str] = []
     rest: list[str] = []
     for i in random.permutation(len(groups)):

@@ -29,6 +29,7 @@ Description: draw graphs of functions
    * axes with a logarithm
 
 Package: chess
+Source: games (1.5)
 Section: games
 Description: play chess against the computer
  This paragraph stands in the descriptions of two packages alike.
@@ -67,7 +68,8 @@ def data(*arguments):
 
 def test_packages_of_an_archive(archive, tmp_path):
     packages = text.records(tmp_path, long=True)
-    assert [package for package, _ in text.titles(packages)] == ["board", "chess", "plotter"]
+    assert [source for source, _ in text.titles(packages)] == ["board", "games", "plotter"]
+    assert text.titles(packages)[1][1] == "chess: play chess against the computer"
     assert text.titles(packages)[2][1] == "plotter: draw graphs of functions"  # the first version
     assert text.paragraphs(packages) == [
         ("board", "board: This paragraph stands in the descriptions of two packages alike."),
@@ -102,12 +104,12 @@ def test_lengths_of_paragraphs():
     assert text.split_paragraphs([]) == ()
 
 
-def test_queries_are_of_packages_that_are_not_in_the_base():
-    texts = [(f"package{i % 40}", f"text {i}") for i in range(100)]
+def test_queries_are_of_sources_that_are_not_in_the_base():
+    texts = [(f"source{i % 40}", f"text {i}") for i in range(100)]
     base, queries = text.choose(texts, 1000, 15, seed=1)
-    package_of = {line: package for package, line in texts}
+    source_of = {line: source for source, line in texts}
     assert len(queries) == 15
-    assert not {package_of[line] for line in base} & {package_of[line] for line in queries}
+    assert not {source_of[line] for line in base} & {source_of[line] for line in queries}
     assert len(set(base + queries)) == len(base) + 15 > 90
     assert text.choose(texts, 1000, 15, seed=1) == (base, queries)
     assert text.choose(texts, 1000, 15, seed=2) != (base, queries)
