@@ -30,6 +30,7 @@ struct DemoArguments {
 };
 
 constexpr std::int64_t k = 10;
+constexpr std::size_t text_width = 90;  // characters of a text that the terminal shows
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -231,6 +232,16 @@ std::string graph_words(const DemoWalk& walk) {
   return walk.recall < 1 ? fmt::format(" of recall {}", walk.recall) : "";
 }
 
+// The beginning of a text of UTF-8, at most this many characters.
+std::string beginning(const std::string& text, std::size_t characters) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool begins = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
+    if (begins && ++count > characters) return text.substr(0, i) + " ...";
+  }
+  return text;
+}
+
 void print_walk(const DemoResult& result) {
   const DemoWalk& walk = result.walk;
   if (walk.from == no_id) {
@@ -239,11 +250,15 @@ void print_walk(const DemoResult& result) {
             result.data.base.view().rows());
     return;
   }
-  if (walk.path.found())
+  if (walk.path.found()) {
     print("path     from row {} to row {} in {} steps, graph{} made in {}\n", walk.from, walk.to,
           walk.path.ids.size() - 1, graph_words(walk), readable_seconds(walk.graph_seconds));
-  else
+    if (result.data.picture == Picture::text)
+      for (const Id row : walk.path.ids)
+        print("           {}\n", beginning(result.data.base_texts[std::size_t(row)], text_width));
+  } else {
     print("path     none: rows {} and {} lie in different components\n", walk.from, walk.to);
+  }
   std::string words = fmt::format("knear explore --base {}", shell_word(result.data.base.path()));
   if (!result.data.base_texts.empty()) {
     words += fmt::format(" --labels {}", shell_word(result.data.base_labels_path));
@@ -257,32 +272,21 @@ void print_walk(const DemoResult& result) {
   print("walk on  {} --from {} --to {} --port 8080\n", words, walk.from, walk.to);
 }
 
-// The beginning of a text of UTF-8, at most this many characters.
-std::string beginning(const std::string& text, std::size_t characters) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool begins = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
-    if (begins && ++count > characters) return text.substr(0, i) + " ...";
-  }
-  return text;
-}
-
 // Some queries and their nearest in words.
 void print_texts(const DemoResult& result) {
   constexpr std::int64_t most_queries = 5, most_rows = 4;
-  constexpr std::size_t width = 100;
   const DemoData& data = result.data;
   if (data.picture != Picture::text) return;
   std::vector<std::int64_t> shown = queries_to_show(data);
   if (std::ssize(shown) > most_queries) shown.resize(most_queries);
   print("\nqueries drawn at random, and what was found, with Euclidean distances:\n");
   for (const std::int64_t q : shown) {
-    print("\n  {}\n", beginning(data.query_texts[std::size_t(q)], width));
+    print("\n  {}\n", beginning(data.query_texts[std::size_t(q)], text_width));
     for (std::int64_t j = 0; j < std::min(most_rows, result.near.ids.cols()); ++j) {
       const Id id = result.near.ids.row(q)[j];
       if (id == no_id) continue;
       print("    {}  {}\n", shown_distance(data, result.near.distances.row(q)[j]),
-            beginning(data.base_texts[std::size_t(id)], width - 8));
+            beginning(data.base_texts[std::size_t(id)], text_width));
     }
   }
 }

@@ -589,10 +589,15 @@ class Demo(ProgramTest):
         ids, distances = brute_force(self.queries, self.base, 10)
         for query, answers in shown:
             expected = [
-                f"    {math.sqrt(d):.2f}  {(long[:92] + ' ...') if i == 299 else base[i]}"
+                f"    {math.sqrt(d):.2f}  {(long[:90] + ' ...') if i == 299 else base[i]}"
                 for i, d in list(zip(ids[int(query)], distances[int(query)], strict=True))[:4]
             ]
             self.assertEqual(answers.splitlines(), expected)
+        path = re.search(
+            r"\npath     from row 0 to row 299 in (\d+) steps.*\n((?: {11}.*\n)+)", out
+        )
+        self.assertEqual(len(path[2].splitlines()), int(path[1]) + 1)
+        self.assertTrue(path[2].startswith("           <row 0>\n"))
         self.assertEqual(
             out.splitlines()[-1],
             "walk on  knear explore --base 'base.fvecs' --labels 'base.txt' --from 0 --to 299 "
