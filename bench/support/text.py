@@ -264,6 +264,7 @@ class Embedding:
         if vectors.ndim != 2 or vectors.shape[1] != DIM:
             raise TextError(f"{files[0]} has shape {vectors.shape}, not [tokens x {DIM}]")
         self.vectors = vectors.astype(np.float32)
+        self.sha256 = hashlib.sha256(files[0].read_bytes()).hexdigest()
         self.tokenizer = Tokenizer.from_file(str(files[1]))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
@@ -303,6 +304,7 @@ def make(rows: int, queries: int, seed: int, cache: Path) -> tuple[np.ndarray, n
         "texts of the archive": len(texts),
         "sha256 of these texts": hashlib.sha256(every.encode()).hexdigest(),
         "wordllama": embedding.version,
+        "sha256 of the word vectors": embedding.sha256,
         "texts": {"base": base, "queries": held_out},
     }
     return embedding(base), embedding(held_out), about
