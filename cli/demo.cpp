@@ -305,9 +305,10 @@ void print_result(const DemoResult& result) {
       "float64, all equal\n",
       grouped(report.certified_queries), grouped(report.queries), result.verified);
   print(
-      "loop     {:.3g} times as fast as a plain loop over all rows on as many threads ({:.3g} "
-      "queries per second)\n",
-      times_plain_loop(result), double(result.loop.queries) / std::max(result.loop.seconds, 1e-9));
+      "loop     {} times as fast as a plain loop over all rows on as many threads ({} queries per "
+      "second)\n",
+      rounded(times_plain_loop(result)),
+      rounded(double(result.loop.queries) / std::max(result.loop.seconds, 1e-9)));
   if (result.vote.total > 0)
     print("labels   {:.2f} % of the queries get their label by a vote of their {} neighbours\n",
           100.0 * double(result.vote.right) / double(result.vote.total), k);

@@ -448,6 +448,10 @@ double times_plain_loop(const DemoResult& result) {
   return loop / std::max(per_query, 1e-12);
 }
 
+std::string rounded(double number) {
+  return number < 100 ? fmt::format("{:.3g}", number) : grouped(std::llround(number));
+}
+
 std::string page_style() { return std::string(style) + curves; }
 
 std::string demo_report(const DemoResult& result) {
@@ -469,7 +473,7 @@ std::string demo_report(const DemoResult& result) {
   html += card(readable_seconds(result.seconds), "to pack the base and search");
   html += card(grouped(std::llround(double(report.queries) / std::max(result.seconds, 1e-9))),
                "queries per second");
-  html += card(fmt::format("{:.3g} times", times_plain_loop(result)),
+  html += card(rounded(times_plain_loop(result)) + " times",
                "as fast as a plain loop over all rows on as many threads");
   html += card(fmt::format("{:.0f} %", 100 * result.prediction.peak_fraction),
                fmt::format("of this machine's peak in {}", result.prediction.peak_name));

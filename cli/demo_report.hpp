@@ -69,6 +69,9 @@ std::string page_style();
 // A number with separators: "60,000".
 std::string grouped(std::int64_t number);
 
+// A factor or rate, to three digits below 100 and to a whole number above: "42.1", "8,353".
+std::string rounded(double number);
+
 // The squared distance of a search as people read it: not squared, with two decimals for texts.
 std::string shown_distance(const DemoData& data, double squared);
 
