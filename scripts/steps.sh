@@ -19,10 +19,12 @@ seconds_since() {
   printf '%d.%d' $((passed / 1000000)) $((passed % 1000000 / 100000))
 }
 
-# Shows the last line of a log for as long as this script lives; the caller kills it.
+# Shows the last line of a log until the caller kills it, or has ended itself.
 watch_step() {
   local name=$1 log=$2 begin=$3 width shown=0 line
-  width=$(tput cols 2>/dev/null) || width=80
+  width=$(stty size <&2 2>/dev/null) || width="24 80"
+  width=${width#* }
+  [ "$width" -ge 20 ] || width=80  # some terminals say 0
   while sleep 0.5 && kill -0 $$ 2>/dev/null; do
     # No line before there is output: sudo may be asking for a password.
     [ -s "$log" ] || continue
