@@ -473,8 +473,8 @@ std::string demo_report(const DemoResult& result) {
   html += card(readable_seconds(result.seconds), "to pack the base and search");
   html += card(grouped(std::llround(double(report.queries) / std::max(result.seconds, 1e-9))),
                "queries per second");
-  html += card(rounded(times_plain_loop(result)) + " times",
-               "as fast as a plain loop over all rows on as many threads");
+  html += card(rounded(times_plain_loop(result)) + " x",
+               "the speed of a plain loop over all rows on as many threads");
   html += card(fmt::format("{:.0f} %", 100 * result.prediction.peak_fraction),
                fmt::format("of this machine's peak in {}", result.prediction.peak_name));
   html += card(fmt::format("{:.4g} %", report.queries ? 100.0 * double(report.certified_queries) /

@@ -608,7 +608,7 @@ class Demo(ProgramTest):
         self.assertEqual(html.count("<li>"), 80)
         self.assertIn("of 300 texts, for 17 queries", html)
         self.assertIn("&lt;row ", html)
-        self.assertIn("as fast as a plain loop", html)
+        self.assertIn("the speed of a plain loop", html)
 
     @not_sanitised
     def test_many_rows(self):
