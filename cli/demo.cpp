@@ -25,11 +25,12 @@ namespace knear::cli {
 namespace {
 
 struct DemoArguments {
-  std::string data, base, queries, report = "knear-demo.html";
+  std::string data, base, queries, labels, query_labels, report = "knear-demo.html";
   std::int64_t threads = 0;
 };
 
-constexpr std::int64_t k = 10;
+constexpr std::int64_t demo_k = 10;     // neighbours of a query
+constexpr std::size_t text_width = 90;  // characters of a text that the terminal shows
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -44,6 +45,9 @@ double seconds_of(F&& work) {
 
 DemoData open_data(const DemoArguments& arguments) {
   if (arguments.base.empty()) return find_demo_data(demo_directories(arguments.data));
+  if (!arguments.labels.empty())
+    return open_demo_texts(arguments.base, arguments.queries, arguments.labels,
+                           arguments.query_labels);
   return open_demo_files(arguments.base, arguments.queries);
 }
 
@@ -70,22 +74,62 @@ std::int64_t verify(const DemoData& data, const Neighbors& near, int threads) {
   parallel_for(threads, count, [&](std::int64_t i) {
     check_interrupt();
     const std::int64_t q = chosen[i];
-    const Neighbors expected = reference_knn(queries.rows(q, q + 1), base, k, Metric::l2);
-    if (std::memcmp(expected.ids.row(0), near.ids.row(q), k * sizeof(Id)) != 0 ||
-        std::memcmp(expected.distances.row(0), near.distances.row(q), k * sizeof(float)) != 0)
+    const Neighbors expected = reference_knn(queries.rows(q, q + 1), base, demo_k, Metric::l2);
+    if (std::memcmp(expected.ids.row(0), near.ids.row(q), demo_k * sizeof(Id)) != 0 ||
+        std::memcmp(expected.distances.row(0), near.distances.row(q), demo_k * sizeof(float)) != 0)
       throw Error(fmt::format("the answer to query {} is not that of brute force", q));
   });
   return count;
 }
 
+// Searches the first queries by the loop that anyone would write: every row, its squared distance
+// in float, the k nearest in a heap. Takes about a second, or one query a thread.
+PlainLoop plain_loop(const DemoData& data, int threads) {
+  const AnyMatrixView base = data.base.view(), queries = data.queries.view();
+  std::vector<Id> nearest(std::size_t(queries.rows()));
+  const auto search_one = [&](std::int64_t q) {
+    std::vector<float> query(std::size_t(queries.cols()));
+    visit(queries, [&](auto typed) {
+      for (std::size_t i = 0; i < query.size(); ++i)
+        query[i] = static_cast<float>(to_double(typed.row(q)[i]));
+    });
+    std::vector<std::pair<float, Id>> heap;  // the farthest first
+    visit(base, [&](auto typed) {
+      for (std::int64_t row = 0; row < typed.rows(); ++row) {
+        const auto* values = typed.row(row);
+        float sum = 0;
+        for (std::size_t i = 0; i < query.size(); ++i) {
+          const float difference = query[i] - static_cast<float>(to_double(values[i]));
+          sum += difference * difference;
+        }
+        if (std::ssize(heap) == demo_k && sum >= heap.front().first) continue;
+        if (std::ssize(heap) == demo_k) std::pop_heap(heap.begin(), heap.end()), heap.pop_back();
+        heap.emplace_back(sum, row);
+        std::push_heap(heap.begin(), heap.end());
+      }
+    });
+    nearest[std::size_t(q)] = std::min_element(heap.begin(), heap.end())->second;
+  };
+  PlainLoop loop;
+  const auto start = std::chrono::steady_clock::now();
+  while (loop.queries < queries.rows() && loop.seconds < 1) {
+    check_interrupt();
+    const std::int64_t begin = loop.queries;
+    loop.queries = std::min<std::int64_t>(begin + threads, queries.rows());
+    parallel_for(threads, loop.queries - begin, [&](std::int64_t i) { search_one(begin + i); });
+    loop.seconds = seconds_since(start);
+  }
+  return loop;
+}
+
 // The label that most neighbours have; on a tie that of the nearest.
 std::uint8_t voted_label(const DemoData& data, const Id* ids) {
   int votes[256] = {};
-  for (std::int64_t j = 0; j < k; ++j)
+  for (std::int64_t j = 0; j < demo_k; ++j)
     if (ids[j] != no_id) ++votes[data.base_labels[ids[j]]];
   std::uint8_t best = 0;
   int most = 0;
-  for (std::int64_t j = 0; j < k; ++j)
+  for (std::int64_t j = 0; j < demo_k; ++j)
     if (ids[j] != no_id && votes[data.base_labels[ids[j]]] > most)
       best = data.base_labels[ids[j]], most = votes[best];
   return best;
@@ -125,7 +169,7 @@ std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView
       check_interrupt();
       bar.show("batches", std::min(total, 1.0));
       times.push_back(seconds_of(
-          [&] { searcher.search(queries.rows(begin, begin + batch), k, options, &report); }));
+          [&] { searcher.search(queries.rows(begin, begin + batch), demo_k, options, &report); }));
       total += times.back();
     }
     std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
@@ -142,7 +186,8 @@ std::vector<RecallCurveOf> recall_curves(const DemoData& data, const Neighbors& 
   if (base.rows() < 1024) return out;
   const std::string lists = fmt::format("IVF{}", usual_lists(base.rows()));
   RecallCurveJob job{.base = base, .queries = data.queries.view(), .truth = near.ids.view()};
-  job.k = k, job.most_probes = 64, job.repeat = 1, job.threads = threads, job.progress = progress;
+  job.k = demo_k, job.most_probes = 64, job.repeat = 1, job.threads = threads,
+  job.progress = progress;
   out.push_back(measure_recall_curve(lists + ",Flat", job));
   if (base.cols() % 16 == 0)
     out.push_back(measure_recall_curve(fmt::format("{},PQ{}", lists, base.cols() / 16), job));
@@ -168,7 +213,7 @@ DemoWalk walk_of(const DemoData& data, int threads, const Progress& progress) {
   walk.graph_seconds = seconds_of([&] {
     KnnGraphOptions options{.threads = threads, .progress = progress};
     if (walk.recall < 1) options.recall = walk.recall;
-    graph = knn_graph(base, k, options);
+    graph = knn_graph(base, demo_k, options);
   });
   const PathFinder finder(graph.ids(), graph.distances(), Metric::l2, threads);
   walk.path_seconds = seconds_of([&] { walk.path = finder.path(walk.from, walk.to); });
@@ -188,6 +233,16 @@ std::string graph_words(const DemoWalk& walk) {
   return walk.recall < 1 ? fmt::format(" of recall {}", walk.recall) : "";
 }
 
+// The beginning of a text of UTF-8, at most this many characters.
+std::string beginning(const std::string& text, std::size_t characters) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool begins = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
+    if (begins && ++count > characters) return text.substr(0, i) + " ...";
+  }
+  return text;
+}
+
 void print_walk(const DemoResult& result) {
   const DemoWalk& walk = result.walk;
   if (walk.from == no_id) {
@@ -196,13 +251,19 @@ void print_walk(const DemoResult& result) {
             result.data.base.view().rows());
     return;
   }
-  if (walk.path.found())
+  if (walk.path.found()) {
     print("path     from row {} to row {} in {} steps, graph{} made in {}\n", walk.from, walk.to,
           walk.path.ids.size() - 1, graph_words(walk), readable_seconds(walk.graph_seconds));
-  else
+    if (result.data.picture == Picture::text)
+      for (const Id row : walk.path.ids)
+        print("           {}\n", beginning(result.data.base_texts[std::size_t(row)], text_width));
+  } else {
     print("path     none: rows {} and {} lie in different components\n", walk.from, walk.to);
+  }
   std::string words = fmt::format("knear explore --base {}", shell_word(result.data.base.path()));
-  if (!result.data.base_labels_path.empty()) {
+  if (!result.data.base_texts.empty()) {
+    words += fmt::format(" --labels {}", shell_word(result.data.base_labels_path));
+  } else if (!result.data.base_labels_path.empty()) {
     std::string names;
     for (const std::string& name : result.data.class_names)
       names += (names.empty() ? "" : ",") + name;
@@ -212,11 +273,30 @@ void print_walk(const DemoResult& result) {
   print("walk on  {} --from {} --to {} --port 8080\n", words, walk.from, walk.to);
 }
 
+// Some queries and their nearest in words.
+void print_texts(const DemoResult& result) {
+  constexpr std::int64_t most_queries = 5, most_rows = 4;
+  const DemoData& data = result.data;
+  if (data.picture != Picture::text) return;
+  std::vector<std::int64_t> shown = queries_to_show(data);
+  if (std::ssize(shown) > most_queries) shown.resize(most_queries);
+  print("\nqueries drawn at random, and what was found, with Euclidean distances:\n");
+  for (const std::int64_t q : shown) {
+    print("\n  {}\n", beginning(data.query_texts[std::size_t(q)], text_width));
+    for (std::int64_t j = 0; j < std::min(most_rows, result.near.ids.cols()); ++j) {
+      const Id id = result.near.ids.row(q)[j];
+      if (id == no_id) continue;
+      print("    {}  {}\n", shown_distance(data, result.near.distances.row(q)[j]),
+            beginning(data.base_texts[std::size_t(id)], text_width));
+    }
+  }
+}
+
 void print_result(const DemoResult& result) {
   const KnnReport& report = result.report;
   const double rate = double(report.queries) / std::max(result.seconds, 1e-9);
   print("{}: {} rows x {}, {} queries, k = {}, l2, from {}\n", result.data.name,
-        grouped(report.rows), report.dim, grouped(report.queries), k, result.data.source);
+        grouped(report.rows), report.dim, grouped(report.queries), demo_k, result.data.source);
   print("time     {} ({} to pack the base, {} to search)\n", readable_seconds(result.seconds),
         readable_seconds(report.prepare_seconds), readable_seconds(report.seconds));
   print("rate     {} queries per second on {} threads\n", grouped(std::llround(rate)),
@@ -225,10 +305,16 @@ void print_result(const DemoResult& result) {
       "answers  {} of {} certified exact; {} random queries checked against brute force in "
       "float64, all equal\n",
       grouped(report.certified_queries), grouped(report.queries), result.verified);
+  print(
+      "loop     {} times as fast as a plain loop over all rows on as many threads ({} queries per "
+      "second)\n",
+      rounded(times_plain_loop(result)),
+      rounded(double(result.loop.queries) / std::max(result.loop.seconds, 1e-9)));
   if (result.vote.total > 0)
     print("labels   {:.2f} % of the queries get their label by a vote of their {} neighbours\n",
-          100.0 * double(result.vote.right) / double(result.vote.total), k);
+          100.0 * double(result.vote.right) / double(result.vote.total), demo_k);
   print("\n{}", format_table(explain_lines(report, result.prediction)));
+  print_texts(result);
 }
 
 void write_report(const std::string& path, const std::string& html) {
@@ -243,6 +329,10 @@ void run_demo(const DemoArguments& arguments) {
     unparsable("--base and --queries go together");
   if (!arguments.base.empty() && !arguments.data.empty())
     unparsable("--data and --base exclude each other");
+  if (arguments.labels.empty() != arguments.query_labels.empty())
+    unparsable("--labels and --query-labels go together");
+  if (!arguments.labels.empty() && arguments.base.empty())
+    unparsable("--labels and --query-labels are for --base and --queries");
   CatchInterrupts guard;
   { io::AtomicFile probe(arguments.report); }
 
@@ -266,12 +356,14 @@ void run_demo(const DemoArguments& arguments) {
   start = std::chrono::steady_clock::now();
   const ExactSearcher searcher(base, options);
   KnnReport report;
-  const Neighbors near = searcher.search(queries, k, options, &report);
+  const Neighbors near = searcher.search(queries, demo_k, options, &report);
   const double seconds = seconds_since(start);
 
   bar.show("check", 0);
   std::int64_t verified = 0;
   const double check_seconds = seconds_of([&] { verified = verify(data, near, threads); });
+  bar.show("plain loop", 0);
+  const PlainLoop loop = plain_loop(data, threads);
   KnnOptions quiet = options;
   quiet.progress = [](std::string_view, double) { return !interrupted(); };
   std::vector<BatchRate> batches =
@@ -297,12 +389,14 @@ void run_demo(const DemoArguments& arguments) {
                            {"pack the base", report.prepare_seconds},
                            {"search", report.seconds},
                            {fmt::format("check {} queries", verified), check_seconds},
+                           {fmt::format("plain loop, {} queries", loop.queries), loop.seconds},
                            {"recall of other indexes", recall_seconds},
                            {"graph of the base", walk.graph_seconds}},
                           std::move(batches),
                           std::move(recall),
                           vote_of(data, near),
                           verified,
+                          loop,
                           std::move(walk)};
   const std::string html = demo_report(result);
   check_interrupt();
@@ -320,16 +414,27 @@ void add_demo(CLI::App& app) {
   auto arguments = std::make_shared<DemoArguments>();
   command->add_option("--data", arguments->data, "directory that holds fashion-mnist/ or sift/")
       ->type_name("DIR");
-  command->add_option("--base", arguments->base, "search these SIFT vectors or images instead")
+  command
+      ->add_option("--base", arguments->base,
+                   "search these SIFT vectors or images instead, or with --labels any")
       ->type_name("FILE");
   command->add_option("--queries", arguments->queries, "for these")->type_name("FILE");
+  command
+      ->add_option("--labels", arguments->labels,
+                   "a line of text for each row of --base: shows queries and answers in words")
+      ->type_name("FILE");
+  command->add_option("--query-labels", arguments->query_labels, "the same for --queries")
+      ->type_name("FILE");
   command->add_option("--report", arguments->report, "HTML file to write (default knear-demo.html)")
       ->type_name("FILE");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->footer(
       "Finds the 10 nearest of all Fashion-MNIST images for each test image. Without --data, looks "
       "in $KNEAR_DATA, ../shared/data and the cache directory; without the images there, for real "
-      "SIFT descriptors.\n\nExample:\n  knear demo --report report.html");
+      "SIFT descriptors. Vectors of texts, which 'bench/data text' makes, are shown in "
+      "words.\n\nExamples:\n  knear demo --report report.html\n"
+      "  knear demo --base base.npy --queries queries.npy --labels base.txt --query-labels "
+      "queries.txt");
   command->callback([=] { run_demo(*arguments); });
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "cli/explore/items.hpp"
 #include "cli/machine.hpp"
 
 namespace knear::cli {
@@ -95,7 +96,7 @@ DemoData find_demo_data(const std::vector<std::string>& directories) {
   }
   throw IoError(
       "no vectors for the demo: neither fashion-mnist/train-images-idx3-ubyte.gz nor "
-      "sift/base.bvecs in {}; scripts/demo gets them",
+      "sift/base.bvecs in {}; give --base and --queries, or run scripts/demo, which makes some",
       looked);
 }
 
@@ -111,8 +112,21 @@ DemoData open_demo_files(const std::string& base, const std::string& queries) {
     data.name = "Images";
   } else {
     throw InvalidArgument(
-        "the demo draws SIFT (128 columns) and square images, but '{}' has {} columns", base, dim);
+        "the demo draws SIFT (128 columns) and square images, but '{}' has {} columns; --labels "
+        "and --query-labels show rows in words",
+        base, dim);
   }
+  return data;
+}
+
+DemoData open_demo_texts(const std::string& base, const std::string& queries,
+                         const std::string& labels, const std::string& query_labels) {
+  DemoData data{
+      "Texts", base, Picture::text, io::VectorFile::open(base), io::VectorFile::open(queries), {},
+      {},      {},   labels};
+  data.base_texts = read_text_labels("--labels", labels, "the base", data.base.view().rows());
+  data.query_texts = read_text_labels("--query-labels", query_labels, "the file of queries",
+                                      data.queries.view().rows());
   return data;
 }
 

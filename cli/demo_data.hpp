@@ -1,4 +1,5 @@
-// cli/demo_data.hpp -- where the demo finds real vectors: Fashion-MNIST, or SIFT descriptors.
+// cli/demo_data.hpp -- where the demo finds real vectors: Fashion-MNIST, SIFT descriptors, or files
+// that were given, which may be of texts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +11,8 @@ namespace knear::cli {
 
 enum class Picture : std::uint8_t {
   image,  // dim = side * side grey values
-  sift    // 4 x 4 cells of 8 gradient directions
+  sift,   // 4 x 4 cells of 8 gradient directions
+  text    // no picture: base_texts and query_texts say what the rows are
 };
 
 struct DemoData {
@@ -21,7 +23,9 @@ struct DemoData {
   // One label per row, or none where there are no label files.
   std::vector<std::uint8_t> base_labels, query_labels;
   std::vector<std::string> class_names;  // by label; empty if unknown
-  std::string base_labels_path = {};     // where base_labels came from
+  std::string base_labels_path = {};     // where base_labels or base_texts came from
+  // One line per row for Picture::text, else none.
+  std::vector<std::string> base_texts = {}, query_texts = {};
 };
 
 // The directories that the demo looks in, in this order: `given` alone if it is not empty, else
@@ -36,5 +40,10 @@ DemoData find_demo_data(const std::vector<std::string>& directories);
 // The files that were given: rows of 128 columns are drawn as SIFT, those of a square number as
 // images. Throws InvalidArgument for another number.
 DemoData open_demo_files(const std::string& base, const std::string& queries);
+
+// Vectors of any number of columns, and files with one line of text for each. Throws as
+// read_text_labels().
+DemoData open_demo_texts(const std::string& base, const std::string& queries,
+                         const std::string& labels, const std::string& query_labels);
 
 }  // namespace knear::cli

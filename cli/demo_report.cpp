@@ -68,6 +68,12 @@ figure img, figure svg { display: block; width: 100%; height: auto; aspect-ratio
 .frame b { display: block; font-weight: 550; margin-top: 5px; }
 .frame i { font-style: normal; color: var(--quiet); display: block; }
 .frame .largest { color: var(--other); font-weight: 650; }
+.words { padding: 12px 0; border-top: 1px solid var(--line); }
+.words:first-of-type { border-top: 0; }
+.words b { font-weight: 650; } .words ol { list-style: none; margin: 4px 0 0; padding: 0; }
+.words li { display: grid; grid-template-columns: 52px 1fr; overflow-wrap: anywhere; }
+.words i { font-style: normal; color: var(--quiet); font-variant-numeric: tabular-nums; }
+.frame.text { width: 176px; text-align: left; overflow-wrap: anywhere; }
 figure.query { padding-right: 12px; }
 figure.query img, figure.query svg { border: 2px solid var(--accent); }
 figure.wrong img { outline: 2px dashed var(--wrong); outline-offset: 1px; }
@@ -131,31 +137,24 @@ std::string label_name(const DemoData& data, std::uint8_t label) {
   return label < data.class_names.size() ? data.class_names[label] : fmt::format("{}", label);
 }
 
-// l2 searches compare squares; the report shows the distance itself.
-std::string shown_distance(double squared) { return fmt::format("{:.0f}", std::sqrt(squared)); }
-
-// One query of each class where there are labels, else eight: drawn at random with a fixed seed, so
-// that they are not picked for their looks.
-std::vector<std::int64_t> queries_to_show(const DemoData& data) {
-  const std::int64_t count = data.queries.view().rows();
-  Random random(7);
-  std::vector<std::int64_t> out;
-  if (data.query_labels.empty()) {
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(8, count); ++i)
-      out.push_back(static_cast<std::int64_t>(random.below(count)));
-    return out;
+// A query and its neighbours in words.
+std::string text_row(const DemoResult& result, std::int64_t q) {
+  const DemoData& data = result.data;
+  std::string out =
+      fmt::format("<div class='words'><b>{}</b><ol>\n", escaped(data.query_texts[std::size_t(q)]));
+  for (std::int64_t j = 0; j < result.near.ids.cols(); ++j) {
+    const Id id = result.near.ids.row(q)[j];
+    if (id == no_id) continue;
+    out += fmt::format("<li><i>{}</i><span>{}</span></li>\n",
+                       shown_distance(data, result.near.distances.row(q)[j]),
+                       escaped(data.base_texts[std::size_t(id)]));
   }
-  for (std::size_t label = 0; label < data.class_names.size(); ++label) {
-    std::vector<std::int64_t> members;
-    for (std::int64_t q = 0; q < count; ++q)
-      if (data.query_labels[q] == label) members.push_back(q);
-    if (!members.empty()) out.push_back(members[random.below(members.size())]);
-  }
-  return out;
+  return out + "</ol></div>\n";
 }
 
 std::string gallery_row(const DemoResult& result, std::int64_t q) {
   const DemoData& data = result.data;
+  if (data.picture == Picture::text) return text_row(result, q);
   const bool labelled = !data.query_labels.empty();
   const std::string query_name = labelled ? label_name(data, data.query_labels[q]) : "";
   std::string out = "<div class='row'>";
@@ -170,9 +169,18 @@ std::string gallery_row(const DemoResult& result, std::int64_t q) {
         "<figure{}>{}<figcaption><b>{}</b><i>{}</i></figcaption></figure>",
         labelled && data.base_labels[id] != data.query_labels[q] ? " class='wrong'" : "",
         picture(data, data.base.view(), id, fmt::format("row {}", id)), escaped(name),
-        shown_distance(result.near.distances.row(q)[j]));
+        shown_distance(data, result.near.distances.row(q)[j]));
   }
   return out + "</div>\n";
+}
+
+std::string gallery_legend(const DemoData& data) {
+  if (!data.query_labels.empty())
+    return " A dashed frame marks a neighbour of another class: the search knows pixels, not "
+           "labels.";
+  if (data.picture == Picture::sift)
+    return " Each star shows the gradients of one cell of a patch of a photograph, by direction.";
+  return "";
 }
 
 std::string gallery(const DemoResult& result) {
@@ -184,10 +192,7 @@ std::string gallery(const DemoResult& result) {
       fmt::format("{}, drawn at random with a fixed seed, each with its {} nearest neighbours, "
                   "nearest first, and their Euclidean distances.{}",
                   labelled ? "One query of each class" : "Queries", result.report.k,
-                  labelled ? " A dashed frame marks a neighbour of another class: the search knows "
-                             "pixels, not labels."
-                           : " Each star shows the gradients of one cell of a patch of a "
-                             "photograph, by direction."),
+                  gallery_legend(result.data)),
       rows);
 }
 
@@ -195,11 +200,15 @@ std::string walk(const DemoResult& result) {
   const DemoWalk& walk = result.walk;
   if (walk.from == no_id) return "";
   const DemoData& data = result.data;
-  const bool labelled = !data.base_labels.empty();
+  const bool texts = data.picture == Picture::text;
+  const auto name = [&](Id row) -> std::string {
+    if (texts) return data.base_texts[std::size_t(row)];
+    if (data.base_labels.empty()) return "";
+    return label_name(data, data.base_labels[std::size_t(row)]);
+  };
   const auto named = [&](Id row) {
-    return labelled
-               ? fmt::format("{} ({})", label_name(data, data.base_labels[std::size_t(row)]), row)
-               : fmt::format("row {}", row);
+    return texts || data.base_labels.empty() ? fmt::format("row {}", row)
+                                             : fmt::format("{} ({})", name(row), row);
   };
   const std::string title =
       fmt::format("The smoothest path, from {} to {}", named(walk.from), named(walk.to));
@@ -212,13 +221,14 @@ std::string walk(const DemoResult& result) {
   for (std::size_t i = 0; i < walk.path.ids.size(); ++i) {
     const Id row = walk.path.ids[i];
     const bool largest = i > 0 && walk.steps[i - 1] == walk.path.largest_step;
-    film += fmt::format(
-        "<div class='frame'>{}<b>{}</b><i>row {}</i>{}</div>",
-        picture(data, data.base.view(), row, fmt::format("row {}", row)),
-        labelled ? escaped(label_name(data, data.base_labels[std::size_t(row)])) : "", row,
-        i == 0 ? ""
-               : fmt::format("<i{}>step of {}{}</i>", largest ? " class='largest'" : "",
-                             shown_distance(walk.steps[i - 1]), largest ? ", the largest" : ""));
+    film +=
+        fmt::format("<div class='frame{}'>{}<b>{}</b><i>row {}</i>{}</div>", texts ? " text" : "",
+                    texts ? "" : picture(data, data.base.view(), row, fmt::format("row {}", row)),
+                    escaped(name(row)), row,
+                    i == 0 ? ""
+                           : fmt::format("<i{}>step of {}{}</i>", largest ? " class='largest'" : "",
+                                         shown_distance(data, walk.steps[i - 1]),
+                                         largest ? ", the largest" : ""));
   }
   return section(
       title,
@@ -408,14 +418,50 @@ std::string grouped(std::int64_t number) {
   return out;
 }
 
+std::string shown_distance(const DemoData& data, double squared) {
+  return data.picture == Picture::text ? fmt::format("{:.2f}", std::sqrt(squared))
+                                       : fmt::format("{:.0f}", std::sqrt(squared));
+}
+
+std::vector<std::int64_t> queries_to_show(const DemoData& data) {
+  const std::int64_t count = data.queries.view().rows();
+  Random random(7);
+  std::vector<std::int64_t> out;
+  if (data.query_labels.empty()) {
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(8, count); ++i)
+      out.push_back(static_cast<std::int64_t>(random.below(count)));
+    return out;
+  }
+  for (std::size_t label = 0; label < data.class_names.size(); ++label) {
+    std::vector<std::int64_t> members;
+    for (std::int64_t q = 0; q < count; ++q)
+      if (data.query_labels[q] == label) members.push_back(q);
+    if (!members.empty()) out.push_back(members[random.below(members.size())]);
+  }
+  return out;
+}
+
+double times_plain_loop(const DemoResult& result) {
+  const double per_query =
+      result.seconds / double(std::max<std::int64_t>(result.report.queries, 1));
+  const double loop = result.loop.seconds / double(std::max<std::int64_t>(result.loop.queries, 1));
+  return loop / std::max(per_query, 1e-12);
+}
+
+std::string rounded(double number) {
+  return number < 100 ? fmt::format("{:.3g}", number) : grouped(std::llround(number));
+}
+
 std::string page_style() { return std::string(style) + curves; }
 
 std::string demo_report(const DemoResult& result) {
   const KnnReport& report = result.report;
-  const bool images = result.data.picture == Picture::image;
-  const std::string title = fmt::format(
-      "The {} nearest of {} {}, for {} queries, exactly", report.k, grouped(report.rows),
-      images ? "images" : "SIFT descriptors", grouped(report.queries));
+  const char* const things = result.data.picture == Picture::image  ? "images"
+                             : result.data.picture == Picture::sift ? "SIFT descriptors"
+                                                                    : "texts";
+  const std::string title =
+      fmt::format("The {} nearest of {} {}, for {} queries, exactly", report.k,
+                  grouped(report.rows), things, grouped(report.queries));
   std::string html = fmt::format(
       "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n<meta name='viewport' "
       "content='width=device-width, initial-scale=1'>\n<title>knear: {0}</title>\n<style>{1}"
@@ -427,6 +473,8 @@ std::string demo_report(const DemoResult& result) {
   html += card(readable_seconds(result.seconds), "to pack the base and search");
   html += card(grouped(std::llround(double(report.queries) / std::max(result.seconds, 1e-9))),
                "queries per second");
+  html += card(rounded(times_plain_loop(result)) + " x",
+               "the speed of a plain loop over all rows on as many threads");
   html += card(fmt::format("{:.0f} %", 100 * result.prediction.peak_fraction),
                fmt::format("of this machine's peak in {}", result.prediction.peak_name));
   html += card(fmt::format("{:.4g} %", report.queries ? 100.0 * double(report.certified_queries) /

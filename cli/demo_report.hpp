@@ -42,6 +42,12 @@ struct DemoWalk {
   double graph_seconds = 0, path_seconds = 0;
 };
 
+// The loop over all rows that anyone would write, on as many threads.
+struct PlainLoop {
+  std::int64_t queries = 0;
+  double seconds = 0;
+};
+
 struct DemoResult {
   const DemoData& data;
   const Neighbors& near;
@@ -53,6 +59,7 @@ struct DemoResult {
   std::vector<RecallCurveOf> recall;  // of indexes that do not find everything
   LabelVote vote;                     // total 0 where there are no labels
   std::int64_t verified = 0;          // random queries whose answers equal brute force
+  PlainLoop loop;
   DemoWalk walk;
 };
 
@@ -61,6 +68,19 @@ std::string page_style();
 
 // A number with separators: "60,000".
 std::string grouped(std::int64_t number);
+
+// A factor or rate, to three digits below 100 and to a whole number above: "42.1", "8,353".
+std::string rounded(double number);
+
+// The squared distance of a search as people read it: not squared, with two decimals for texts.
+std::string shown_distance(const DemoData& data, double squared);
+
+// The queries that terminal and report show: one of each class where there are labels, else eight.
+// Drawn at random with a fixed seed, so that they are not picked for their looks.
+std::vector<std::int64_t> queries_to_show(const DemoData& data);
+
+// How many times the search, packing included, was faster than the plain loop.
+double times_plain_loop(const DemoResult& result);
 
 // The whole HTML document.
 std::string demo_report(const DemoResult& result);

@@ -24,6 +24,7 @@ TITLES = {
     "sift": "SIFT",
     "unit96": "made, unit norm",
     "uint8": "made, clustered",
+    "text": "text",
 }
 WIDTH, HEIGHT = 430, 300  # of a panel
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 46, 42

@@ -15,8 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 INSTALLS = {"yaml": "pyyaml", "faiss": "faiss-cpu"}  # packages that are imported by another name
 
 
-def ensure_packages(*names: str) -> None:
-    """Returns if all of `names` can be imported; else continues in .venv; else says what to do."""
+def ensure_packages(*names: str, setup: str = "scripts/setup --bench") -> None:
+    """Returns if all of `names` can be imported; else continues in .venv; else says what to do.
+
+    `setup` is the command that installs them in a clone.
+    """
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if not missing:
         return
@@ -30,7 +33,7 @@ def ensure_packages(*names: str) -> None:
     elif missing == ["knear"]:
         remedy = f"'{sys.executable} -m pip install --no-build-isolation {ROOT}' builds it"
     else:
-        remedy = "scripts/setup --bench installs what is needed"
+        remedy = f"{setup} installs what is needed"
     name = Path(sys.argv[0]).name
     sys.exit(f"{name}: no Python package {', '.join(missing)} in {sys.executable}; {remedy}")
 

@@ -1,8 +1,9 @@
 """The benchmark sets: what there is, how each is made, kept and read.
 
 Sets made by bench/data are in CACHE/bench/NAME-ROWSxQUERIES-sSEED as base, queries and about.json,
-which holds the SHA-256 of both. Real sets that were downloaded by somebody (Fashion-MNIST,
-GloVe, BGE) are read from $KNEAR_DATA, else ../shared/data.
+which holds the SHA-256 of both. A set of texts has these in base.txt and queries.txt, one a line.
+Real sets that were downloaded by somebody (Fashion-MNIST, GloVe, BGE) are read from $KNEAR_DATA,
+else ../shared/data.
 """
 
 import dataclasses
@@ -17,7 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from . import environment, sift, synthetic
+from . import environment, sift, synthetic, text
+
+# The files of a set, as about.json names them; the texts of sets of texts alone.
+PARTS = ("base", "queries", "base texts", "queries texts")
 
 
 class SetError(Exception):
@@ -43,6 +47,13 @@ def _synthetic(generator: Callable[[int, int, int], np.ndarray], dim: int):
         return both[:rows], both[rows:], {"NumPy": np.__version__}
 
     return make
+
+
+def _text(rows: int, queries: int, seed: int, cache: Path):
+    try:
+        return text.make(rows, queries, seed, cache)
+    except text.TextError as error:
+        raise SetError(f"text: {error}") from error
 
 
 MADE = {
@@ -95,6 +106,13 @@ MADE = {
             ".bvecs",
             functools.partial(sift.make, per_picture=100_000),
         ),
+        MadeSet(
+            "text",
+            "real text, 256 f32, unit norm: titles and paragraphs about Debian's packages",
+            500_000,
+            ".npy",
+            _text,
+        ),
     )
 }
 
@@ -125,12 +143,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def note(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def folder_of(name: str, rows: int, queries: int, seed: int) -> Path:
-    return environment.cache_folder() / "bench" / f"{name}-{rows}x{queries}-s{seed}"
+    try:
+        archive = text.archive_suffix() if name == "text" else ""
+    except text.TextError as error:
+        raise SetError(f"text: {error}") from error
+    return environment.cache_folder() / "bench" / f"{name}-{rows}x{queries}-s{seed}{archive}"
 
 
 def obtain(
@@ -140,7 +162,10 @@ def obtain(
     seed: int = 1,
     say: Callable[[str], None] = note,
 ) -> dict:
-    """Makes the set unless it is in the cache undamaged; says its checksums; returns about.json."""
+    """Makes the set unless it is in the cache undamaged; says its checksums; returns about.json.
+
+    Throws SetError where the set cannot be made on this machine.
+    """
     made = MADE[name]
     rows = made.rows if rows is None else rows
     queries = made.queries if queries is None else queries
@@ -150,9 +175,12 @@ def obtain(
         about = json.loads(about_file.read_text())
         damaged = [
             part
-            for part in ("base", "queries")
-            if not (file := folder / about[part]["file"]).exists()
-            or sha256(file) != about[part]["sha256"]
+            for part in PARTS
+            if part in about
+            and (
+                not (file := folder / about[part]["file"]).exists()
+                or sha256(file) != about[part]["sha256"]
+            )
         ]
         if not damaged:
             _tell(folder, about, "checked", say)
@@ -160,6 +188,7 @@ def obtain(
         note(f"{name}: {' and '.join(damaged)} in {folder} is damaged: made anew")
     note(f"{name}: making {rows:,} rows ({made.what})")
     base, asked, extra = made.make(rows, queries, seed, folder.parent)
+    texts = extra.pop("texts", {})
     partial = folder.with_name(folder.name + ".part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -169,6 +198,10 @@ def obtain(
         write(file, values)
         shape, kind = list(values.shape), values.dtype.name
         about[part] = {"file": file.name, "shape": shape, "type": kind, "sha256": sha256(file)}
+    for part, lines in texts.items():
+        file = partial / f"{part}.txt"
+        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        about[f"{part} texts"] = {"file": file.name, "lines": len(lines), "sha256": sha256(file)}
     (partial / about_file.name).write_text(json.dumps(about, indent=2) + "\n")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
@@ -184,10 +217,16 @@ def obtain(
 
 
 def _tell(folder: Path, about: dict, done: str, say: Callable[[str], None]) -> None:
-    for part in ("base", "queries"):
-        rows, dim = about[part]["shape"]
-        line = f"{folder / about[part]['file']}  {rows:,} x {dim} {about[part]['type']}"
-        say(f"{line}  {done}  sha256 {about[part]['sha256']}")
+    for part in PARTS:
+        if part not in about:
+            continue
+        if "lines" in about[part]:
+            content = f"{about[part]['lines']:,} texts"
+        else:
+            rows, dim = about[part]["shape"]
+            content = f"{rows:,} x {dim} {about[part]['type']}"
+        file = folder / about[part]["file"]
+        say(f"{file}  {content}  {done}  sha256 {about[part]['sha256']}")
 
 
 def _idx(path: Path) -> np.ndarray:

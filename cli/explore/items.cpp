@@ -40,7 +40,7 @@ GzFile open_gz(const std::string& path) {
 }
 
 // The whole file, unpacked.
-std::string read_unpacked(const std::string& path) {
+std::string read_unpacked(std::string_view option, const std::string& path) {
   const GzFile file = open_gz(path);
   std::string out;
   std::vector<char> block(1 << 20);
@@ -50,7 +50,7 @@ std::string read_unpacked(const std::string& path) {
     if (got == 0) break;
     out.append(block.data(), static_cast<std::size_t>(got));
     if (std::ssize(out) > most_label_bytes)
-      throw InvalidArgument("--labels {} has more than 1 GiB", path);
+      throw InvalidArgument("{} {} has more than 1 GiB", option, path);
   }
   int status = Z_OK;
   gzerror(file.get(), &status);
@@ -120,9 +120,29 @@ std::vector<std::string> split(const std::string& text, char at) {
   return out;
 }
 
-void check_count(const std::string& path, std::int64_t labels, std::int64_t rows) {
+void check_count(std::string_view option, const std::string& path, std::int64_t labels,
+                 std::string_view owner, std::int64_t rows) {
   if (labels != rows)
-    throw ShapeMismatch("--labels {} has {} labels, but the base has {} rows", path, labels, rows);
+    throw ShapeMismatch("{} {} has {} labels, but {} has {} rows", option, path, labels, owner,
+                        rows);
+}
+
+bool is_idx_of_labels(std::string_view bytes) {
+  return bytes.starts_with(std::string_view("\0\0\x08\x01", 4));
+}
+
+// The lines of `bytes`, one for each row.
+std::vector<std::string> lines_of(std::string_view option, const std::string& path,
+                                  std::string bytes, std::string_view owner, std::int64_t rows) {
+  if (bytes.ends_with('\n')) bytes.pop_back();
+  std::vector<std::string> lines = split(bytes, '\n');
+  if (bytes.empty() && rows != 1) lines.clear();
+  check_count(option, path, std::ssize(lines), owner, rows);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].ends_with('\r')) lines[i].pop_back();
+    if (!is_utf8(lines[i])) throw CorruptFile("'{}' line {} is no UTF-8", path, i + 1);
+  }
+  return lines;
 }
 
 // Numbers of classes, as the MNIST files have them.
@@ -131,7 +151,7 @@ void take_idx_labels(Items& items, const std::string& path, const std::string& b
   const std::int64_t announced = bytes.size() < 8 ? -1 : big_endian(bytes.data() + 4);
   if (announced != std::ssize(bytes) - 8)
     throw CorruptFile("'{}' does not hold the labels that it announces", path);
-  check_count(path, announced, items.rows.rows());
+  check_count("--labels", path, announced, "the base", items.rows.rows());
   if (!names.empty()) items.class_names = split(names, ',');
   for (std::int64_t i = 0; i < announced; ++i) {
     const auto label = static_cast<unsigned char>(bytes[static_cast<std::size_t>(8 + i)]);
@@ -146,16 +166,10 @@ void take_idx_labels(Items& items, const std::string& path, const std::string& b
 
 // One line a row; lines that recur are classes.
 void take_text_labels(Items& items, const std::string& path, std::string bytes) {
-  if (bytes.ends_with('\n')) bytes.pop_back();
-  items.labels = split(bytes, '\n');
-  if (bytes.empty() && items.rows.rows() != 1) items.labels.clear();
-  check_count(path, std::ssize(items.labels), items.rows.rows());
+  items.labels = lines_of("--labels", path, std::move(bytes), "the base", items.rows.rows());
   std::map<std::string, std::uint16_t> classes;
-  for (std::size_t i = 0; i < items.labels.size(); ++i) {
-    if (items.labels[i].ends_with('\r')) items.labels[i].pop_back();
-    if (!is_utf8(items.labels[i])) throw CorruptFile("'{}' line {} is no UTF-8", path, i + 1);
-    if (classes.size() <= most_classes) classes.emplace(items.labels[i], 0);
-  }
+  for (const std::string& label : items.labels)
+    if (classes.size() <= most_classes) classes.emplace(label, 0);
   if (classes.size() > most_classes || 2 * classes.size() > items.labels.size()) return;
   for (auto& [name, number] : classes) {
     number = static_cast<std::uint16_t>(items.class_names.size());
@@ -170,8 +184,8 @@ void take_labels(Items& items, const ItemArguments& arguments) {
     if (!arguments.names.empty()) unparsable("--names is for the numbers of --labels");
     return;
   }
-  std::string bytes = read_unpacked(arguments.labels);
-  if (bytes.starts_with(std::string("\0\0\x08\x01", 4)))
+  std::string bytes = read_unpacked("--labels", arguments.labels);
+  if (is_idx_of_labels(bytes))
     return take_idx_labels(items, arguments.labels, bytes, arguments.names);
   if (!arguments.names.empty())
     throw InvalidArgument("--names is for an idx file of numbers, but --labels {} is none",
@@ -267,6 +281,15 @@ Items open_items(const ItemArguments& arguments, int threads, const Progress& pr
     items.kind = Items::Kind::texts;
   }
   return items;
+}
+
+std::vector<std::string> read_text_labels(std::string_view option, const std::string& path,
+                                          std::string_view owner, std::int64_t rows) {
+  std::string bytes = read_unpacked(option, path);
+  if (is_idx_of_labels(bytes))
+    throw InvalidArgument("{} {} is an idx file of numbers; it must have one line of text a row",
+                          option, path);
+  return lines_of(option, path, std::move(bytes), owner, rows);
 }
 
 }  // namespace knear::cli

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/explore/picture_files.hpp"
@@ -50,5 +51,11 @@ std::string_view name_of(Items::Kind kind);
 // InvalidArgument for an index without vectors or with ids other than 0, 1, ..., a shape that does
 // not fit; ShapeMismatch for labels of another length; CorruptFile for labels that are no UTF-8.
 Items open_items(const ItemArguments& arguments, int threads, const Progress& progress);
+
+// The lines of a text file that may be gzipped, one for each of `rows` rows of `owner` ("the
+// base"). Errors name `option`. Throws IoError, ShapeMismatch for another number of lines,
+// CorruptFile for lines that are no UTF-8.
+std::vector<std::string> read_text_labels(std::string_view option, const std::string& path,
+                                          std::string_view owner, std::int64_t rows);
 
 }  // namespace knear::cli

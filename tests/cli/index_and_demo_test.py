@@ -572,6 +572,44 @@ class Demo(ProgramTest):
             "again.html",
         )
 
+    def test_texts(self):
+        # 300 rows of 12 columns, a number that no picture has.
+        long = "grün " * 40
+        base = [f"<row {i}>" for i in range(299)] + [long]
+        self.file("base.txt").write_text("\n".join(base) + "\n")
+        self.file("queries.txt").write_text("".join(f"query {i}\n" for i in range(17)))
+        words = ["--base", "base.fvecs", "--queries", "queries.fvecs"]
+        labels = ["--labels", "base.txt", "--query-labels", "queries.txt"]
+        out = self.ok("demo", *words, *labels)
+        self.assertIn("Texts: 300 rows x 12, 17 queries", out)
+        self.assertRegex(out, r"loop     \S+ times as fast as a plain loop over all rows")
+        # Five queries with their four nearest, as brute force has them.
+        shown = re.findall(r"\n  query (\d+)\n((?:    .*\n)+)", out)
+        self.assertEqual(len(shown), 5)
+        ids, distances = brute_force(self.queries, self.base, 10)
+        for query, answers in shown:
+            expected = [
+                f"    {math.sqrt(d):.2f}  {(long[:90] + ' ...') if i == 299 else base[i]}"
+                for i, d in list(zip(ids[int(query)], distances[int(query)], strict=True))[:4]
+            ]
+            self.assertEqual(answers.splitlines(), expected)
+        path = re.search(
+            r"\npath     from row 0 to row 299 in (\d+) steps.*\n((?: {11}.*\n)+)", out
+        )
+        self.assertEqual(len(path[2].splitlines()), int(path[1]) + 1)
+        self.assertTrue(path[2].startswith("           <row 0>\n"))
+        self.assertEqual(
+            out.splitlines()[-1],
+            "walk on  knear explore --base 'base.fvecs' --labels 'base.txt' --from 0 --to 299 "
+            "--port 8080",
+        )
+        html = self.check_report(self.path("knear-demo.html"), 0)
+        self.assertEqual(html.count("<div class='words'>"), 8)
+        self.assertEqual(html.count("<li>"), 80)
+        self.assertIn("of 300 texts, for 17 queries", html)
+        self.assertIn("&lt;row ", html)
+        self.assertIn("the speed of a plain loop", html)
+
     @not_sanitised
     def test_many_rows(self):
         # More than an exact graph is made of: nine neighbours in ten, and the report says so.
@@ -600,9 +638,24 @@ class Demo(ProgramTest):
         self.fails(1, "demo", "--data", "data", says="labels")
         write_idx(labels, [11] * 400, (400,))
         self.fails(1, "demo", "--data", "data", says="11")
+        files = ["demo", "--base", "base.bvecs", "--queries", "queries.bvecs"]
+        self.fails(1, *files, says="12 columns")
+        self.file("lines.txt").write_text("a\nb\n")
+        self.file("queries.txt").write_text("a\n" * 17)
+        self.file("base.txt").write_text("a\n" * 300)
+        self.fails(2, *files, "--labels", "base.txt", says="--query-labels go together")
+        labels = ["--labels", "base.txt", "--query-labels", "lines.txt"]
+        self.fails(2, "demo", *labels, says="are for --base and --queries")
         self.fails(
-            1, "demo", "--base", "base.bvecs", "--queries", "queries.bvecs", says="12 columns"
+            1,
+            *files,
+            *labels,
+            says="--query-labels lines.txt has 2 labels, but the file of queries has 17 rows",
         )
+        labels = ["--labels", "lines.txt", "--query-labels", "queries.txt"]
+        self.fails(1, *files, *labels, says="--labels lines.txt has 2 labels, but the base has 300")
+        write_idx(self.path("lines.txt"), [1] * 300, (300,))
+        self.fails(1, *files, *labels, says="lines.txt is an idx file of numbers")
 
 
 if __name__ == "__main__":
