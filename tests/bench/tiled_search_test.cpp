@@ -18,7 +18,7 @@
 #include "bench/gpu/tiled_codes.hpp"
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::bench {
 namespace {

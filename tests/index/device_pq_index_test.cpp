@@ -17,7 +17,7 @@
 #include "knear/index/ivf_pq.hpp"
 #include "knear/knn/device/code_device_search.hpp"
 #include "tests/index/index_test.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear {
 namespace {

@@ -6,13 +6,8 @@
 
 namespace knear::detail {
 
-template void launch_measure_lengths(cuda::Queue&, const void*, ElementType, std::int64_t,
-                                     std::int64_t, double*);
-template void launch_start_from_last(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                                     const DeviceClusterRows&, ElementType);
-template void launch_choose_nearest(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                                    const DeviceLists&, const DeviceClusterRows&, ElementType);
-template void launch_move_rows(cuda::Queue&, const DeviceClusterRows&, const DeviceClusterSums&,
-                               ElementType);
+#define KNEAR_INSTANCE template
+#define KNEAR_QUEUE cuda::Queue
+#include "knear/cluster/device/k_means_launches_instances.inl"
 
 }  // namespace knear::detail

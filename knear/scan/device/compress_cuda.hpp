@@ -5,13 +5,8 @@
 
 namespace knear::detail {
 
-extern template void launch_compress(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                                     const DeviceLists&, const DevicePairs&, std::int64_t);
-extern template void launch_compress_more(cuda::Queue&, const DeviceBaseView&,
-                                          const DeviceQueryView&, const DeviceLists&,
-                                          const DevicePairs&, std::int64_t, std::int64_t);
-extern template void launch_measure_pairs(cuda::Queue&, const DeviceBaseView&, const DevicePairs&,
-                                          std::int64_t, const double*, const double*, const void*,
-                                          ElementType, std::int64_t);
+#define KNEAR_INSTANCE extern template
+#define KNEAR_QUEUE cuda::Queue
+#include "knear/scan/device/compress_instances.inl"
 
 }  // namespace knear::detail

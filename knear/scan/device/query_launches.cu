@@ -6,8 +6,8 @@
 
 namespace knear::detail {
 
-template void launch_measure_queries(cuda::Queue&, const DeviceQueryCoding&, ElementType);
-template void launch_order_queries(cuda::Queue&, const DeviceQueryCoding&);
-template void launch_encode_queries(cuda::Queue&, const DeviceQueryCoding&, ElementType);
+#define KNEAR_INSTANCE template
+#define KNEAR_QUEUE cuda::Queue
+#include "knear/scan/device/query_launches_instances.inl"
 
 }  // namespace knear::detail

@@ -12,7 +12,7 @@
 #include "knear/core/random.hpp"
 #include "tests/core/peer_threads.hpp"
 #include "tests/knn/knn_cases.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear {
 namespace {

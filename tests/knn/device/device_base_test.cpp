@@ -11,7 +11,7 @@
 
 #include "knear/core/random.hpp"
 #include "knear/knn/knn.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 #include "tests/small.hpp"
 
 namespace knear::detail {

@@ -15,7 +15,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/knn/device/device_list_search.hpp"
 #include "tests/knn/refused.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::detail {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/knn/device/devices_of.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::test {
 

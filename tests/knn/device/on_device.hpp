@@ -5,7 +5,7 @@
 
 #include "knear/knn/device/device_search.hpp"
 #include "knear/knn/search/search.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::test {
 

@@ -15,7 +15,7 @@
 #include "knear/core/row_set.hpp"
 #include "knear/distance/exact.hpp"
 #include "tests/scan/device/code_problem.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::detail {
 namespace {

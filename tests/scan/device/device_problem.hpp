@@ -11,7 +11,7 @@
 #include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/scan/device/tiles.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::detail {
 

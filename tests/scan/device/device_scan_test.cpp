@@ -15,7 +15,7 @@
 #include "knear/cost/device_plan.hpp"
 #include "knear/distance/reference.hpp"
 #include "tests/scan/device/vector_kinds.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 #include "tests/small.hpp"
 
 namespace knear::detail {

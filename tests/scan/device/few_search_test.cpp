@@ -18,7 +18,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/scan/device/device_scan.hpp"
 #include "tests/scan/device/vector_kinds.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::detail {
 namespace {

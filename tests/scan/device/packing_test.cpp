@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::detail {
 namespace {

@@ -16,7 +16,7 @@
 #include "knear/cost/device_cost_model.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/device/device_scan.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/simt/emulated_launches.hpp"
 
 namespace knear::detail {
 namespace {
