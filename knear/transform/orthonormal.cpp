@@ -127,10 +127,10 @@ void make_orthonormal(Matrix<double>& x, int threads) {
 // singular vectors and singular values near 1, except where those of M are below 3e-6 of the
 // largest. The Newton-Schulz iteration X <- (3 X - X X^T X) / 2 moves all of them to 1 (Higham,
 // Functions of Matrices, 2008, chapter 8): near 1 it squares the error, and smaller values grow by
-// half at each step, so 60 steps suffice unless a singular value is 0.
+// half at each step, so 80 steps suffice unless a singular value is 0 but for rounding.
 Matrix<double> nearest_orthonormal(MatrixView<double> matrix, int threads) {
   constexpr double least_eigenvalue = 1e-11;  // of the largest
-  constexpr int most_steps = 60;
+  constexpr int most_steps = 80;
   const std::int64_t p = matrix.rows(), q = matrix.cols();
   const SymmetricEigen eigen = symmetric_eigen(gram_of_rows(matrix, threads).view());
   Matrix<double> x(p, q), along(p, q), scaled(p, p);
@@ -159,10 +159,14 @@ Matrix<double> nearest_orthonormal(MatrixView<double> matrix, int threads) {
     multiply(factor.view(), x.view(), next, threads);
     std::swap(x, next);
   }
-  // The rank is below p.
-  Matrix<double> columns = transposed(x.view());
+  // The rank is below p: its directions are orthonormal by now, and further ones follow them.
+  Matrix<double> columns(q, p), turned(p, q), falling(p, p);
+  for (std::int64_t i = 0; i < p; ++i) std::copy_n(eigen.vectors.row(p - 1 - i), p, falling.row(i));
+  multiply(falling.view(), x.view(), turned, threads);
+  columns = transposed(turned.view());
   make_orthonormal(columns, threads);
-  return transposed(columns.view());
+  multiply(transposed(falling.view()).view(), transposed(columns.view()).view(), x, threads);
+  return x;
 }
 
 }  // namespace detail
