@@ -14,10 +14,10 @@
 #include "cli/bench.hpp"
 #include "cli/bench_vectors.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/core/json.hpp"
 #include "knear/cost/list_plan.hpp"
 #include "knear/knn/knn.hpp"
 

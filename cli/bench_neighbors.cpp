@@ -9,11 +9,11 @@
 #include "cli/demo_report.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/json.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/svg.hpp"
+#include "knear/core/json.hpp"
 #include "knear/io/atomic_file.hpp"
 #include "knear/knn/knn.hpp"
 

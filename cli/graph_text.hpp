@@ -1,6 +1,6 @@
 // cli/graph_text.hpp -- a k-NN graph in words and in JSON, the same for every command.
 #pragma once
-#include "cli/json.hpp"
+#include "knear/core/json.hpp"
 #include "knear/graph/neighbor_graph.hpp"
 #include "knear/graph/statistics.hpp"
 

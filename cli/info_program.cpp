@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "knear/core/cpu.hpp"
+#include "knear/core/json.hpp"
 #include "knear/core/version.hpp"
 #ifdef KNEAR_CUDA_CODE
 #include "knear/cuda/device.hpp"

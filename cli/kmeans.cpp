@@ -10,11 +10,11 @@
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/json.hpp"
 #include "cli/kmeans_job.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/cluster/k_means.hpp"
+#include "knear/core/json.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/knn.hpp"
 

@@ -12,10 +12,10 @@
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
-#include "cli/json.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/json.hpp"
 #include "knear/cost/merge_tree.hpp"
 #include "knear/cost/scale_plan.hpp"
 

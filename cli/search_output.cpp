@@ -1,9 +1,9 @@
 // cli/search_output.cpp -- what search and truth print: JSON, or a summary for people.
 #include <algorithm>
 #include <cmath>
-#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/search_job.hpp"
+#include "knear/core/json.hpp"
 
 namespace knear::cli {
 namespace {

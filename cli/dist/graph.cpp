@@ -15,16 +15,16 @@
 #include "cli/graph_job.hpp"
 #include "cli/graph_text.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/json.hpp"
 #include "knear/graph/partial_graph.hpp"
 #include "knear/mpi/part_graph.hpp"
 
 namespace knear::cli {
 namespace {
 
-constexpr auto left_out = {"--from", "--recall", "--distinct", "--accuracy", "--memory"};
+constexpr auto left_out_of_graph = {"--from", "--recall", "--distinct", "--accuracy", "--memory"};
 
 // The blocks of a graph, of which those that are finished lie in a file and have a sum there.
 class BlocksOfGraph : public StoppedWork {
@@ -131,7 +131,7 @@ void print_graph(const GraphArguments& arguments, const Job& job, const PartGrap
 
 void run_graph(const CLI::App& command, const GraphArguments& arguments, const Job& job) {
   check_positive("-k", arguments.k);
-  check_left_out(command, left_out);
+  check_left_out(command, left_out_of_graph);
   PartGraphOptions options{.threads = job.threads(arguments.threads),
                            .resume = arguments.resume ? Resume::yes : Resume::no};
   const CatchInterrupts guard;
@@ -177,7 +177,7 @@ void add_dist_graph(CLI::App& app, const Job& job) {
       "graph", "Connect every vector to its k nearest others, exactly, as knear graph does");
   auto arguments = std::make_shared<GraphArguments>();
   add_graph_arguments(*command, *arguments);
-  leave_out(*command, left_out);
+  leave_out(*command, left_out_of_graph);
   command->footer(
       "Each process searches for the rows of its part, block by block, among all, which are passed "
       "round. Blocks that are finished lie in FILE.partial until the graph is whole; a run that is "

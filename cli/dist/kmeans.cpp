@@ -18,7 +18,7 @@ namespace knear::cli {
 namespace {
 
 // Rows are not read anew: each process has its part mapped or in memory.
-constexpr auto left_out = {"--memory"};
+constexpr auto left_out_of_kmeans = {"--memory"};
 
 // Centroids are in memory until all iterations are done: nothing is left of them.
 class Iterations : public StoppedWork {
@@ -38,7 +38,7 @@ class Iterations : public StoppedWork {
 };
 
 void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const Job& job) {
-  check_left_out(command, left_out);
+  check_left_out(command, left_out_of_kmeans);
   KMeansOptions options = kmeans_options(arguments);
   options.threads = job.threads(arguments.threads);
   const CatchInterrupts guard;
@@ -92,7 +92,7 @@ void add_dist_kmeans(CLI::App& app, const Job& job) {
       app.add_subcommand("kmeans", "Cluster vectors around k centroids, as knear kmeans does");
   auto arguments = std::make_shared<KMeansArguments>();
   add_kmeans_arguments(*command, *arguments);
-  leave_out(*command, left_out);
+  leave_out(*command, left_out_of_kmeans);
   command->footer(
       "Each process has a part of the rows; the centroids have the same bits as those of one. Only "
       "--levels 1 can be divided.\n\nExample:\n"

@@ -14,11 +14,11 @@
 #include "cli/dist/stop_line.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/search_job.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/json.hpp"
 #include "knear/core/value_range.hpp"
 #include "knear/cost/peak_cache.hpp"
 #include "knear/cost/shard_plan.hpp"
@@ -29,7 +29,7 @@
 namespace knear::cli {
 namespace {
 
-constexpr auto left_out = {"--truth",   "--radius",        "--explain",  "--machine",
+constexpr auto left_out_of_search = {"--truth",   "--radius",        "--explain",  "--machine",
                            "--samples", "--allow-partial", "--replicas", "--certify"};
 
 // What processes find for so many queries at a time takes no more than this before it is merged.
@@ -312,7 +312,7 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
 
 void run_search(const CLI::App& command, const SearchArguments& arguments, const Job& job) {
   check_search_files(arguments);
-  check_left_out(command, left_out);
+  check_left_out(command, left_out_of_search);
   KnnOptions options;
   job.together([&] {  // not every machine need have a GPU
     options = search_options(arguments);
@@ -367,7 +367,7 @@ void add_dist_search(CLI::App& app, const Job& job) {
   auto arguments = std::make_shared<SearchArguments>();
   add_search_arguments(*command, *arguments);
   add_search_only_arguments(*command, *arguments);
-  leave_out(*command, left_out);
+  leave_out(*command, left_out_of_search);
   command->get_option("--method")->description("auto (default) or exact");
   command->get_option("--device")
       ->description(

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cli/explore/items.hpp"
-#include "cli/json.hpp"
+#include "knear/core/json.hpp"
 #include "knear/graph/bridges.hpp"
 #include "knear/graph/neighbor_graph.hpp"
 #include "knear/graph/paths.hpp"

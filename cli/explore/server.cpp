@@ -44,7 +44,7 @@ struct PageRefusal {
 };
 
 std::string dumped(const nlohmann::ordered_json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void answer(httplib::Response& response, const nlohmann::ordered_json& value) {
@@ -85,10 +85,10 @@ void check_parameters(const httplib::Request& request, const std::vector<std::st
 
 // A body as JSON, discarded if it is none. Refuses keys that are not known and those that are there
 // twice.
-nlohmann::json parse_body(const std::string& body) {
+nlohmann::ordered_json parse_body(const std::string& body) {
   std::set<std::string> seen;
-  const auto look = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-    if (depth != 1 || event != nlohmann::json::parse_event_t::key) return true;
+  const auto look = [&](int depth, nlohmann::ordered_json::parse_event_t event, nlohmann::ordered_json& parsed) {
+    if (depth != 1 || event != nlohmann::ordered_json::parse_event_t::key) return true;
     const auto key = parsed.get<std::string>();
     if (key != "vector" && key != "k")
       throw PageRefusal{
@@ -97,7 +97,7 @@ nlohmann::json parse_body(const std::string& body) {
       throw PageRefusal{400, fmt::format("the key '{}' is there twice", key)};
     return true;
   };
-  return nlohmann::json::parse(body, look, false);
+  return nlohmann::ordered_json::parse(body, look, false);
 }
 
 // {"vector": [numbers], "k": N}

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
-#include "cli/json.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/json.hpp"
 #include "knear/serve/refusal.hpp"
 
 namespace knear::cli {
@@ -60,7 +60,7 @@ struct Values {
 // Called by the parser for each token; false would end it without a reason, so it throws.
 class BodyReader {
  public:
-  using Json = nlohmann::json;
+  using Json = nlohmann::ordered_json;
   using number_integer_t = Json::number_integer_t;
   using number_unsigned_t = Json::number_unsigned_t;
   using number_float_t = Json::number_float_t;
@@ -208,7 +208,7 @@ class BodyReader {
 Values read_json(std::string_view body, std::span<const Key> keys, const RowShape& shape,
                  const RequestLimits& limits) {
   BodyReader reader(keys, shape, limits);
-  nlohmann::json::sax_parse(body.begin(), body.end(), &reader);
+  nlohmann::ordered_json::sax_parse(body.begin(), body.end(), &reader);
   return reader.take();
 }
 
@@ -497,7 +497,7 @@ std::int64_t answer_bytes(std::int64_t queries, std::int64_t k, BodyForm form) {
 }
 
 std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::ordered_json(text).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace knear::cli

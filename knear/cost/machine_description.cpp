@@ -4,11 +4,11 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "knear/core/error.hpp"
+#include "knear/core/json.hpp"
 
 namespace knear {
 namespace {
@@ -117,9 +117,10 @@ class Fields {
 
 Isa isa_named(const Fields& fields, std::string_view where) {
   const Json& value = fields.at("isa", "the level of instructions that the rates were timed with");
+  const std::string* word = value.get_ptr<const std::string*>();
   std::string names;
   for (const Isa isa : all_isas) {
-    if (value == std::string(name_of(isa))) return isa;
+    if (word && *word == name_of(isa)) return isa;
     names += (names.empty() ? "" : ", ") + std::string(name_of(isa));
   }
   throw CorruptFile("{}: isa must be one of {}, but is {}", where, names, shown(value));

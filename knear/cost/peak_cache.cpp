@@ -9,9 +9,9 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "knear/core/json.hpp"
 #include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 
@@ -35,17 +35,17 @@ std::string entry_name(Isa isa, int threads) {
 }
 
 // The file's content as an object, empty if there is no file that parses.
-nlohmann::json read_kept() {
+nlohmann::ordered_json read_kept() {
   const std::string path = peak_cache_file();
   std::error_code none;
   if (path.empty() || std::filesystem::file_size(path, none) > 1 << 20 || none)
-    return nlohmann::json::object();
+    return nlohmann::ordered_json::object();
   std::ifstream file(path);
-  nlohmann::json kept = nlohmann::json::parse(file, nullptr, false);
-  return kept.is_object() ? kept : nlohmann::json::object();
+  nlohmann::ordered_json kept = nlohmann::ordered_json::parse(file, nullptr, false);
+  return kept.is_object() ? kept : nlohmann::ordered_json::object();
 }
 
-double number_in(const nlohmann::json& object, const char* name) {
+double number_in(const nlohmann::ordered_json& object, const char* name) {
   const auto value = object.find(name);
   return value != object.end() && value->is_number() ? value->get<double>()
                                                      : std::numeric_limits<double>::quiet_NaN();
@@ -77,7 +77,7 @@ std::string processor_name() {
 KnownPeaks known_peaks(Isa isa, int threads) {
   threads = resolve_threads(threads);
   const KnownPeaks guess{estimated_peaks(isa, threads), false};
-  const nlohmann::json kept = read_kept();
+  const nlohmann::ordered_json kept = read_kept();
   const auto entry = kept.find(entry_name(isa, threads));
   if (entry == kept.end() || !entry->is_object()) return guess;
   MachinePeaks peaks;
@@ -97,7 +97,7 @@ KnownPeaks known_peaks(Isa isa, int threads) {
   const auto caches = entry->find("caches");
   if (caches != entry->end() && caches->is_array())
     for (std::size_t level = 0; level < std::min<std::size_t>(caches->size(), 3); ++level) {
-      const nlohmann::json& cache = (*caches)[level];
+      const nlohmann::ordered_json& cache = (*caches)[level];
       if (!cache.is_object()) continue;
       const double bytes = number_in(cache, "bytes"), rate = number_in(cache, "bytes_per_second");
       if (bytes >= 1 && bytes < 1e12 && plausible(rate, 20 * guess.peaks.memory_bytes_per_second))
@@ -119,11 +119,12 @@ MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b) {
 std::string peak_cache_with(const MachinePeaks& peaks) {
   const KnownPeaks before = known_peaks(peaks.isa, peaks.threads);
   const MachinePeaks best = before.measured ? better_of(peaks, before.peaks) : peaks;
-  nlohmann::json kept = read_kept();
-  nlohmann::json& entry = kept[entry_name(peaks.isa, peaks.threads)] = nlohmann::json::object();
+  nlohmann::ordered_json kept = read_kept();
+  nlohmann::ordered_json& entry = kept[entry_name(peaks.isa, peaks.threads)] =
+      nlohmann::ordered_json::object();
   for (const Field& field : fields)
     if (std::isfinite(best.*field.value)) entry[field.name] = best.*field.value;
-  nlohmann::json& caches = entry["caches"] = nlohmann::json::array();
+  nlohmann::ordered_json& caches = entry["caches"] = nlohmann::ordered_json::array();
   for (const CachePeak& cache : best.caches)
     caches.push_back({{"bytes", cache.bytes}, {"bytes_per_second", cache.bytes_per_second}});
   return kept.dump(2) + "\n";

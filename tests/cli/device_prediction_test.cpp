@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <string>
 
-#include "cli/json.hpp"
 #include "cli/search_job.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/json.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/device_peaks.hpp"
 

@@ -2,9 +2,9 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/json.hpp"
 #include "cli/output.hpp"
 #include "cli/recall.hpp"
+#include "knear/core/json.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/io/vectors.hpp"
 #include "tests/io/file_cases.hpp"

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "cli/json.hpp"
+#include "knear/core/json.hpp"
 #include "knear/serve/metrics.hpp"
 #include "knear/serve/refusal.hpp"
 
