@@ -1,3 +1,0 @@
-#include "cli/json.hpp"
-
-template class nlohmann::basic_json<nlohmann::ordered_map>;

@@ -1,6 +1,0 @@
-// cli/json.hpp -- nlohmann's JSON, whose value type of ordered keys is compiled once, in json.cpp,
-// and not in each source that prints JSON.
-#pragma once
-#include <nlohmann/json.hpp>
-
-extern template class nlohmann::basic_json<nlohmann::ordered_map>;
