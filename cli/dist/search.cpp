@@ -30,7 +30,7 @@ namespace knear::cli {
 namespace {
 
 constexpr auto left_out_of_search = {"--truth",   "--radius",        "--explain",  "--machine",
-                           "--samples", "--allow-partial", "--replicas", "--certify"};
+                                     "--samples", "--allow-partial", "--replicas", "--certify"};
 
 // What processes find for so many queries at a time takes no more than this before it is merged.
 constexpr std::int64_t block_bytes = std::int64_t{1} << 28;

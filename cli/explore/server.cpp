@@ -87,7 +87,8 @@ void check_parameters(const httplib::Request& request, const std::vector<std::st
 // twice.
 nlohmann::ordered_json parse_body(const std::string& body) {
   std::set<std::string> seen;
-  const auto look = [&](int depth, nlohmann::ordered_json::parse_event_t event, nlohmann::ordered_json& parsed) {
+  const auto look = [&](int depth, nlohmann::ordered_json::parse_event_t event,
+                        nlohmann::ordered_json& parsed) {
     if (depth != 1 || event != nlohmann::ordered_json::parse_event_t::key) return true;
     const auto key = parsed.get<std::string>();
     if (key != "vector" && key != "k")

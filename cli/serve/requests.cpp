@@ -497,7 +497,8 @@ std::int64_t answer_bytes(std::int64_t queries, std::int64_t k, BodyForm form) {
 }
 
 std::string json_text(std::string_view text) {
-  return nlohmann::ordered_json(text).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return nlohmann::ordered_json(text).dump(-1, ' ', false,
+                                           nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace knear::cli

@@ -1,5 +1,5 @@
-// knear/core/json.hpp -- nlohmann's JSON, whose value type with ordered keys is compiled once, in json.cpp,
-// and not in each source that reads or writes JSON.
+// knear/core/json.hpp -- nlohmann's JSON, whose value type with ordered keys is compiled once, in
+// json.cpp, and not in each source that reads or writes JSON.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -2,11 +2,11 @@
 
     python3 tests/compile_time/compile_time.py [--keep] [FOLDER]
 
-FOLDER is a configured build (build/release). A sample of its sources, each fourth by a sum of its
-name, is compiled without ccache, one compiler for each core, and with the same flags as in the build.
-The time is counted in compilations of reference.cpp (beside this file) by as many compilers at once,
-before, in the middle and after, so that neither the machine nor what else runs on it changes the
-result much. More than 15 % above the number in kept.json is a failure; --keep replaces the number.
+FOLDER is a configured build (build/release). One source in six, chosen by a checksum of its name, is
+compiled without ccache, with the flags of the build and one compiler on each core. The time is
+counted in compilations of reference.cpp (beside this file), by as many compilers at once, before, in
+the middle and after: then neither the machine nor what else runs on it changes the result much. More
+than 15 % above the number in kept.json is a failure; --keep replaces the number.
 """
 
 import argparse
@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEPT = HERE / "kept.json"
 TOLERANCE = 1.15
-SHARE = 4  # one source in so many
+SHARE = 6
 
 
 def sample(folder: Path) -> list[tuple[str, list[str], str]]:
@@ -37,7 +37,11 @@ def sample(folder: Path) -> list[tuple[str, list[str], str]]:
         name = str(file.relative_to(folder if file.is_relative_to(folder) else ROOT))
         words = shlex.split(entry["command"])
         # The compiler stands behind what launches it.
-        first = next(i for i, word in enumerate(words) if re.fullmatch(r".*(c\+\+|g\+\+|clang\+\+)[-0-9.]*", word))
+        first = next(
+            i
+            for i, word in enumerate(words)
+            if re.fullmatch(r".*(c\+\+|g\+\+|clang\+\+)[-0-9.]*", word)
+        )
         if zlib.crc32(name.encode()) % SHARE == 0 and file.suffix == ".cpp":
             out.append((name, words[first:], entry["directory"]))
     return sorted(out)
@@ -63,7 +67,9 @@ def compile_all(commands: list[tuple[list[str], str]]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--keep", action="store_true", help="replace the kept number")
     options = parser.parse_args()
@@ -74,7 +80,9 @@ def main() -> int:
     chosen = sample(folder)
     compiler = chosen[0][1][0]
     cores = os.cpu_count() or 1
-    unit = [([compiler, "-std=gnu++20", "-O2", "-c", str(HERE / "reference.cpp"), "-o", "x"], str(HERE))]
+    unit = [
+        ([compiler, "-std=gnu++20", "-O2", "-c", str(HERE / "reference.cpp"), "-o", "x"], str(HERE))
+    ]
 
     def reference() -> float:
         return compile_all(unit * cores) / cores
@@ -97,9 +105,9 @@ def main() -> int:
     kept = json.loads(KEPT.read_text())["references"]
     if ratio > TOLERANCE * kept:
         print(
-            f"compiling takes {ratio:.1f} times reference.cpp, and the kept number is {kept}: find out which "
-            f"header or source became heavy (g++ -ftime-report, clang++ -ftime-trace), or, where it is worth "
-            f"that, keep the new number by --keep and say why in the commit",
+            f"compiling takes {ratio:.1f} times reference.cpp, but the kept number is {kept}: find the "
+            "header or source that became heavy (g++ -ftime-report, clang++ -ftime-trace), or keep "
+            "the new number (--keep) and say why in the commit",
             file=sys.stderr,
         )
         return 1
