@@ -2,11 +2,11 @@
 
     python3 tests/compile_time/compile_time.py [--keep] [FOLDER]
 
-FOLDER is a configured build (build/release). One source in six, chosen by a checksum of its name, is
-compiled without ccache, with the flags of the build and one compiler on each core. The time is
-counted in compilations of reference.cpp (beside this file), by as many compilers at once, before, in
-the middle and after: then neither the machine nor what else runs on it changes the result much. More
-than 15 % above the number in kept.json is a failure; --keep replaces the number.
+FOLDER is a configured build (build/release). One source in six, chosen by a checksum of its name,
+is compiled without ccache, with the flags of the build and one compiler on each core. The time is
+counted in compilations of reference.cpp (beside this file), by as many compilers at once, before,
+in the middle and after: then neither the machine nor what else runs on it changes the result much.
+More than 15 % above the number in kept.json is a failure; --keep replaces the number.
 """
 
 import argparse
@@ -105,8 +105,8 @@ def main() -> int:
     kept = json.loads(KEPT.read_text())["references"]
     if ratio > TOLERANCE * kept:
         print(
-            f"compiling takes {ratio:.1f} times reference.cpp, but the kept number is {kept}: find the "
-            "header or source that became heavy (g++ -ftime-report, clang++ -ftime-trace), or keep "
+            f"compiling takes {ratio:.1f} times reference.cpp, but the kept number is {kept}: "
+            "find the header or source that became heavy (g++ -ftime-report, clang++ -ftime-trace), or keep "
             "the new number (--keep) and say why in the commit",
             file=sys.stderr,
         )
