@@ -106,8 +106,8 @@ def main() -> int:
     if ratio > TOLERANCE * kept:
         print(
             f"compiling takes {ratio:.1f} times reference.cpp, but the kept number is {kept}: "
-            "find the header or source that became heavy (g++ -ftime-report, clang++ -ftime-trace), "
-            "or keep the new number (--keep) and say why in the commit",
+            "find the header or source that became heavy (g++ -ftime-report, clang++ "
+            "-ftime-trace), or keep the new number (--keep) and say why in the commit",
             file=sys.stderr,
         )
         return 1
