@@ -31,13 +31,15 @@ class SlowProcessor final : public testing::Environment {
               ("knear_faster_device_" + std::to_string(getpid()));
     std::filesystem::create_directories(folder_ / "knear");
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
-    // Its products alone: it also makes codes for a GPU. Both rates are given, so that what is
-    // predicted to be faster does not depend on the levels that this processor has.
-    for (const auto& [threads, times] : {std::pair{slow, 1. / 40}, {usual, 8.}}) {
-      MachinePeaks peaks = estimated_peaks(active_isa(), threads);
-      for (double* const rate :
-           {&peaks.fp32_flops, &peaks.bf16_flops, &peaks.int16_ops, &peaks.int8_ops})
-        *rate *= times;
+    // Both are given, so that what is predicted to be faster does not depend on the levels that
+    // this processor has. The slow one has slow products alone: it also makes codes for a GPU.
+    MachinePeaks slow_peaks = estimated_peaks(active_isa(), slow),
+                 usual_peaks = estimated_peaks(active_isa(), usual);
+    for (double MachinePeaks::*const rate : {&MachinePeaks::fp32_flops, &MachinePeaks::bf16_flops,
+                                             &MachinePeaks::int16_ops, &MachinePeaks::int8_ops})
+      slow_peaks.*rate /= 40, usual_peaks.*rate *= 20;
+    usual_peaks.cop_per_second *= 20, usual_peaks.memory_bytes_per_second *= 20;
+    for (const MachinePeaks& peaks : {slow_peaks, usual_peaks}) {
       const std::string content = peak_cache_with(peaks);
       std::ofstream(peak_cache_file()) << content;
     }
