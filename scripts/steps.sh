@@ -2,7 +2,7 @@
 #
 #   steps=demo; . scripts/steps.sh              # lines begin with 'demo: '
 #   step "build" cmake --build --preset release # hides its output; prints 'demo: build: 182.4 s'
-#   shown_step "test" ctest --preset dev        # the same with the output shown
+#   shown_step "test" ctest --preset release        # the same with the output shown
 #   steps_end                                   # prints 'demo: all steps: 201.7 s'
 #
 # The output of a step goes to build/log/NAME-NUMBER.log. While it runs, its last line is shown: on a

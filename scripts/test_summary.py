@@ -2,7 +2,7 @@
 
     python3 scripts/test_summary.py FOLDER
 
-FOLDER holds ctest.junit and a NAME.xml from each GoogleTest program or pytest of that name;
+FOLDER holds ctest.junit and a NAME.xml from each entry of ctest that runs GoogleTest or pytest;
 summary.txt in it gets the last line. ctest counts programs; this counts their cases, and a program
 that died, or failed beside its cases, as one failure. Exit status 1 if a test failed or none ran.
 """
@@ -44,9 +44,7 @@ def main(folder: Path) -> int:
 
     for program in ElementTree.parse(folder / "ctest.junit").iter("testcase"):
         name = program.get("name", "")
-        # GoogleTest numbers a second file of the same program, which a second ctest entry makes.
-        pattern = rf"{re.escape(name)}(_\d+)?"
-        files = [f for f in folder.glob("*.xml") if re.fullmatch(pattern, f.stem)]
+        files = [folder / f"{name}.xml"] if (folder / f"{name}.xml").exists() else []
         if not files:
             count([program], "ctest")
             continue
