@@ -6,7 +6,8 @@ FOLDER is a configured build (build/release). One source in twelve, chosen by a 
 name, is compiled without ccache, with the flags of the build and one compiler on each core. The
 time is counted in compilations of reference.cpp (beside this file), by as many compilers at once,
 before, in the middle and after: then neither the machine nor what else runs on it changes the
-result much. More than 15 % above the number in kept.json is a failure; --keep replaces the number.
+result much. More than 15 % above the number in kept.json, three times in a row, is a failure; --keep
+replaces the number.
 """
 
 import argparse
@@ -87,22 +88,29 @@ def main() -> int:
     def reference() -> float:
         return compile_all(unit * cores) / cores
 
-    half = len(chosen) // 2
-    references = [reference()]
-    seconds = compile_all([(c, d) for _, c, d in chosen[:half]])
-    references.append(reference())
-    seconds += compile_all([(c, d) for _, c, d in chosen[half:]])
-    references.append(reference())
-    ratio = seconds / sorted(references)[1]
+    def measured() -> float:
+        half = len(chosen) // 2
+        references = [reference()]
+        seconds = compile_all([(c, d) for _, c, d in chosen[:half]])
+        references.append(reference())
+        seconds += compile_all([(c, d) for _, c, d in chosen[half:]])
+        references.append(reference())
+        ratio = seconds / sorted(references)[1]
+        print(
+            f"compiling {len(chosen)} sources took {seconds:.0f} s of processor, {ratio:.1f} times "
+            f"reference.cpp ({', '.join(f'{r:.1f}' for r in references)} s)",
+            flush=True,
+        )
+        return ratio
 
-    print(
-        f"compiling {len(chosen)} sources took {seconds:.0f} s of processor, {ratio:.1f} times "
-        f"reference.cpp ({', '.join(f'{r:.1f}' for r in references)} s)"
-    )
+    ratio = measured()
     if options.keep:
         KEPT.write_text(json.dumps({"sources": len(chosen), "references": round(ratio, 1)}) + "\n")
         return 0
     kept = json.loads(KEPT.read_text())["references"]
+    for _ in range(2):
+        if ratio > TOLERANCE * kept:
+            ratio = min(ratio, measured())
     if ratio > TOLERANCE * kept:
         print(
             f"compiling takes {ratio:.1f} times reference.cpp, but the kept number is {kept}: "
