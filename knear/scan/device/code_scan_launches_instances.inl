@@ -1,7 +1,7 @@
-// knear/scan/device/code_scan_launches_instances.inl -- the functions of code_scan_launches.hpp for
-// one kind of queue, KNEAR_QUEUE. KNEAR_INSTANCE is `template` in the source that compiles them and
-// `extern template` for those that call them: nvcc compiles them for cuda::Queue, the tests for
-// their emulator. Ends the two macros.
+// knear/scan/device/code_scan_launches_instances.inl -- the functions of code_scan_launches.hpp
+// for one kind of queue. Whoever includes this file defines KNEAR_QUEUE, and KNEAR_INSTANCE as
+// `template` to compile them or `extern template` to call them: nvcc compiles them for cuda::Queue,
+// the tests for HostQueue of their emulator.
 KNEAR_INSTANCE void launch_scan_codes(KNEAR_QUEUE&, const DeviceCodeJob&, int, float*,
                                       std::int64_t*);
 KNEAR_INSTANCE void launch_merge_code_lists(KNEAR_QUEUE&, std::int64_t, int, int, int, const float*,
@@ -19,5 +19,3 @@ KNEAR_INSTANCE void launch_make_table_queries(KNEAR_QUEUE&, const double*, doubl
                                               double*);
 KNEAR_INSTANCE void launch_measure_codes(KNEAR_QUEUE&, MeasureCodes<KNEAR_QUEUE::Thread>,
                                          std::int64_t);
-#undef KNEAR_INSTANCE
-#undef KNEAR_QUEUE

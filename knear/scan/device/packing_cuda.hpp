@@ -9,5 +9,7 @@ namespace knear::detail {
 #define KNEAR_INSTANCE extern template
 #define KNEAR_QUEUE cuda::Queue
 #include "knear/scan/device/packing_instances.inl"
+#undef KNEAR_QUEUE
+#undef KNEAR_INSTANCE
 
 }  // namespace knear::detail

@@ -1,7 +1,7 @@
-// knear/scan/device/scan_launches_instances.inl -- the functions of scan_launches.hpp for one kind
-// of queue, KNEAR_QUEUE. KNEAR_INSTANCE is `template` in the source that compiles them and `extern
-// template` for those that call them: nvcc compiles them for cuda::Queue, the tests for their
-// emulator. Ends the two macros.
+// knear/scan/device/scan_launches_instances.inl -- the functions of scan_launches.hpp
+// for one kind of queue. Whoever includes this file defines KNEAR_QUEUE, and KNEAR_INSTANCE as
+// `template` to compile them or `extern template` to call them: nvcc compiles them for cuda::Queue,
+// the tests for HostQueue of their emulator.
 KNEAR_INSTANCE void launch_scan(KNEAR_QUEUE&, const DeviceBaseView&, const DeviceQueryView&,
                                 const DeviceLists&, std::int64_t, std::int64_t);
 KNEAR_INSTANCE void launch_scan_of_all(KNEAR_QUEUE&, const DeviceBaseView&, const DeviceQueryView&,
@@ -23,5 +23,3 @@ KNEAR_INSTANCE void launch_measure(KNEAR_QUEUE&, const DeviceBaseView&, const De
                                    ElementType, std::int64_t);
 KNEAR_INSTANCE void launch_rank(KNEAR_QUEUE&, const DeviceBaseView&, const DeviceQueryView&,
                                 const DeviceLists&, const SpareLists&, double*, std::int64_t*, int);
-#undef KNEAR_INSTANCE
-#undef KNEAR_QUEUE

@@ -8,5 +8,7 @@ namespace knear::detail {
 #define KNEAR_INSTANCE template
 #define KNEAR_QUEUE HostQueue
 #include "knear/scan/device/scan_launches_instances.inl"
+#undef KNEAR_QUEUE
+#undef KNEAR_INSTANCE
 
 }  // namespace knear::detail
