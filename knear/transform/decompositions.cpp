@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 
-// Eigen sums in another order for each kind of register, fuses products and sums where the
-// processor can (64-bit ARM), and cuts matrices by the sizes of this machine's caches. Without
-// vector registers and with fixed sizes its results are the same everywhere.
+// Eigen's order of sums depends on the width of vector registers and on the cache sizes of the
+// machine, and on 64-bit ARM it fuses products and sums. Without vector registers and with fixed
+// cache sizes its results are the same everywhere.
 //
-// It has a namespace of its own: a program that uses the library and Eigen with other settings
-// would share functions with it that differ.
+// Eigen is renamed here. Otherwise a program that uses both the library and Eigen with other settings
+// would link two different definitions of the same functions.
 #define Eigen EigenWithTheSameBits
 #define EIGEN_DONT_VECTORIZE
 #include <Eigen/Eigenvalues>

@@ -108,7 +108,7 @@ void make_orthonormal(Matrix<double>& x, int threads) {
             for (std::int64_t i = 0; i < n; ++i) column[i] -= product * some.row(before)[i];
           }
           const double rest = std::sqrt(dot(column, column, n));
-          // What is left of a column that adds no dimension is rounding.
+          // The remainder of a column in the span of those before it is only rounding error.
           const bool nothing = !(rest > 1e-12 * length[j]);
           for (std::int64_t i = 0; i < n; ++i)
             column[i] = nothing ? normal_number(random) : column[i] / rest;
@@ -155,11 +155,12 @@ Matrix<double> nearest_orthonormal(MatrixView<double> matrix, int threads) {
         off = std::max(off, std::abs(error));
         factor.row(i)[j] = (i == j ? 1 : 0) - error / 2;
       }
-    if (off < 1e-13) return x;
     multiply(factor.view(), x.view(), next, threads);
     std::swap(x, next);
+    if (off < 1e-8) return x;  // the step has squared it
   }
-  // The rank is below p: its directions are orthonormal by now, and further ones follow them.
+  // The rank is below p. In the order of falling eigenvalues the rows that the matrix determines
+  // come first: the Gram-Schmidt process keeps these and completes the rest.
   Matrix<double> columns(q, p), turned(p, q), falling(p, p);
   for (std::int64_t i = 0; i < p; ++i) std::copy_n(eigen.vectors.row(p - 1 - i), p, falling.row(i));
   multiply(falling.view(), x.view(), turned, threads);

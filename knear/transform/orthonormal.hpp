@@ -25,22 +25,23 @@ Rotation random_rotation(std::int64_t n, std::uint64_t seed);
 
 namespace detail {
 
-// Returns the matrix with orthonormal rows that is nearest to `matrix` [p x q], p <= q, in the
-// Frobenius norm. It has the largest sum of products with `matrix` (the orthogonal Procrustes
-// problem). If the rank of `matrix` is below p, the further directions are any that complete the
-// rows. Squares of the elements must be within the range of float64.
+// Returns the matrix with orthonormal rows [p x q] that is nearest to `matrix` [p x q], p <= q, in
+// the Frobenius norm. It has the largest sum of products with `matrix` (the orthogonal Procrustes
+// problem). If the rank of `matrix` is below p, the result is one of several nearest matrices.
+// Squares of the elements must be within the range of float64.
 Matrix<double> nearest_orthonormal(MatrixView<double> matrix, int threads);
 
-// Makes the columns of x [n x c], c <= n, orthonormal; the first j then span what the first j did.
-// Random columns take the place of those that add no dimension.
+// Makes the columns of x [n x c], c <= n, orthonormal. The first j columns then span the space that
+// they spanned before. A column in the span of those before it is replaced by a random one.
 void make_orthonormal(Matrix<double>& x, int threads);
 
 // Returns a bound on the Frobenius norm of q q^T - 1 that includes the rounding of computing it.
 double defect_of(MatrixView<double> q);
 
+// Returns the transpose [c x r] of a matrix [r x c].
 Matrix<double> transposed(MatrixView<double> from);
 
-// The sum of n products, in four interleaved sums.
+// Returns the sum of n products, added up in four interleaved sums.
 double dot(const double* a, const double* b, std::int64_t n);
 
 }  // namespace detail
