@@ -14,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/seconds.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/graph/knn_graph.hpp"
@@ -32,9 +33,7 @@ struct DemoArguments {
 constexpr std::int64_t demo_k = 10;     // neighbours of a query
 constexpr std::size_t text_width = 90;  // characters of a text that the terminal shows
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
+using knear::detail::seconds_since;
 
 template <class F>
 double seconds_of(F&& work) {
@@ -80,46 +79,6 @@ std::int64_t verify(const DemoData& data, const Neighbors& near, int threads) {
       throw Error(fmt::format("the answer to query {} is not that of brute force", q));
   });
   return count;
-}
-
-// Searches the first queries by the loop that anyone would write: every row, its squared distance
-// in float, the k nearest in a heap. Takes about a second, or one query a thread.
-PlainLoop plain_loop(const DemoData& data, int threads) {
-  const AnyMatrixView base = data.base.view(), queries = data.queries.view();
-  std::vector<Id> nearest(std::size_t(queries.rows()));
-  const auto search_one = [&](std::int64_t q) {
-    std::vector<float> query(std::size_t(queries.cols()));
-    visit(queries, [&](auto typed) {
-      for (std::size_t i = 0; i < query.size(); ++i)
-        query[i] = static_cast<float>(to_double(typed.row(q)[i]));
-    });
-    std::vector<std::pair<float, Id>> heap;  // the farthest first
-    visit(base, [&](auto typed) {
-      for (std::int64_t row = 0; row < typed.rows(); ++row) {
-        const auto* values = typed.row(row);
-        float sum = 0;
-        for (std::size_t i = 0; i < query.size(); ++i) {
-          const float difference = query[i] - static_cast<float>(to_double(values[i]));
-          sum += difference * difference;
-        }
-        if (std::ssize(heap) == demo_k && sum >= heap.front().first) continue;
-        if (std::ssize(heap) == demo_k) std::pop_heap(heap.begin(), heap.end()), heap.pop_back();
-        heap.emplace_back(sum, row);
-        std::push_heap(heap.begin(), heap.end());
-      }
-    });
-    nearest[std::size_t(q)] = std::min_element(heap.begin(), heap.end())->second;
-  };
-  PlainLoop loop;
-  const auto start = std::chrono::steady_clock::now();
-  while (loop.queries < queries.rows() && loop.seconds < 1) {
-    check_interrupt();
-    const std::int64_t begin = loop.queries;
-    loop.queries = std::min<std::int64_t>(begin + threads, queries.rows());
-    parallel_for(threads, loop.queries - begin, [&](std::int64_t i) { search_one(begin + i); });
-    loop.seconds = seconds_since(start);
-  }
-  return loop;
 }
 
 // The label that most neighbours have; on a tie that of the nearest.
@@ -233,14 +192,18 @@ std::string graph_words(const DemoWalk& walk) {
   return walk.recall < 1 ? fmt::format(" of recall {}", walk.recall) : "";
 }
 
-// The beginning of a text of UTF-8, at most this many characters.
+// Returns the beginning of a text of UTF-8, at most this many characters. Control characters, which
+// a terminal would obey, become blanks.
 std::string beginning(const std::string& text, std::size_t characters) {
+  std::string out;
   std::size_t count = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool begins = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
-    if (begins && ++count > characters) return text.substr(0, i) + " ...";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool begins = (byte & 0xc0) != 0x80;
+    if (begins && ++count > characters) return out + " ...";
+    out += byte < 0x20 || byte == 0x7f ? ' ' : c;
   }
-  return text;
+  return out;
 }
 
 void print_walk(const DemoResult& result) {
@@ -363,7 +326,7 @@ void run_demo(const DemoArguments& arguments) {
   std::int64_t verified = 0;
   const double check_seconds = seconds_of([&] { verified = verify(data, near, threads); });
   bar.show("plain loop", 0);
-  const PlainLoop loop = plain_loop(data, threads);
+  const PlainLoop loop = plain_loop(queries, base, demo_k, threads);
   KnnOptions quiet = options;
   quiet.progress = [](std::string_view, double) { return !interrupted(); };
   std::vector<BatchRate> batches =

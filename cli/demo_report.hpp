@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/demo_data.hpp"
+#include "cli/plain_loop.hpp"
 #include "cli/prediction.hpp"
 #include "cli/recall_curve.hpp"
 #include "knear/graph/paths.hpp"
@@ -40,12 +41,6 @@ struct DemoWalk {
   std::vector<double> steps;  // squared distances, one fewer than rows on the path
   double recall = 1;          // that the graph promises
   double graph_seconds = 0, path_seconds = 0;
-};
-
-// The loop over all rows that anyone would write, on as many threads.
-struct PlainLoop {
-  std::int64_t queries = 0;
-  double seconds = 0;
 };
 
 struct DemoResult {
