@@ -55,26 +55,31 @@ function(knear_layer variable folder)
   endforeach()
 endfunction()
 
-# knear_units(VARIABLE NAME SOURCE ...): what is compiled for these sources of this folder. With
-# KNEAR_UNITS several of them are read together, in files that include them by their paths below the
-# root: most of a source's compilation goes to the headers that its neighbours include too, and the
-# objects of two folders of builds, or of two clones, are the same to ccache. Sources that have flags
-# of their own already, or the property KNEAR_ALONE, are compiled alone.
+# knear_units(VARIABLE NAME SOURCE ...): sets VARIABLE to the files to compile for these sources of this
+# folder. With KNEAR_UNITS a file includes several sources, so that the headers that these share are
+# compiled once. It names them by paths below the root, so that ccache knows it again in other build
+# folders and clones. Sources with flags, definitions or include directories of their own, or the
+# property KNEAR_ALONE, are compiled by themselves; set these before the call.
 function(knear_units variable name)
   if(NOT KNEAR_UNITS)
     set(${variable} ${ARGN} PARENT_SCOPE)
     return()
   endif()
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  set(alone "")
+  set(files "")
   set(unit "")
   set(bytes 0)
   set(units "")
   foreach(source IN LISTS ARGN)
-    get_source_file_property(options ${source} COMPILE_OPTIONS)
-    get_source_file_property(by_itself ${source} KNEAR_ALONE)
-    if(options OR by_itself OR IS_ABSOLUTE ${source})
-      list(APPEND alone ${source})
+    set(by_itself OFF)
+    foreach(property KNEAR_ALONE COMPILE_OPTIONS COMPILE_DEFINITIONS INCLUDE_DIRECTORIES)
+      get_source_file_property(value ${source} ${property})
+      if(value)
+        set(by_itself ON)
+      endif()
+    endforeach()
+    if(by_itself OR IS_ABSOLUTE ${source})
+      list(APPEND files ${source})
       continue()
     endif()
     file(SIZE ${CMAKE_CURRENT_SOURCE_DIR}/${source} size)
@@ -86,18 +91,20 @@ function(knear_units variable name)
     endif()
     string(APPEND unit "#include \"${folder}/${source}\"\n")
   endforeach()
-  list(APPEND units "${unit}")
+  if(unit)
+    list(APPEND units "${unit}")
+  endif()
   set(number 0)
   foreach(unit IN LISTS units)
     math(EXPR number "${number} + 1")
     set(file ${CMAKE_CURRENT_BINARY_DIR}/units/${name}_${number}.cpp)
     file(CONFIGURE OUTPUT ${file} CONTENT "${unit}")
-    # GCC takes only types of the main file, not of those that it includes, for its own.
+    # This warning assumes that a file which is included is a header.
     set_source_files_properties(${file} PROPERTIES
         COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-    list(APPEND alone ${file})
+    list(APPEND files ${file})
   endforeach()
-  set(${variable} ${alone} PARENT_SCOPE)
+  set(${variable} ${files} PARENT_SCOPE)
 endfunction()
 
 # knear_library(NAME [APART] [HEADERS a.hpp ...] [SOURCES a.cpp ...] [SOURCES_x86_64 b.cpp ...]
@@ -151,23 +158,24 @@ function(knear_flags target)
                          $<$<BOOL:${KNEAR_WERROR}>:-Werror>)
 endfunction()
 
-# knear_tests(ROOM LINKS ... SOURCES folder/x_test.cpp ... [WITH other.cpp ...]): the GoogleTest program
-# ROOM_tests, and one entry of ctest for each source, x_test, with the label ROOM. KNEAR_TEST_NAMES
-# (x_test;...) leaves out the sources of others, and programs without any.
-set(KNEAR_TEST_NAMES "" CACHE STRING "Only these tests, by the names of their sources; empty: all")
-# Tests that run for milliseconds are not worth optimising: half of their compilation would go to it.
-# These are compiled as the build type says: GCC 12 warns of the first two without reason, and the third
-# has registers that nothing may touch.
+# knear_tests(ROOM LINKS ... SOURCES folder/x_test.cpp ... [WITH other.cpp ...]): adds the GoogleTest
+# program ROOM_tests, and one ctest entry x_test for each source, with the label ROOM. If
+# KNEAR_TEST_NAMES names tests (x_test;...), other sources are left out, and programs without any.
+set(KNEAR_TEST_NAMES "" CACHE STRING "Names of the tests to build (x_test;y_test); empty builds all")
+# Most tests run for milliseconds, so they are compiled with -O1, which takes two thirds of the time of
+# -O3. These keep the flags of the build type: at -O1 GCC 12 gives the first two a false warning, and
+# the third tests that nothing touches its registers.
 set(KNEAR_OPTIMISED_TESTS out_of_memory_test memory_limit_test warpgroup_test)
 function(knear_tests room)
   cmake_parse_arguments(ARG "" "" "LINKS;SOURCES;WITH" ${ARGN})
   set(sources "")
   foreach(source IN LISTS ARG_SOURCES)
+    set_property(GLOBAL APPEND PROPERTY KNEAR_TEST_SOURCES ${source})
     get_filename_component(name ${source} NAME_WE)
     if(NOT KNEAR_TEST_NAMES OR name IN_LIST KNEAR_TEST_NAMES)
       list(APPEND sources ${source})
       if(NOT name IN_LIST KNEAR_OPTIMISED_TESTS)
-        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -O1)
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1>)
       endif()
     endif()
   endforeach()
@@ -191,9 +199,9 @@ function(knear_tests room)
   endforeach()
 endfunction()
 
-# knear_test_entry(NAME PROGRAM ROOM ARGUMENT ...): an entry of ctest, whose cases go to a file that
-# scripts/test_summary.py counts. Plans in tests stand on estimates, not on what was measured on this
-# machine before.
+# knear_test_entry(NAME PROGRAM ROOM ARGUMENT ...): adds a ctest entry. Its cases go to a file that
+# scripts/test_summary.py counts. Its cache folder is empty, so that plans use estimated peaks and not
+# peaks that were measured on this machine.
 function(knear_test_entry name program room)
   add_test(NAME ${name} COMMAND ${program} ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS ${room} ENVIRONMENT

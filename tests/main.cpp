@@ -1,11 +1,11 @@
-// tests/main.cpp -- main() of the test programs, each of which holds the tests of a room.
+// tests/main.cpp -- main() of the test programs. A program holds the tests of a folder.
 //
 //   scan_tests                                       # all of them
 //   scan_tests --source=list_scan_test               # those of list_scan_test.cpp
 //   scan_tests --source=list_scan_test --gtest_filter=-*NoMoreRows*
 //
-// ctest has an entry for each source, so that what runs beside what, what is timed and what a
-// failure is called do not depend on how tests are linked.
+// ctest has an entry for each source: entries are short enough to run side by side, and a failed
+// one names the source.
 #include <fnmatch.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 
 namespace {
 
-// Whether a name matches one of the patterns "A:B:C" as GoogleTest reads them.
+// Returns true if a name matches one of the patterns of GoogleTest's list "A:B:C".
 bool matches(const std::string& name, std::string_view patterns) {
   while (true) {
     const std::size_t end = patterns.find(':');
@@ -26,7 +26,7 @@ bool matches(const std::string& name, std::string_view patterns) {
   }
 }
 
-// Whether GoogleTest's filter "POSITIVE-NEGATIVE" lets a test run.
+// Returns true if GoogleTest's filter "POSITIVE-NEGATIVE" selects the test.
 bool passes(const std::string& name, std::string_view filter) {
   const std::size_t minus = filter.find('-');
   const std::string_view positive = filter.substr(0, minus);
@@ -34,8 +34,8 @@ bool passes(const std::string& name, std::string_view filter) {
   return minus == filter.npos || !matches(name, filter.substr(minus + 1));
 }
 
-// Limits the filter to tests of SOURCE.cpp. Returns false if there are none.
-bool take_tests_of(const std::string& source) {
+// Limits the filter to the tests in SOURCE.cpp. Returns false if this program has no such tests.
+bool select_tests_of(const std::string& source) {
   const std::string filter = GTEST_FLAG_GET(filter);
   bool exists = false;
   std::string names;
@@ -50,7 +50,7 @@ bool take_tests_of(const std::string& source) {
       if (passes(name, filter)) names += name + ":";
     }
   }
-  // Of no names: what no test is called. An empty filter would let all run.
+  // An empty filter would select all tests.
   GTEST_FLAG_SET(filter, names.empty() ? std::string("-*") : names);
   return exists;
 }
@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
       return 2;
     }
     const std::string source(argument.substr(option.size()));
-    if (!take_tests_of(source)) {
+    if (!select_tests_of(source)) {
       std::fprintf(stderr, "--source=%s: no test of this program is from %s.cpp\n", source.c_str(),
                    source.c_str());
       return 2;
