@@ -7,8 +7,8 @@
 // machine, and on 64-bit ARM it fuses products and sums. Without vector registers and with fixed
 // cache sizes its results are the same everywhere.
 //
-// Eigen is renamed here. Otherwise a program that uses both the library and Eigen with other settings
-// would link two different definitions of the same functions.
+// Eigen is renamed here. Otherwise a program that uses both the library and Eigen with other
+// settings would link two different definitions of the same functions.
 #define Eigen EigenWithTheSameBits
 #define EIGEN_DONT_VECTORIZE
 #include <Eigen/Eigenvalues>
