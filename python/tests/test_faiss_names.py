@@ -29,7 +29,6 @@ def test_what_is_not_there():
         lambda: ours.index_factory(12, "IVF100,PQ4x4fs"),
         lambda: ours.index_factory(12, "LSH"),
         lambda: ours.StandardGpuResources,
-        lambda: ours.Kmeans(12, 3, gpu=True),
         lambda: ours.GpuIndexBinaryFlat,
         lambda: ours.GpuParameterSpace,
         lambda: ours.IndexBinaryHNSWCagra(12),

@@ -111,22 +111,20 @@ def test_a_pca_of_fewer_vectors_than_components(rows, faiss):
         assert made.is_trained
 
 
-def test_direct_codes_of_residuals_are_refused(rows):
-    """They hold numbers from 0 on. FAISS cuts what is negative off."""
+def test_direct_codes_hold_the_numbers_themselves(rows):
+    """They are from 0 to 255. FAISS codes residuals so too, and cuts off what is negative."""
     direct = ours.ScalarQuantizer.QT_8bit_direct
-    quantizer = ours.IndexFlatL2(12)
-    for make in (
-        lambda: ours.index_factory(12, "IVF20,SQ8_direct"),
-        lambda: ours.IndexIVFScalarQuantizer(quantizer, 12, 20, direct),
-    ):
-        with pytest.raises(NotImplementedError, match="by_residual=False"):
-            make()
-    index = ours.IndexIVFScalarQuantizer(quantizer, 12, 20, direct, ours.METRIC_L2, False)
     x = np.abs(rows * 60).round().clip(0, 255)
-    index.train(x)
-    index.add(x)
-    index.nprobe = 20
-    assert (index.search(x[:50], 1)[0] == 0).all()
+    for index in (
+        ours.index_factory(12, "IVF20,SQ8_direct"),
+        ours.IndexIVFScalarQuantizer(ours.IndexFlatL2(12), 12, 20, direct),
+        ours.IndexIVFScalarQuantizer(ours.IndexFlatL2(12), 12, 20, direct, ours.METRIC_L2, False),
+    ):
+        assert not index.by_residual
+        index.train(x)
+        index.add(x)
+        index.nprobe = 20
+        assert (index.search(x[:50], 1)[0] == 0).all()
     index.by_residual = True
     with refused(match="^it is an IndexIVFScalarQuantizer of QT_8bit_direct"):
         index.search(x[:5], 1)

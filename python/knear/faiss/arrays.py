@@ -124,8 +124,10 @@ def memcpy(dest: Any, src: Any, n: int) -> Any:
 
 
 def ranklist_intersection_size(k1: int, v1: Any, k2: int, v2: Any) -> int:
-    """How many ids the first k1 and k2 have in common."""
-    return len(np.intersect1d(np.ravel(v1)[:k1], np.ravel(v2)[:k2]))
+    """How many ids the first k1 and k2 have in common. -1, which stands where nothing was found, is
+    no id."""
+    common = np.intersect1d(np.ravel(v1)[:k1], np.ravel(v2)[:k2])
+    return int((common != -1).sum())
 
 
 def imbalance_factor(n: int, k: int, assign: Any) -> float:

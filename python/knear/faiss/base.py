@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._process import cores
 from ..errors import Error, MemoryBudgetError
 from . import metrics
-from .fields import neighbors, of_type, whole
+from .fields import neighbors, of_type, whole, whole_ids
 from .missing import Lacking
 from .parameters import SearchParameters
 from .selectors import IDSelector, selector_of
@@ -112,8 +112,22 @@ def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def id_array(ids: Any, rows: int) -> NDArray[np.int64]:
+    """Ids for vectors that are added [rows]: from 0 on, since searches say by a negative one that
+    nothing was found."""
     assert np.shape(ids) == (rows,), f"there are {np.shape(ids)} ids for {rows} rows"
-    return np.ascontiguousarray(ids, np.int64)
+    out = whole_ids("ids", ids)
+    if rows and out.min() < 0:
+        raise ValueError(f"ids must be from 0 to 2^63 - 1, but one is {out.min()}")
+    return out
+
+
+def raised(ids: NDArray[np.int64], by: int) -> NDArray[np.int64]:
+    """The ids of an index that is merged into another, with add_id added to each."""
+    if len(ids) and not 0 <= int(ids.min()) + by <= int(ids.max()) + by < 2**63:
+        refuse(
+            f"add_id is {by}, which takes the ids {ids.min()} to {ids.max()} out of 0 to 2^63 - 1"
+        )
+    return ids + by
 
 
 def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -205,7 +219,7 @@ class Index(Sealed):
     def __init__(self, d: int, metric: int = METRIC_L2) -> None:
         self.d = whole("d", d)
         if self.d < 1:
-            refuse(f"d must be 1 at least, but is {d}")
+            refuse(f"d, the number of columns, must be 1 at least, but is {d}")
         self.metric_type = metric
         self.metric_arg = 0.0
         self.verbose = False
@@ -337,7 +351,7 @@ class Index(Sealed):
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None) -> NDArray[np.float32]:
         """Those of these ids [n x d]."""
-        keys = np.ascontiguousarray(key, np.int64)
+        keys = whole_ids("key", key)
         (_,) = keys.shape
         with faiss_errors():
             return into(x, self._vectors_of(keys))
@@ -432,6 +446,8 @@ class Index(Sealed):
             isinstance(otherIndex, type(self)) or isinstance(self, type(otherIndex))
         ):
             refuse(f"a {type(otherIndex).__name__} cannot be merged into {type(self).__name__}")
+        if otherIndex is self:
+            refuse("otherIndex is the index itself: its vectors would be lost")
         if (otherIndex.d, otherIndex.metric_type) != (self.d, self.metric_type):
             refuse("indexes of other dimensions or metrics cannot be merged")
 

@@ -417,8 +417,9 @@ class Kmeans:
         self.d, self.k = whole("d", d), whole("k", k)
         self.gpu = False
         if given.pop("gpu", False):
-            raise NotImplementedError(
-                'Kmeans(gpu=) is not there; knear.KMeans(k, device="cuda") is k-means on a GPU'
+            warn(
+                "Kmeans(gpu=True) runs on the processor, as that of faiss-cpu does; "
+                'knear.KMeans(k, device="cuda") is k-means on a GPU'
             )
         if given.pop("progressive_dim_steps", None):
             raise NotImplementedError(

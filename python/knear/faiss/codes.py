@@ -77,6 +77,19 @@ class Coded(Index):
         """What the quantizers are made of: other objects after a change of any."""
         return ()
 
+    def _learned(self) -> list[NDArray[Any]]:
+        """The arrays by which codes are made and read."""
+        return [each for each in self._sources() if isinstance(each, np.ndarray)]
+
+    def _check_learned(self, other: Coded) -> None:
+        """Refuses an index whose codes mean other vectors here: FAISS takes them, after which no
+        row is found where it was."""
+        if not all(map(np.array_equal, self._learned(), other._learned())):
+            refuse(
+                "otherIndex was trained apart, so that its codes stand for other vectors here: "
+                "train one index and copy it, or add the vectors"
+            )
+
     def _image(self, write: Any) -> None:
         raise NotImplementedError
 
@@ -130,6 +143,10 @@ class _OfCodes(Coded, IndexFlatCodes):
 
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         self._store.add(codes, np.arange(self.ntotal, self.ntotal + len(codes)))
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
+        super().check_compatible_for_merge(otherIndex)
+        self._check_learned(otherIndex)
 
     def _filter(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)

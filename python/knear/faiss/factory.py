@@ -42,9 +42,12 @@ _ELSEWHERE = {
     r"IMI": "multi-indexes are not there; 'IVF65536(IVF256,Flat),...' finds centroids by an index",
     r"ITQ|HR\d*$": "this transform is not there; RR64 and OPQ16_64 rotate, and PCAR64",
     r"FlatDedup": "equal vectors are each kept; Flat finds all of them",
-    r"FlatPanorama": "Flat leaves out what a bound rules out already, with the same answer",
-    r"LSH|RaBitQ|EDEN|.*SH|Z\d|RQ|LSQ|PRQ|PLSQ|Residual|MinMax|SQtq|SQ0": "such codes are not "
-    "there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16",
+    r"Flat(L2|IP)?Panorama|RefinePanorama": "Flat leaves out what a bound rules out already, with "
+    "the same answer",
+    r"Index\d*$": "the index of the centroids is named by its own string, as in "
+    "'IVF65536(IVF256,Flat),Flat', or is the first argument of IndexIVFFlat",
+    r"LSH|RaBitQ|EDEN|.*SH|ZnLattice|RQ|LSQ|PRQ|PLSQ|Residual|MinMax|SQtq|SQ0": "such codes are "
+    "not there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16",
 }
 
 

@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Fields that FAISS keeps as size_t.
 UNSIGNED = frozenset(["nprobe", "max_codes", "nlist", "max_lists_num", "max_empty_result_buckets"])
@@ -17,6 +18,21 @@ def whole(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, but is {value!r}") from None
+
+
+def whole_ids(name: str, ids: Any) -> NDArray[np.int64]:
+    """`ids` as int64. TypeError unless they are whole numbers, ValueError for one that int64 cannot
+    hold: FAISS takes 1.7 as 1, and 2^63 as a negative number."""
+    given = np.asarray(getattr(ids, "array", ids))
+    if not given.size:
+        return np.zeros(given.shape, np.int64)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be whole numbers, but are of type {given.dtype}")
+    if given.dtype.kind == "f" and (broken := given[given != np.floor(given)]).size:
+        raise TypeError(f"{name} must be whole numbers, but one is {broken[0]}")
+    if given.dtype.kind != "i" and (far := given[(given >= 2.0**63) | (given < -(2.0**63))]).size:
+        raise ValueError(f"{name} must be from -2^63 to 2^63 - 1, but one is {far[0]}")
+    return np.ascontiguousarray(given, np.int64)
 
 
 def neighbors(k: Any) -> int:

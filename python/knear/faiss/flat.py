@@ -218,7 +218,7 @@ def _permutation(perm: Any, size: int) -> NDArray[np.int64]:
 class IndexFlatL2(IndexFlat):
     """By squared Euclidean distances."""
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int = 0) -> None:
         super().__init__(d, METRIC_L2)
         self.cached_l2norms = Float32Vector()
 
@@ -234,5 +234,5 @@ class IndexFlatL2(IndexFlat):
 class IndexFlatIP(IndexFlat):
     """By inner products, the largest first."""
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int = 0) -> None:
         super().__init__(d, METRIC_INNER_PRODUCT)

@@ -310,6 +310,11 @@ class Reader:
             sq = self._scalar(d)
             _, by_residual = self._get("Q?")
             out = IndexIVFScalarQuantizer(quantizer, d, nlist, sq.qtype, metric, by_residual)
+            if by_residual != out.by_residual:
+                raise NotImplementedError(
+                    "the file has residuals in codes of QT_8bit_direct, which holds numbers from 0 "
+                    "to 255 alone: knear.faiss has no such lists"
+                )
             out.sq = sq
         out.nprobe, out.is_trained, out.direct_map = nprobe, trained, DirectMap(direct)
         self._lists(out, rows)
@@ -509,6 +514,8 @@ def _of_array(data: Any) -> Reader:
 
 def write_index(index: Index, to: Any, io_flags: int = 0) -> None:
     """To a file by its name, or to a VectorIOWriter or PyCallbackIOWriter."""
+    if not isinstance(index, Index):
+        raise TypeError(f"index must be an index of knear.faiss, but is {type(index).__name__}")
     _write(to, lambda out: out.index(index))
 
 

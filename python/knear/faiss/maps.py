@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .base import Sealed
+from .base import Sealed, refuse
+from .fields import whole, whole_ids
 
 
 class MapLong2Long(Sealed):
@@ -18,7 +20,7 @@ class MapLong2Long(Sealed):
 
     def add(self, keys: ArrayLike, vals: ArrayLike) -> None:
         """The numbers vals [n] for keys [n], instead of those that they had."""
-        names, values = np.ascontiguousarray(keys, np.int64), np.ascontiguousarray(vals, np.int64)
+        names, values = whole_ids("keys", keys), whole_ids("vals", vals)
         assert names.ndim == 1 and names.shape == values.shape, "there must be a value for each key"
         self._map.update(zip(names.tolist(), values.tolist(), strict=True))
 
@@ -27,12 +29,30 @@ class MapLong2Long(Sealed):
 
     def search_multiple(self, keys: ArrayLike) -> NDArray[np.int64]:
         """Those of keys [n]."""
-        return np.array(
-            [self.search(key) for key in np.ascontiguousarray(keys, np.int64)], np.int64
-        )
+        return np.array([self.search(key) for key in whole_ids("keys", keys)], np.int64)
 
 
-MapInt64ToInt64 = MapLong2Long
+class MapInt64ToInt64(Sealed):
+    """The same for arrays of keys, with places for so many."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = whole("capacity", capacity)
+        if self.capacity < 1:
+            refuse(f"capacity must be 1 at least, but is {capacity}")
+        self._map = MapLong2Long()
+
+    def add(self, keys: ArrayLike, vals: ArrayLike) -> None:
+        """The numbers vals [n] for keys [n]. RuntimeError where there is no place for all; then
+        nothing is added."""
+        new = set(whole_ids("keys", keys).tolist()) - self._map._map.keys()
+        count = len(self._map._map) + len(new)
+        if count > self.capacity:
+            refuse(f"the table has places for {self.capacity} keys, but they would be {count}")
+        self._map.add(keys, vals)
+
+    def search(self, keys: ArrayLike) -> NDArray[np.int64]:
+        """The numbers [n] of keys [n], -1 for others."""
+        return self._map.search_multiple(keys)
 
 
 class CodeSet(Sealed):
@@ -60,6 +80,8 @@ class MatrixStats(Sealed):
         x = np.ascontiguousarray(m, np.float32)
         self.n, self.d = x.shape
         self.n0 = 0
+        # Equal for equal matrices; not FAISS's number.
+        self.hash_value = int.from_bytes(hashlib.blake2b(x, digest_size=8).digest(), "little")
         lines = [f"analyzing {self.n} vectors of size {self.d}"]
         finite = np.isfinite(x).all(1)
         self.n_valid = int(finite.sum())

@@ -18,9 +18,18 @@ METRIC_Jaccard, METRIC_NaNEuclidean, METRIC_GOWER = 23, 24, 25
 _AT_ONCE = 1 << 22  # coordinates of pairs
 
 
+def _quotient(a: Any, b: Any, of_zeros: float = 0.0) -> Any:
+    """a / b, and `of_zeros` where both are zero: FAISS has NaN there, by which a row with a zero in
+    it would not find itself."""
+    return np.where((a == 0) & (b == 0), of_zeros, a / b)
+
+
 def _shannon(x: Any, y: Any) -> Any:
+    """The divergence from the mean of both. A column that is 0 in one of them adds nothing to its
+    sum, since p log p goes to 0 with p."""
     middle = (x + y) / 2
-    return (x * np.log(x / middle) + y * np.log(y / middle)).sum(-1) / 2
+    terms = [np.where(z == 0, 0.0, z * np.log(z / middle)) for z in (x, y)]
+    return (terms[0] + terms[1]).sum(-1) / 2
 
 
 def _of_known(x: Any, y: Any) -> Any:
@@ -45,10 +54,10 @@ def _gower(x: Any, y: Any) -> Any:
 _DISTANCES: dict[int, Callable[[Any, Any], Any]] = {
     METRIC_L1: lambda x, y: np.abs(x - y).sum(-1),
     METRIC_Linf: lambda x, y: np.abs(x - y).max(-1),
-    METRIC_Canberra: lambda x, y: (np.abs(x - y) / (np.abs(x) + np.abs(y))).sum(-1),
-    METRIC_BrayCurtis: lambda x, y: np.abs(x - y).sum(-1) / np.abs(x + y).sum(-1),
+    METRIC_Canberra: lambda x, y: _quotient(np.abs(x - y), np.abs(x) + np.abs(y)).sum(-1),
+    METRIC_BrayCurtis: lambda x, y: _quotient(np.abs(x - y).sum(-1), np.abs(x + y).sum(-1)),
     METRIC_JensenShannon: _shannon,
-    METRIC_Jaccard: lambda x, y: np.minimum(x, y).sum(-1) / np.maximum(x, y).sum(-1),
+    METRIC_Jaccard: lambda x, y: _quotient(np.minimum(x, y).sum(-1), np.maximum(x, y).sum(-1), 1.0),
     METRIC_NaNEuclidean: _of_known,
     METRIC_GOWER: _gower,
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .fields import whole_ids
 from .missing import Lacking
 from .vectors import Ownership
 
@@ -43,12 +44,36 @@ class IDSelectorRange(IDSelector):
 
 
 class _OfIds(IDSelector):
+    """A set of given ids. Where they lie close together a table of bools has a place for each id
+    from the least to the largest one, which takes no sorting."""
+
+    _SPARSE = 32  # places of the table for each id, at most
+
     def __init__(self, *args: Any) -> None:
-        self._given = _array(args, np.int64).copy()
-        self._ids = np.unique(self._given)
+        self._given = whole_ids("ids", _array(args)).copy()
+        self._first = int(self._given.min()) if self._given.size else 0
+        places = int(self._given.max()) - self._first + 1 if self._given.size else 0
+        self._table: NDArray[np.bool_] | None = None
+        if places <= self._SPARSE * self._given.size + (1 << 16):
+            self._table = np.zeros(places, np.bool_)
+            self._table[self._given - self._first] = True
+        else:
+            self._ids = np.unique(self._given)
+
+    def _size(self) -> int:
+        """How many different ids there are."""
+        return len(self._ids) if self._table is None else int(self._table.sum())
 
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return np.isin(ids, self._ids)
+        if self._table is None:
+            at = np.searchsorted(self._ids, ids).clip(max=len(self._ids) - 1)
+            return self._ids[at] == ids
+        last = self._first + len(self._table)
+        out = (ids >= self._first) & (ids < last)
+        if out.all():
+            return self._table[ids - self._first]
+        out[out] = self._table[ids[out] - self._first]
+        return out
 
 
 class IDSelectorBatch(_OfIds):
@@ -56,7 +81,7 @@ class IDSelectorBatch(_OfIds):
 
     @property
     def n(self) -> int:
-        return len(self._ids)
+        return self._size()
 
     @property
     def nbits(self) -> int:
@@ -80,7 +105,9 @@ class IDSelectorBitmap(IDSelector):
     """id is in it where bit id % 8 of byte id / 8 of an array of uint8 is set."""
 
     def __init__(self, *args: Any) -> None:
-        self._bits = np.unpackbits(_array(args, np.uint8), bitorder="little").astype(np.bool_)
+        self._bits = np.unpackbits(
+            np.ascontiguousarray(_array(args), np.uint8), bitorder="little"
+        ).astype(np.bool_)
 
     @property
     def n(self) -> int:
@@ -163,12 +190,12 @@ class PyCallbackIDSelector(IDSelector):
         return bool(self._function(id))
 
 
-def _array(args: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
+def _array(args: tuple[Any, ...]) -> NDArray[Any]:
     """The one argument, an array, or the first n numbers of the second."""
     if len(args) == 1:
-        return np.ascontiguousarray(getattr(args[0], "array", args[0]), dtype).ravel()
+        return np.ravel(getattr(args[0], "array", args[0]))
     n, values = args
-    return np.ascontiguousarray(values, dtype).ravel()[:n]
+    return np.ravel(values)[:n]
 
 
 def selector_of(which: Any) -> IDSelector:

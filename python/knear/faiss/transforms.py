@@ -182,11 +182,13 @@ class PCAMatrix(LinearTransform):
         a = self.PCAMat.array.reshape(self.d_in, self.d_in)[: self.d_out].astype(np.float64)
         values = self.eigenvalues.array[: self.d_out].astype(np.float64)
         if self.eigen_power:
+            values = values + self.epsilon
+            # Rows of fewer dimensions than columns have no variance in the others: what rounding
+            # leaves there is no component, and whitening would make it as large as the first one.
+            there = values > (0 if self.epsilon else 1e-12 * values.max(initial=0))
             with np.errstate(divide="ignore"):
-                factors = (values + self.epsilon) ** self.eigen_power
-            if not np.isfinite(factors).all():
-                refuse("whitening would divide by a variance of nothing")
-            a = a * factors[:, None]
+                factors = np.where(there, values, 1) ** self.eigen_power
+            a = a * np.where(there | (self.eigen_power > 0), factors, 0)[:, None]
         if self.balanced_bins:
             a = a[_balanced(values, self.balanced_bins)]
         if self.random_rotation:

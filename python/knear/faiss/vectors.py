@@ -85,6 +85,51 @@ Int64Vector = LongVector = LongLongVector = _kind("Int64Vector", np.int64)
 UInt64Vector = Uint64Vector = _kind("UInt64Vector", np.uint64)
 
 
+class IdVector(Int64Vector):
+    """The ids of an IndexIDMap: an Int64Vector that appends without a copy of what it has, and
+    finds the places of ids. It keeps the ids in order, and those that came since in a dictionary,
+    until they are many."""
+
+    _FEW = 1 << 12  # ids in the dictionary before they are a share of all
+
+    @property
+    def array(self) -> NDArray[np.int64]:  # type: ignore[override]
+        return self._room[: self._size]
+
+    @array.setter
+    def array(self, values: NDArray[np.int64]) -> None:
+        self._room, self._size = values, values.size
+        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._since: dict[int, int] = {}
+
+    def append(self, ids: NDArray[np.int64]) -> None:
+        end = self._size + len(ids)
+        if end > len(self._room):
+            room = np.empty(max(end, 2 * self._size), np.int64)
+            room[: self._size] = self.array
+            self._room = room
+        self._room[self._size : end] = ids
+        if self._sorted is not None:
+            self._since.update(zip(ids.tolist(), range(self._size, end), strict=True))
+        self._size = end
+
+    def places_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where each of `ids` stands, the last place of those that come twice; -1 for others."""
+        if self._sorted is None or len(self._since) > max(self._FEW, len(self._sorted[0]) // 8):
+            order = np.argsort(self.array, kind="stable")
+            self._sorted, self._since = (self.array[order], order), {}
+        there, order = self._sorted
+        at = np.searchsorted(there, ids, side="right") - 1
+        found = (at >= 0) & (there[at] == ids) if len(there) else np.zeros(len(ids), np.bool_)
+        out = np.where(found, order[at], -1) if len(there) else np.full(len(ids), -1)
+        if self._since:
+            out = np.array(
+                [self._since.get(i, p) for i, p in zip(ids.tolist(), out.tolist(), strict=True)],
+                np.int64,
+            )
+        return out
+
+
 class Copy(UInt8Vector):
     """The bytes of an index as they were when it was asked: not a way to change it."""
 

@@ -18,7 +18,7 @@ from .base import (
     matrix,
     no_neighbors,
     parameters_of,
-    places_of,
+    raised,
     ranges,
     refuse,
 )
@@ -33,7 +33,7 @@ from .parameters import (
 from .saying import say
 from .selectors import IDSelector
 from .transforms import VectorTransform
-from .vectors import Int64Vector, Map, Objects
+from .vectors import IdVector, Map, Objects
 
 
 class _Around(Index):
@@ -72,7 +72,7 @@ class IndexIDMap(_Around):
         super().__init__(index.d, index.metric_type)
         self.index = index
         self.is_trained = index.is_trained
-        self.id_map = Int64Vector()
+        self.id_map = IdVector()
 
     def _ids(self) -> NDArray[np.int64]:
         return self.id_map.array
@@ -85,13 +85,13 @@ class IndexIDMap(_Around):
         if ids is None:
             refuse(f"add does not make sense with {type(self).__name__}, use add_with_ids")
         self.index.add(x)
-        self.id_map.array = np.concatenate([self._ids(), ids])
+        self.id_map.append(ids)
 
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         if ids is None:
             refuse(f"codes are added to {type(self).__name__} with ids")
         self.index.add_sa_codes(codes)
-        self.id_map.array = np.concatenate([self._ids(), ids])
+        self.id_map.append(ids)
 
     def _inner(self, params: Any) -> Any:
         return translated(params, self.id_map)
@@ -129,7 +129,7 @@ class IndexIDMap(_Around):
 
     def _merge(self, other: Any, add_id: int) -> None:
         self.index._merge(other.index, self.ntotal)
-        self.id_map.array = np.concatenate([self._ids(), other._ids() + add_id])
+        self.id_map.append(raised(other._ids(), add_id))
         other.id_map.clear()
 
     def sa_code_size(self) -> int:
@@ -146,7 +146,10 @@ class IndexIDMap2(IndexIDMap):
     """An IndexIDMap that finds vectors by their ids, for reconstruct()."""
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        return self.index.reconstruct_batch(places_of(self._ids(), ids))
+        places = self.id_map.places_of(ids)
+        if (places < 0).any():
+            refuse(f"key not found: id {ids[places < 0][0]} is not in the index")
+        return self.index.reconstruct_batch(places)
 
     def construct_rev_map(self) -> None: ...
 

@@ -120,11 +120,8 @@ class IndexIVFScalarQuantizer(IndexIVF):
         by_residual: bool = True,
         own_invlists: bool = True,
     ) -> None:
-        if qtype == ScalarQuantizer.QT_8bit_direct and by_residual:
-            raise NotImplementedError(
-                "QT_8bit_direct holds numbers from 0 to 255, and residuals may be negative: give "
-                "by_residual=False, or take QT_8bit_direct_signed, or QT_8bit"
-            )
+        # QT_8bit_direct holds numbers from 0 to 255 as they are, and residuals may be negative.
+        by_residual = by_residual and qtype != ScalarQuantizer.QT_8bit_direct
         super().__init__(quantizer, d, nlist, metric, own_invlists)
         self.sq = ScalarQuantizer(d, qtype)
         self.by_residual = bool(by_residual)

@@ -13,14 +13,16 @@ from ..base import (
     faiss_errors,
     fill,
     first_rows,
+    id_array,
     into,
     matrix,
     places_of,
+    raised,
     refuse,
 )
 from ..clustering import ClusteringParameters, cluster, refuse_other_metrics
 from ..codes import Coded
-from ..fields import whole
+from ..fields import whole, whole_ids
 from ..missing import LISTS
 from ..randomness import subsample
 from ..saying import say
@@ -195,6 +197,7 @@ class Listed(Coded):
         self.direct_map.check_can_add(ids)
         if not len(x):
             return
+        _refuse_infinite(x)
         lists = self.quantizer.assign(x, 1).ravel()
         there = lists >= 0
         say(self.verbose, f"{type(self).__name__}: added {int(there.sum())} / {len(x)} vectors")
@@ -222,7 +225,7 @@ class Listed(Coded):
         lists = np.ascontiguousarray(precomputed_idx, np.int64).ravel()[:n]
         ids = np.arange(self.ntotal, self.ntotal + n)
         if xids is not None:
-            ids = np.ascontiguousarray(xids, np.int64).ravel()[:n]
+            ids = id_array(np.ravel(xids)[:n], n)
         if n and lists.max() >= self.nlist:
             refuse(f"list {lists.max()} is not among {self.nlist}")
         there = lists >= 0
@@ -259,6 +262,7 @@ class Listed(Coded):
         keys = _id_keys(keys, len(rows))
         with faiss_errors():
             places = self._rows_of(keys)
+            _refuse_infinite(rows)
             lists = self.quantizer.assign(rows, 1).ravel()
             self._store.replace(places, self._code_in_lists(rows, lists), lists)
 
@@ -278,10 +282,15 @@ class Listed(Coded):
             refuse("codes of residuals and of vectors cannot be merged")
         if not (self.direct_map.no() and otherIndex.direct_map.no()):
             refuse("merge_from: direct map copy not implemented")
+        self._check_learned(otherIndex)
+
+    def _learned(self) -> list[NDArray[Any]]:
+        centroids = self.quantizer.reconstruct_n(0, self.quantizer.ntotal)
+        return [centroids, *super()._learned()]
 
     def _merge(self, other: Any, add_id: int) -> None:
         rows = other._store
-        self._store.add(rows.codes, rows.ids + add_id, rows.lists)
+        self._store.add(rows.codes, raised(rows.ids, add_id), rows.lists)
         self._unlisted += other._unlisted
         other.reset()
 
@@ -392,7 +401,14 @@ class Listed(Coded):
             fill(x, self._uncode_in_lists(rows, lists))
 
 
+def _refuse_infinite(x: NDArray[np.float32]) -> None:
+    """Of the rows that are added, before the quantizer takes them for queries."""
+    if (bad := np.isinf(x)).any():
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        refuse(f"x must be finite, but row {row} column {column} is {x[row, column]}")
+
+
 def _id_keys(keys: ArrayLike, n: int) -> NDArray[np.int64]:
-    keys = np.ascontiguousarray(keys, np.int64)
+    keys = whole_ids("keys", keys)
     assert keys.shape == (n,), f"there are {keys.shape} keys for {n} rows"
     return keys
