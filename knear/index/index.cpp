@@ -429,6 +429,7 @@ void Index::replace(std::span<const Id> ids, AnyMatrixView vectors, const Change
 
 void Index::merge(const Index& other, MergeIds ids) {
   detail::public_call([&] {
+    if (&other == this) throw InvalidArgument("other is the index itself: copy it first");
     const auto from = other.impl_->state();
     const IndexShape &theirs = other.impl_->shape, &ours = impl_->shape;
     if (theirs.kind() != ours.kind() || theirs.codes != ours.codes ||

@@ -151,7 +151,8 @@ class Index {
   // copied into those of this one. Codes and transforms have to be of the same training, as of two
   // copies of an empty index that was trained: what others stand for, these cannot say. Throws
   // ShapeMismatch or InvalidArgument if kind, dim, metric, element type or what codes and
-  // transforms were trained to differ, or for an id held by both; then nothing is taken.
+  // transforms were trained to differ, for an id held by both, or if the other index is this one;
+  // then nothing is taken.
   void merge(const Index& other, MergeIds ids = MergeIds::keep);
   // Gives back the memory of removed rows, and puts together what many changes left apart.
   void compact(const ChangeOptions& options = {});

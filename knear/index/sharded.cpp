@@ -480,6 +480,7 @@ void ShardedIndex::replace(std::span<const Id> ids, AnyMatrixView vectors,
 }
 
 void ShardedIndex::merge(const ShardedIndex& other, MergeIds ids) {
+  if (&other == this) throw InvalidArgument("other is the index itself: copy it first");
   const auto from = other.impl_->state();
   impl_->change([&](Shards& next) {
     Impl::check_whole(*from, "merged");

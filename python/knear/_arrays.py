@@ -66,6 +66,8 @@ def _matrix_of(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
                 f"{array.size} values: {name}[None, :] makes one row of it"
             )
         raise InvalidArgument(text)
+    if array.dtype == np.bool_:  # bytes of 0 and 1
+        array = array.view(np.uint8)
     kind = "bf16" if array.dtype == _device.BFLOAT16 else _ELEMENT_TYPES.get(array.dtype.name)
     if kind is None:
         array, kind = _as_float32(name, array), "f32"
@@ -116,13 +118,41 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
     return out
 
 
-def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarray | None, int]:
+def rounded_to(kind: str, name: str, array: np.ndarray, own: str) -> np.ndarray:
+    """`array`, whose element type is `own`, with each number as the nearest one of the element type
+    `kind`. Refuses a number beyond its range; NaN and infinities stay, where the type has them."""
+    if own == kind:
+        return array
+    values, dtype = typed(array, own), _dtype_of(kind)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype.kind in "iu":
+            nearest, limits = np.rint(values), np.iinfo(dtype)
+            beyond = ~((nearest >= limits.min) & (nearest <= limits.max))
+            out = np.where(beyond, 0, nearest).astype(dtype)
+        else:
+            out = values.astype(dtype)
+            beyond = np.isfinite(values) & ~np.isfinite(out)
+    if beyond.any():
+        row, column = (int(i) for i in np.argwhere(beyond)[0])
+        raise InvalidArgument(
+            f"{name} holds {values[row, column]} in row {row}, column {column}, beyond the range "
+            f"of the index's element type {kind}"
+        )
+    return out.view(np.uint16) if kind == "bf16" else out
+
+
+def filter_of(
+    value: Any, rows: int | None, *lengths: int
+) -> tuple[np.ndarray | None, np.ndarray | None, int]:
     """A filter as (ids, None, 0), (None, bits, their number) or (None, None, 0) for every row.
 
-    With `rows`, there must be that many bools.
+    With `rows`, there must be that many bools. `lengths` are those that a mask may have otherwise:
+    whole numbers that are a mask to NumPy's users, and ids to knear, are refused.
     """
     if value is None:
         return None, None, 0
+    if isinstance(value, (set, frozenset)):
+        value = list(value)
     _refuse_masks("filter", value)
     array = _foreign.values_of("filter", _device.to_processor("filter", value))
     if array.ndim != 1:
@@ -133,12 +163,22 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
         if rows is not None and array.size != rows:
             raise ShapeMismatch(f"filter has {array.size} bools, but there are {rows} rows")
         return None, np.packbits(array, bitorder="little"), array.size
-    return ids_of("filter", array, "ids (whole numbers) or bools"), None, 0
+    ids = ids_of("filter", array, "ids (whole numbers) or bools")
+    twice = ids.size > 2 or (ids.size == 2 and ids[0] == ids[1])  # [0, 1] are two ids
+    if twice and ids.size in (rows, *lengths) and 0 <= ids.min() <= ids.max() <= 1:
+        raise InvalidArgument(
+            f"filter has {ids.size} whole numbers, each 0 or 1, as many as there are rows: "
+            "filter.astype(bool) allows the rows with a 1, numpy.unique(filter) the ids 0 and 1"
+        )
+    return ids, None, 0
 
 
 def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     """`value` as a list of ids."""
     _refuse_masks(name, value)
+    nulls = getattr(value, "null_count", 0)  # of Arrow's arrays, where NumPy has NaN then
+    if isinstance(nulls, int) and nulls:
+        raise InvalidArgument(f"{name} have {nulls} places without a value (null)")
     array = _foreign.values_of(name, _device.to_processor(name, value))
     if array.ndim != 1:
         raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")

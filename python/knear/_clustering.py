@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _core, _results
 from ._progress import Bar, Progress, reporting, told
+from ._sealed import Sealed
 from .errors import InvalidArgument
 
 
@@ -30,7 +31,7 @@ def _frozen_rows(frozen: Any, given: int) -> int:
     return count
 
 
-class KMeans:
+class KMeans(Sealed):
     """Vectors in k clusters around centroids, by Lloyd's iterations.
 
     >>> import knear, numpy as np
@@ -68,6 +69,8 @@ class KMeans:
     1/16 apart. Take the mean of the rows away from them first, or use knear.sklearn.KMeans, which
     does that, and whose centres are float64 for float64 rows.
     """
+
+    k: int
 
     def __init__(
         self,

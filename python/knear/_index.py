@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from . import _arrays, _choice, _core, _device, _options, _results
 from ._parts import PartResult
 from ._progress import Progress, reporting
 from ._results import RangeResult, SearchResult
+from ._sealed import Sealed
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ._options import SearchOptions
 
 
-class Index:
+class Index(Sealed):
     """Vectors that are added, changed, and searched often.
 
     >>> import knear, numpy as np
@@ -95,6 +96,23 @@ class Index:
 
     _reason: str | None = None
     _device: str | None = None
+    _elsewhere: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(
+            ("nprobe", "probes"),
+            "search(queries, k, probes=4) looks at 4 lists, recall=0.9 at as many as that takes",
+        ),
+        **dict.fromkeys(
+            ("efSearch", "ef"),
+            "search(queries, k, ef=64) looks at 64 vectors, recall=0.9 at as many as that takes",
+        ),
+        "nlist": "index.lists is the number of lists",
+        "ntotal": "len(index) is the number of vectors",
+        "d": "index.dim is the number of columns",
+        "metric_type": "index.metric is 'l2', 'ip' or 'cosine'",
+        "verbose": "train(), add() and search() take progress=True",
+        "hnsw": 'knear.Index("Graph32", dim=...) has a graph, and search(queries, k, ef=64) looks '
+        "at 64 vectors",
+    }
 
     def __init__(
         self,
@@ -417,6 +435,7 @@ class Index:
         x: ArrayLike,
         ids: ArrayLike | None = None,
         *,
+        convert: bool = False,
         threads: int = 0,
         progress: Progress = None,
     ) -> None:
@@ -429,16 +448,19 @@ class Index:
         >>> index.ids.tolist(), index.next_id, index.version
         ([5, 7, 8], 9, 2)
 
+        convert: round numbers that the element type of the first rows cannot hold exactly, as 0.1
+            of float64 in an index of float32, to the nearest one that it has.
         threads, progress: as those of knn().
 
         Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity,
-        for a value that the element type of the first rows cannot hold, and for an id that is
-        negative, there already or given twice. Then nothing is added.
+        for a value that the element type of the first rows cannot hold exactly, with `convert` for
+        one beyond its range, and for an id that is negative, there already or given twice. Then
+        nothing is added.
         """
         reporting(
             progress,
             self._index.add,
-            *_arrays.matrix("x", x),
+            *self._rows("x", x, convert),
             None if ids is None else _arrays.ids_of("ids", ids),
             _arrays.integer("threads", threads),
         )
@@ -456,7 +478,22 @@ class Index:
         """
         self._index.remove(_arrays.ids_of("ids", ids))
 
-    def replace(self, ids: ArrayLike, x: ArrayLike, *, progress: Progress = None) -> None:
+    def _rows(self, name: str, x: Any, convert: bool) -> tuple[NDArray[Any], str]:
+        """`x` as _core takes it, with `convert` in the element type that the index keeps."""
+        array, kind = _arrays.matrix(name, x)
+        own = self._index.element_type
+        if not convert or not len(self) or own == kind:
+            return array, kind
+        return _arrays.rounded_to(own, name, array, kind), own
+
+    def replace(
+        self,
+        ids: ArrayLike,
+        x: ArrayLike,
+        *,
+        convert: bool = False,
+        progress: Progress = None,
+    ) -> None:
         """Row i of `x` takes the place of the vector with ids[i]. Errors as for add and remove.
 
         >>> import knear, numpy as np
@@ -466,13 +503,14 @@ class Index:
         >>> index.reconstruct([0, 1]).tolist()
         [[1.0, 0.0], [5.0, 6.0]]
 
+        convert: as that of add().
         progress: as that of knn().
         """
         reporting(
             progress,
             self._index.replace,
             _arrays.ids_of("ids", ids),
-            *_arrays.matrix("x", x),
+            *self._rows("x", x, convert),
         )
 
     def reconstruct(self, ids: ArrayLike, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -727,7 +765,7 @@ class Index:
                     number,
                     k,
                     settings,
-                    *_arrays.filter_of(filter, None),
+                    *_arrays.filter_of(filter, None, len(self), self.next_id),
                 )
                 shape = (there.rows, k)
                 found = _device.answers(q, found, (shape, np.float32), (shape, np.int64))
@@ -740,7 +778,7 @@ class Index:
             kind,
             k,
             settings,
-            *_arrays.filter_of(filter, None),
+            *_arrays.filter_of(filter, None, len(self), self.next_id),
             _results.room(out, len(rows), k, options),
         )
         found = _device.sent(q, number, _results.into(out, found))
@@ -843,7 +881,7 @@ class Index:
                 recall,
                 probes,
             ),
-            *_arrays.filter_of(filter, None),
+            *_arrays.filter_of(filter, None, len(self), self.next_id),
         )
         return _results.searched(RangeResult, _device.sent(q, number, found), about, report)
 

@@ -7,10 +7,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _core, _results
 from ._progress import Progress, reporting
+from ._sealed import Sealed
 from .errors import InvalidArgument
 
 
-class _Transform:
+class _Transform(Sealed):
     """A map of vectors that is learned from some: what PCA and OPQ have in common."""
 
     _made: _core.Transform | None = None
@@ -136,6 +137,8 @@ class PCA(_Transform):
     threads: 0 for all that the process may use.
     """
 
+    components: int
+
     def __init__(
         self,
         components: int,
@@ -205,6 +208,8 @@ class OPQ(_Transform):
     threads: 0 for all that the process may use.
     """
 
+    sub_quantizers: int
+
     def __init__(
         self,
         sub_quantizers: int,
@@ -257,7 +262,7 @@ class OPQ(_Transform):
         return f"<knear.OPQ for {self.sub_quantizers} sub-quantizers, {state}>"
 
 
-class ProductQuantizer:
+class ProductQuantizer(Sealed):
     """Vectors as a few bytes: each part of a vector by the number of its nearest centroid.
 
     >>> import knear, numpy as np
@@ -279,6 +284,9 @@ class ProductQuantizer:
 
     Codes are those of float64 distances, ties to the smaller number.
     """
+
+    sub_quantizers: int
+    bits: int
 
     def __init__(
         self,
@@ -432,7 +440,7 @@ class ProductQuantizer:
         return f"<knear.ProductQuantizer {self.sub_quantizers}x{self.bits}, {state}>"
 
 
-class ScalarQuantizer:
+class ScalarQuantizer(Sealed):
     """Vectors with fewer bits a column: levels between the least and the largest value of each
     column, or halves.
 
@@ -446,6 +454,8 @@ class ScalarQuantizer:
         many columns there are.
     threads: 0 for all that the process may use.
     """
+
+    code: str
 
     def __init__(self, code: str = "8", *, threads: int = 0) -> None:
         self.code = _arrays.text("code", code)

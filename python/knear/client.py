@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays
+from ._sealed import Sealed
 from .errors import Error, InvalidArgument, IoError, MemoryBudgetError
 
 _BINARY = "application/octet-stream"
@@ -52,7 +53,7 @@ class ClientResult(NamedTuple):
     certified: NDArray[np.bool_]
 
 
-class Client:
+class Client(Sealed):
     """An index of a server that `knear serve` runs.
 
     >>> import knear
@@ -76,6 +77,9 @@ class Client:
     MemoryBudgetError where it has too much to do now (503), IoError for all else; those of an
     answer have `status`.
     """
+
+    url: str
+    index: str | None
 
     def __init__(
         self,

@@ -180,7 +180,6 @@ def test_float64_beyond_float32_is_refused():
 @pytest.mark.parametrize(
     "bad",
     [
-        np.zeros((2, 2), bool),
         np.zeros((2, 2), complex),
         np.zeros((2, 2), "U3"),
         np.zeros((2, 2), object),
@@ -190,3 +189,58 @@ def test_float64_beyond_float32_is_refused():
 def test_other_types_are_refused(bad):
     with pytest.raises(knear.InvalidArgument, match="queries must not have elements of type"):
         knear.knn(bad, np.zeros((2, 2), np.float32), 1)
+
+
+def test_bools_are_bytes():
+    """0 and 1, so that squared distances count the columns that differ."""
+    x = np.random.default_rng(1).random((40, 30)) < 0.5
+    for given in (x, x[:, ::-1], x[::2]):
+        found = knear.knn(given, given, 3)
+        same = knear.knn(given.astype(np.uint8), given.astype(np.uint8), 3)
+        assert (found.ids == same.ids).all() and (found.distances == same.distances).all()
+    index = knear.Index("Flat", dim=30)
+    index.add(x)
+    assert index.reconstruct([3]).dtype == np.uint8
+
+
+@pytest.mark.parametrize("first", [np.float32, np.float16, np.uint8, np.int8])
+def test_rows_are_rounded_where_that_is_asked_for(first):
+    """To the element type that the index has of its first rows."""
+    random = np.random.default_rng(1)
+    index = knear.Index("Flat", dim=4)
+    index.add(np.ones((2, 4), first))
+    rows = random.random((30, 4)) * 100
+    with pytest.raises(knear.InvalidArgument, match="cannot hold exactly"):
+        index.add(rows)
+    index.add(rows, convert=True)
+    expected = np.rint(rows) if np.dtype(first).kind in "iu" else rows
+    np.testing.assert_array_equal(index.reconstruct(np.arange(2, 32)), expected.astype(first))
+    index.replace([0], rows[:1], convert=True)
+    np.testing.assert_array_equal(index.reconstruct([0])[0], expected[0].astype(first))
+    beyond = np.full((1, 4), -1e300)
+    with pytest.raises(knear.InvalidArgument, match="x holds -1e.300 in row 0, column 0, .*range"):
+        index.add(beyond, convert=True)
+    with pytest.raises(knear.InvalidArgument):
+        index.add(np.full((1, 4), np.nan), convert=True)
+    assert len(index) == 32
+
+
+def test_a_mask_of_whole_numbers_is_no_filter():
+    """It is one bool a row to whoever writes it, and to knear the ids 0 and 1."""
+    x = np.random.default_rng(1).random((9, 4))
+    index = knear.Index("Flat", dim=4)
+    index.add(x)
+    for mask in (np.ones(9, int), np.arange(9) % 2, [0] * 9):
+        for search in (
+            lambda mask=mask: index.search(x, 2, filter=mask),
+            lambda mask=mask: index.range_search(x, 2, filter=mask),
+            lambda mask=mask: knear.knn(x, x, 2, filter=mask),
+        ):
+            with pytest.raises(knear.InvalidArgument, match=r"filter\.astype\(bool\).*unique"):
+                search()
+    assert (index.search(x, 1, filter=[0, 1]).ids <= 1).all()
+    assert (index.search(x, 1, filter={0, 1}).ids <= 1).all()  # a set of ids
+    assert (index.search(x, 1, filter=np.array([1, 0, 1])).ids <= 1).all()  # fewer than rows
+    two = knear.Index("Flat", dim=4)
+    two.add(x[:2])
+    assert (two.search(x, 2, filter=[0, 1]).ids >= 0).all()  # each id once

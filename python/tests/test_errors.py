@@ -244,7 +244,7 @@ def test_ids_that_are_not_there():
         index.reserve(-1)
     with pytest.raises(knear.InvalidArgument, match="other must be a knear.Index, but is list"):
         index.merge([])
-    with pytest.raises(knear.InvalidArgument, match="other holds id 0, which the index holds"):
+    with pytest.raises(knear.InvalidArgument, match="other is the index itself"):
         index.merge(index)
     assert len(index) == 3
 

@@ -468,3 +468,48 @@ def test_a_flat_index_takes_a_recall():
     np.testing.assert_array_equal(index.search(queries, 5)[1], truth)
     with pytest.raises(knear.InvalidArgument, match="below 16384 all are compared"):
         knear.Index("Flat", dim=4).tune(5)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("nprobe", r"search\(queries, k, probes=4\)"),
+        ("efSearch", r"search\(queries, k, ef=64\)"),
+        ("nlist", "index.lists"),
+        ("ntotal", r"len\(index\)"),
+        ("verbos", "has no attribute 'verbos'"),
+    ],
+)
+def test_attributes_that_there_are_not(name, hint):
+    """What FAISS has would be taken and do nothing."""
+    index = knear.Index("Flat", dim=4)
+    with pytest.raises(AttributeError, match=hint):
+        setattr(index, name, 4)
+    with pytest.raises(AttributeError, match=hint):
+        getattr(index, name)
+    for other in (
+        knear.KMeans(3),
+        knear.PCA(2),
+        knear.ProductQuantizer(2),
+        knear.ScalarQuantizer(),
+    ):
+        with pytest.raises(AttributeError, match="has no attribute 'iteration'"):
+            other.iteration = 4
+
+    class Named(knear.Index):
+        pass
+
+    named = Named("Flat", dim=4)
+    named.title = "mine"  # attributes of one's own
+    with pytest.raises(AttributeError, match=hint):
+        getattr(named, name)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_index_is_not_merged_with_itself(shards):
+    index = knear.Index("Flat", dim=4, shards=shards)
+    index.add(np.eye(4))
+    for ids in ("keep", "shifted"):
+        with pytest.raises(knear.InvalidArgument, match="other is the index itself"):
+            index.merge(index, ids)
+    assert len(index) == 4
