@@ -29,7 +29,8 @@ inline double exact_key(Metric metric, double sum, double xx, double yy) {
     case Metric::cosine:
       break;
   }
-  return xx == 0 || yy == 0 ? 1.0 : 1.0 - sum / std::sqrt(xx * yy);
+  const double key = xx == 0 || yy == 0 ? 1.0 : 1.0 - sum / std::sqrt(xx * yy);
+  return key < 0 ? 0.0 : key > 2 ? 2.0 : key;
 }
 
 struct ExactKernels;

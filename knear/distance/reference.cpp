@@ -39,7 +39,8 @@ double reference_distance(Metric metric, const Q* query, const B* row, std::int6
   }
   const double xx = ordered_sum(dim, [&](std::int64_t i) { return x(i) * x(i); });
   const double yy = ordered_sum(dim, [&](std::int64_t i) { return y(i) * y(i); });
-  return xx == 0 || yy == 0 ? 1.0 : 1.0 - product() / std::sqrt(xx * yy);
+  const double distance = xx == 0 || yy == 0 ? 1.0 : 1.0 - product() / std::sqrt(xx * yy);
+  return distance < 0 ? 0.0 : distance > 2 ? 2.0 : distance;
 }
 
 #define KNEAR_INSTANTIATE(Q, B) \

@@ -6,7 +6,8 @@
 //
 //   l2      sum (x_i - y_i)^2
 //   ip      sum x_i y_i
-//   cosine  1 - sum x_i y_i / sqrt(sum x_i^2 * sum y_i^2), and 1 if either vector is zero
+//   cosine  1 - sum x_i y_i / sqrt(sum x_i^2 * sum y_i^2), and 1 if either vector is zero;
+//           0 or 2 where rounding leaves a little less or more
 //
 // Order of partial sums, part of the definition: sixteen of them, the j-th taking the terms
 // i = j, j + 16, j + 32, ... in that order, starting from 0; then s_j + s_{j+8} for j < 8,

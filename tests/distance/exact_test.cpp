@@ -99,6 +99,34 @@ TEST(Exact, SameBitsAsReferenceAtEveryLevelAloneAndInGroups) {
       }
 }
 
+// Rounding leaves 1 - cos of parallel vectors a little below 0 or above 2 otherwise.
+TEST(Exact, CosinesOfParallelVectorsAreFromZeroToTwo) {
+  for (ElementType type : {ElementType::f32, ElementType::f64})
+    for (std::int64_t dim : {1, 3, 17}) {
+      const AnyMatrix x = random_matrix(type, 300, dim, 7);
+      int at_zero = 0, at_two = 0;
+      for (double factor : {3.0, 7.0, -3.0, -7.0}) {
+        AnyMatrix y(type, 300, dim);
+        visit(x.view(), [&](auto from) {
+          using T = std::remove_cvref_t<decltype(from.row(0)[0])>;
+          for (std::int64_t i = 0; i < 300 * dim; ++i)
+            static_cast<T*>(y.row(0))[i] =
+                from_double<T>(factor * to_double(from.row(i / dim)[i % dim]));
+        });
+        ExactDistance measure(Metric::cosine, type);
+        for (std::int64_t i = 0; i < 300; ++i) {
+          measure.set_query(x, i);
+          const double key = measure.key(y.view().row(i));
+          ASSERT_TRUE(key >= 0 && key <= 2) << name_of(type) << ' ' << dim << ' ' << key;
+          at_zero += key == 0;
+          at_two += key == 2;
+        }
+      }
+      EXPECT_GT(at_zero, 0);
+      EXPECT_GT(at_two, 0);
+    }
+}
+
 TEST(Exact, ReferenceIsTheDocumentedOrderOfSums) {
   // 1 and 17 terms of very different size: the seventeenth is added to the first before the tree.
   std::vector<float> x(17, 0.0f), y(17, 0.0f);

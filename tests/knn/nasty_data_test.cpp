@@ -139,6 +139,22 @@ TEST(KnnNasty, ClustersOfNearDuplicates) {
   for (Metric metric : metrics) check_all(queries, base, 10, metric, "near-duplicates");
 }
 
+// 1 - cos of parallel vectors is 0, or 2, but for rounding: many rows are about as near.
+TEST(KnnNasty, ParallelAndOppositeVectors) {
+  const AnyMatrix queries = gaussians(40, 3, 5);
+  const AnyMatrix base = make(ElementType::f32, 6000, 3, [&](std::int64_t r, std::int64_t c) {
+    const double factor = static_cast<double>(1 + r) * (r % 3 == 0 ? -1 : 1);
+    return factor * static_cast<const float*>(queries.view().row(r % 40))[c];
+  });
+  for (std::int64_t k : {7, 300})
+    check_all(queries, base, k, Metric::cosine, "parallel " + std::to_string(k));
+  const Neighbors found = knn(queries, base, 6000, {.metric = Metric::cosine});
+  for (std::int64_t i = 0; i < 40 * 6000; ++i) {
+    ASSERT_GE(found.distances.data()[i], 0);
+    ASSERT_LE(found.distances.data()[i], 2);
+  }
+}
+
 TEST(KnnNasty, ZeroVectorsAndEmptySides) {
   AnyMatrix base = gaussians(2000, 12, 18), queries = gaussians(9, 12, 19);
   for (std::int64_t c = 0; c < 12; ++c) set(base, 7 * 12 + c, 0), set(queries, 3 * 12 + c, 0);

@@ -133,8 +133,9 @@ KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const Qu
   }
   if (!base.cosine) return base.l2 ? sum : 0.0 - sum;
   const double xx = *square;
-  return xx == 0 || squares == 0 ? 1.0
-                                 : rounded_sum(1.0, -(sum / sqrt(rounded_product(xx, squares))));
+  if (xx == 0 || squares == 0) return 1.0;
+  const double key = rounded_sum(1.0, -(sum / sqrt(rounded_product(xx, squares))));
+  return key < 0 ? 0.0 : key > 2 ? 2.0 : key;
 }
 
 // Keys by the reference, each by half a warp. `parts` blocks per query, as many as keep the device

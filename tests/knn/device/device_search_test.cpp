@@ -68,6 +68,21 @@ TEST(DeviceSearch, AnswersAreThoseOfTheProcessor) {
     }
 }
 
+TEST(DeviceSearch, CosinesOfParallelVectorsAreFromZeroToTwo) {
+  const auto queries = gaussian(20, 3, 5);
+  Matrix<float> base(300, 3);
+  for (int i = 0; i < 300; ++i)
+    for (int j = 0; j < 3; ++j)
+      base.row(i)[j] = queries.row(i % 20)[j] * static_cast<float>(i % 2 == 0 ? 3 + i : -3 - i);
+  const KnnOptions options{.metric = Metric::cosine};
+  const Neighbors found = device_knn(queries.view(), base.view(), 300, options);
+  expect_same(found, knn(queries.view(), base.view(), 300, options), "parallel");
+  for (std::int64_t i = 0; i < 20 * 300; ++i) {
+    ASSERT_GE(found.distances.data()[i], 0);
+    ASSERT_LE(found.distances.data()[i], 2);
+  }
+}
+
 TEST(DeviceSearch, FiltersOfAllSizes) {
   const auto base = gaussian(1500, 16, 3), queries = gaussian(6, 16, 4);
   for (std::int64_t every : {1, 2, 9, 400, 1500}) {
