@@ -30,10 +30,31 @@ class Error : public std::runtime_error {
 KNEAR_ERROR_CLASS(InvalidArgument);    // a value that no call accepts: pass another
 KNEAR_ERROR_CLASS(ShapeMismatch);      // two arguments that do not fit each other
 KNEAR_ERROR_CLASS(CorruptFile);        // a file that is not what it says: get another copy
-KNEAR_ERROR_CLASS(IoError);            // the system refused: permission, space, no such file
 KNEAR_ERROR_CLASS(MemoryBudgetError);  // more than the given budget, thrown before allocating
 KNEAR_ERROR_CLASS(DeviceUnavailable);  // no such device here, or built without it
 KNEAR_ERROR_CLASS(Cancelled);          // the progress callback asked to stop
 #undef KNEAR_ERROR_CLASS
+
+// What the system answered about a file, as an errno, for those who treat a file that is missing
+// otherwise than one that may not be read. `number` is 0 where the system said nothing.
+struct SystemError {
+  int number = 0;
+  std::string path;
+};
+
+// The system refused: permission, space, no such file.
+class IoError : public Error {
+ public:
+  template <class... Args>
+  explicit IoError(fmt::format_string<Args...> format, Args&&... args)
+      : Error(fmt::format(format, std::forward<Args>(args)...)) {}
+  template <class... Args>
+  explicit IoError(SystemError cause, fmt::format_string<Args...> format, Args&&... args)
+      : Error(fmt::format(format, std::forward<Args>(args)...)), cause_(std::move(cause)) {}
+  const SystemError& cause() const { return cause_; }
+
+ private:
+  SystemError cause_;
+};
 
 }  // namespace knear

@@ -111,7 +111,8 @@ void remove_lists_files(const std::string& scratch) {
     std::error_code error;
     const std::string path = part_name(scratch, count - 1);
     if (!std::filesystem::remove(path, error) && error)
-      throw IoError("{}: cannot remove it: {}", path, error.message());
+      throw IoError(SystemError{error.value(), path}, "{}: cannot remove it: {}", path,
+                    error.message());
   }
 }
 

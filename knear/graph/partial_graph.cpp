@@ -55,7 +55,8 @@ Header header_of(const GraphPlan& plan) {
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
 [[noreturn]] void fail(const std::string& path, const char* doing, int error) {
-  throw IoError("{}: cannot {}: {}", path, doing, std::generic_category().message(error));
+  throw IoError(SystemError{error, path}, "{}: cannot {}: {}", path, doing,
+                std::generic_category().message(error));
 }
 
 Header read_header(const std::string& path) {

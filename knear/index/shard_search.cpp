@@ -42,7 +42,7 @@ void check_recall_of_parts(const Shard& like) {
   } catch (const CorruptFile& error) {
     throw CorruptFile("shard {}: {}", name, error.what());
   } catch (const IoError& error) {
-    throw IoError("shard {}: {}", name, error.what());
+    throw IoError(error.cause(), "shard {}: {}", name, error.what());
   }
 }
 

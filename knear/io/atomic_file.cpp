@@ -46,7 +46,8 @@ void check_free_space(const std::string& path, std::int64_t bytes, std::string_v
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   if (!error && space.available < static_cast<std::uintmax_t>(bytes))
-    throw IoError("{}: {} take {} bytes, but {} are free", path, what, bytes, space.available);
+    throw IoError(SystemError{ENOSPC, path}, "{}: {} take {} bytes, but {} are free", path, what,
+                  bytes, space.available);
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
@@ -54,8 +55,10 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   if (path.empty() || path.back() == '/') fail("write", path.empty() ? ENOENT : EISDIR);
   struct stat status;
   if (stat(path.c_str(), &status) == 0) {
-    if (S_ISDIR(status.st_mode)) throw IoError("cannot write '{}': is a directory", path_);
-    if (!S_ISREG(status.st_mode)) throw IoError("cannot write '{}': is not a regular file", path_);
+    if (S_ISDIR(status.st_mode))
+      throw IoError(SystemError{EISDIR, path_}, "cannot write '{}': is a directory", path_);
+    if (!S_ISREG(status.st_mode))
+      throw IoError(SystemError{EINVAL, path_}, "cannot write '{}': is not a regular file", path_);
     // A rename would replace even a file that its owner protected.
     if (access(path.c_str(), W_OK) != 0) fail("write", errno);
     mode_ = status.st_mode & 07777;
@@ -157,7 +160,8 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::fail(const char* doing, int error) const {
-  throw IoError("cannot {} '{}': {}", doing, path_, std::strerror(error));
+  throw IoError(SystemError{error, path_}, "cannot {} '{}': {}", doing, path_,
+                std::strerror(error));
 }
 
 }  // namespace knear::io

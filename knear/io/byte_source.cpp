@@ -20,7 +20,8 @@ namespace knear::io {
 MappedFile::MappedFile(const std::string& path) {
   // Without O_NONBLOCK a pipe without a writer would hold us here, before it can be refused.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) throw IoError("cannot open '{}': {}", path, std::strerror(errno));
+  if (file < 0)
+    throw IoError(SystemError{errno, path}, "cannot open '{}': {}", path, std::strerror(errno));
   struct stat status;
   const int error = fstat(file, &status) == 0 ? 0 : errno;
   void* mapped = MAP_FAILED;
@@ -31,13 +32,16 @@ MappedFile::MappedFile(const std::string& path) {
     map_error = errno;
   }
   close(file);
-  if (error != 0) throw IoError("cannot open '{}': {}", path, std::strerror(error));
-  if (S_ISDIR(status.st_mode)) throw IoError("cannot read '{}': is a directory", path);
-  if (!S_ISREG(status.st_mode)) throw IoError("cannot read '{}': is not a regular file", path);
+  if (error != 0)
+    throw IoError(SystemError{error, path}, "cannot open '{}': {}", path, std::strerror(error));
+  if (S_ISDIR(status.st_mode))
+    throw IoError(SystemError{EISDIR, path}, "cannot read '{}': is a directory", path);
+  if (!S_ISREG(status.st_mode))
+    throw IoError(SystemError{EINVAL, path}, "cannot read '{}': is not a regular file", path);
   if (status.st_size == 0) throw CorruptFile("'{}' is empty", path);
   if (mapped == MAP_FAILED)
-    throw IoError("cannot map the {} bytes of '{}': {}", status.st_size, path,
-                  std::strerror(map_error));
+    throw IoError(SystemError{map_error, path}, "cannot map the {} bytes of '{}': {}",
+                  status.st_size, path, std::strerror(map_error));
   data_ = static_cast<const std::byte*>(mapped);
   size_ = status.st_size;
 }

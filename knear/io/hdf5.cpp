@@ -243,12 +243,12 @@ template <class Work>
 std::pair<pid_t, int> start(const std::string& file, Work work) {
   int ends[2];
   if (knear::detail::open_pipe(ends) != 0)
-    throw IoError("cannot read '{}': {}", file, std::strerror(errno));
+    throw IoError(SystemError{errno, file}, "cannot read '{}': {}", file, std::strerror(errno));
   const pid_t pid = fork();
   if (pid < 0) {
     const int error = errno;
     close(ends[0]), close(ends[1]);
-    throw IoError("cannot read '{}': {}", file, std::strerror(error));
+    throw IoError(SystemError{error, file}, "cannot read '{}': {}", file, std::strerror(error));
   }
   if (pid == 0) {
     const rlimit none{0, 0};

@@ -27,6 +27,16 @@ void raise(const char* name, const char* message) {
   if (text.is_valid()) PyErr_SetObject(type.ptr(), text.ptr());
 }
 
+// The IoError that is also FileNotFoundError or the like, with errno and filename.
+void raise(const IoError& error) {
+  const auto text = nb::steal(PyUnicode_DecodeFSDefault(error.what()));
+  const auto path = nb::steal(PyUnicode_DecodeFSDefault(error.cause().path.c_str()));
+  if (!text.is_valid() || !path.is_valid()) return;
+  const nb::object made =
+      nb::module_::import_("knear.errors").attr("_io_error")(text, error.cause().number, path);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+}
+
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
@@ -37,7 +47,7 @@ void translate(const std::exception_ptr& thrown, void*) {
   } catch (const CorruptFile& e) {
     raise("CorruptFile", e.what());
   } catch (const IoError& e) {
-    raise("IoError", e.what());
+    raise(e);
   } catch (const MemoryBudgetError& e) {
     raise("MemoryBudgetError", e.what());
   } catch (const DeviceUnavailable& e) {

@@ -26,7 +26,7 @@ import numpy as np
 
 from . import _arrays
 from ._index import Index
-from .errors import CorruptFile, Error, InvalidArgument, IoError
+from .errors import CorruptFile, Error, InvalidArgument, _io_error
 
 _MANIFEST = "store.json"
 _FORMAT = "knear store of documents, version 1"
@@ -251,4 +251,6 @@ def _io_errors(folder: str) -> Iterator[None]:
     except Error:
         raise
     except OSError as error:
-        raise IoError(f"{error.filename or folder}: {error.strerror or error}") from error
+        path = os.fspath(error.filename or folder)
+        message = f"{path}: {error.strerror or error}"
+        raise _io_error(message, error.errno or 0, path) from error

@@ -4,6 +4,10 @@ Each is also what Python calls such an error, so that `except ValueError` works.
 line that names the argument and the values.
 """
 
+import errno
+import os
+from typing import Any
+
 
 class Error(Exception):
     """Every error that knear raises on purpose.
@@ -30,7 +34,61 @@ class CorruptFile(Error, ValueError):
 
 
 class IoError(Error, OSError):
-    """The system refused: permission, space, no such file."""
+    """The system refused: permission, space, no such file. It is a FileNotFoundError,
+    PermissionError, IsADirectoryError or FileExistsError too, where one of these is meant, and has
+    `errno` and `filename` where the system named a reason.
+
+    >>> import knear
+    >>> try:
+    ...     knear.Index.load("none.knear")
+    ... except FileNotFoundError as error:
+    ...     print(error, error.filename, isinstance(error, knear.IoError))
+    cannot open 'none.knear': No such file or directory none.knear True
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class _Kind(IoError):
+    """What the classes below add to IoError: they are pickled by errno and file."""
+
+    def __reduce__(self) -> Any:
+        return _io_error, (str(self), self.errno or 0, self.filename or "")
+
+
+class _FileNotFound(_Kind, FileNotFoundError):
+    __doc__, __qualname__ = IoError.__doc__, "IoError"
+
+
+class _NotPermitted(_Kind, PermissionError):
+    __doc__, __qualname__ = IoError.__doc__, "IoError"
+
+
+class _IsADirectory(_Kind, IsADirectoryError):
+    __doc__, __qualname__ = IoError.__doc__, "IoError"
+
+
+class _FileExists(_Kind, FileExistsError):
+    __doc__, __qualname__ = IoError.__doc__, "IoError"
+
+
+_KINDS = {
+    errno.ENOENT: _FileNotFound,
+    errno.EACCES: _NotPermitted,
+    errno.EPERM: _NotPermitted,
+    errno.EISDIR: _IsADirectory,
+    errno.EEXIST: _FileExists,
+}
+
+
+def _io_error(message: str, number: int, path: str) -> IoError:
+    """The IoError of an errno, 0 for none, and of a file."""
+    error = _KINDS.get(number, IoError)(message)
+    if number:
+        error.errno, error.strerror = number, os.strerror(number)
+        error.filename = path
+    return error
 
 
 class MemoryBudgetError(Error, MemoryError):

@@ -1,5 +1,9 @@
 """Errors: which class, and that the line names the argument and the values."""
 
+import errno
+import os
+import pickle
+
 import numpy as np
 import pytest
 
@@ -325,3 +329,32 @@ def test_a_value_that_equals_a_good_one_is_refused_after_it():
     for wrong in (1.0, [1]):
         with pytest.raises(knear.InvalidArgument, match="threads must be a whole number"):
             index.search(base, 1, threads=wrong)
+
+
+@pytest.mark.parametrize("read", [knear.Index.load, knear.read_vectors], ids=["load", "read"])
+def test_files_that_cannot_be_read_are_what_python_calls_them(read, tmp_path):
+    missing, folder, locked = tmp_path / "no.npy", tmp_path / "folder.npy", tmp_path / "locked.npy"
+    folder.mkdir()
+    locked.write_bytes(b"")
+    cases = [(missing, FileNotFoundError, errno.ENOENT), (folder, IsADirectoryError, errno.EISDIR)]
+    if os.geteuid() != 0:  # root may read everything
+        locked.chmod(0)
+        cases.append((locked, PermissionError, errno.EACCES))
+    for path, kind, number in cases:
+        with pytest.raises(kind) as caught:
+            read(path)
+        error = caught.value
+        assert isinstance(error, knear.IoError) and error.errno == number
+        assert error.filename == str(path) and str(path) in str(error)
+        assert "\n" not in str(error) and "Errno" not in str(error)
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.errno) == (type(error), str(error), number)
+
+
+def test_files_that_cannot_be_written(tmp_path):
+    index = knear.Index("Flat", dim=4)
+    index.add(ZEROS)
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        index.save(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        index.save(tmp_path / "none" / "index.knear")
