@@ -841,10 +841,29 @@ Seeding parse_seeding(std::string_view name) {
   throw InvalidArgument("seeding must be random or k-means++, but is '{}'", name);
 }
 
+namespace {
+
+// By the first block. Directions of rows do not change with what is subtracted, so that only l2 has
+// a remedy.
+void check_far_rows(const RowBlocks& rows, const KMeansOptions& options) {
+  if (options.metric != Metric::l2 || options.takes_far_rows || rows.rows == 0) return;
+  struct Seen {};
+  try {
+    rows.read([](AnyMatrixView block) {
+      check_float32_tells_apart(block, "rows", "centroids");
+      throw Seen();
+    });
+  } catch (const Seen&) {
+  }
+}
+
+}  // namespace
+
 KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& rows, std::int64_t k,
                           const KMeansOptions& options) {
   return public_call([&] {
     check(rows, rows.rows, k, options);
+    check_far_rows(rows, options);
     if (options.levels == 2)
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
     const std::int64_t most = rows_used(rows.rows, k, options);
@@ -862,6 +881,7 @@ KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& own_rows,
     const DividedRows rows(own_rows, peers, between_devices);
     rows.work([&] {
       check(own_rows, rows.total, k, options);
+      check_far_rows(own_rows, options);
       if (options.levels == 2)
         throw InvalidArgument("levels = 2 is for rows in memory, not for those of many processes");
     });
@@ -895,6 +915,8 @@ KMeans detail::k_means_on(const OpenAssignment& open, AnyMatrixView rows, std::i
   return public_call([&] {
     const RowBlocks blocks = blocks_of(rows);
     check(blocks, rows.rows(), k, options);
+    if (options.metric == Metric::l2 && !options.takes_far_rows)
+      check_float32_tells_apart(rows, "rows", "centroids");
     const auto by_levels = options.levels == 2 ? cluster_in_two_levels : cluster_in_memory;
     const std::int64_t most = rows_used(rows.rows(), k, options);
     if (most == rows.rows()) return by_levels(open, rows, k, options);

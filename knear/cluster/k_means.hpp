@@ -80,6 +80,9 @@ struct KMeansOptions {
   // itself: for so many centroids that comparing each row with all of them takes too long (Johnson
   // et al. have 85,000 and more). For rows in memory, of l2, without `initial`.
   int levels = 1;
+  // Takes f64 rows too that lie so far from 0 that centroids, which are float32, cannot tell them
+  // apart. They are refused otherwise (check_float32_tells_apart): their mean should be subtracted.
+  bool takes_far_rows = false;
   int threads = 0;  // 0: all that the process may use
   // Where rows are assigned and added up: "cpu", or "cuda" or "cuda:N" for a GPU, with the same
   // bits. Rows stay there as long as there is memory, others go there in each iteration, and what

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <vector>
 
 #include "knear/core/threads.hpp"
 
@@ -112,6 +113,41 @@ ValueRange find_value_range(AnyMatrixView data, Metric metric, std::string_view 
       refuse(view.row(bad_row), view.cols(), argument, first_row + bad_row);
     });
   return total;
+}
+
+void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
+                               std::string_view made) {
+  if (rows.type() != ElementType::f64 || rows.rows() < 2) return;
+  constexpr std::int64_t most = 1000;
+  const std::int64_t stride = std::max<std::int64_t>(1, rows.rows() / most), dim = rows.cols();
+  std::vector<double> sums(static_cast<std::size_t>(4 * dim));
+  double *const x_sum = sums.data(), *const x_square = x_sum + dim, *const e_sum = x_square + dim,
+                *const e_square = e_sum + dim;
+  const auto* first = static_cast<const double*>(rows.row(0));
+  std::int64_t count = 0;
+  for (std::int64_t r = 0; r < rows.rows(); r += stride, ++count) {
+    const auto* row = static_cast<const double*>(rows.row(r));
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double x = row[j] - first[j], error = static_cast<float>(row[j]) - row[j];
+      x_sum[j] += x, x_square[j] += x * x;
+      e_sum[j] += error, e_square[j] += error * error;
+    }
+  }
+  const auto n = static_cast<double>(count);
+  double spread = 0, rounding = 0, largest = 0;
+  std::int64_t column = 0;
+  for (std::int64_t j = 0; j < dim; ++j) {
+    spread += std::max(0.0, x_square[j] / n - x_sum[j] / n * (x_sum[j] / n));
+    const double of_column = std::max(0.0, e_square[j] / n - e_sum[j] / n * (e_sum[j] / n));
+    rounding += of_column;
+    if (of_column > largest) largest = of_column, column = j;
+  }
+  if (rounding <= spread / 1000) return;
+  throw InvalidArgument(
+      "{} lie so far from 0 (column {} near {:.6g}, where neighbouring numbers of float32 are "
+      "{:.3g} apart) that {}, which are float32, cannot tell them apart: subtract the mean of each "
+      "column first",
+      argument, column, first[column], std::ldexp(1.0, std::ilogb(first[column]) - 23), made);
 }
 
 }  // namespace knear

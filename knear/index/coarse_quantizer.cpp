@@ -233,6 +233,7 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
                            .iterations = options.iterations,
                            .seed = options.seed,
                            .levels = two_levels ? 2 : 1,
+                           .takes_far_rows = true,  // all in one list then
                            .threads = options.threads,
                            .progress = options.progress};
   // On more and more of them: most of what centroids have to move they move on the first few.

@@ -130,6 +130,7 @@ ProductQuantizer ProductQuantizer::train(AnyMatrixView rows, std::int64_t sub_qu
       rows = sample.view();
     }
     find_value_range(rows, Metric::l2, "rows", threads);
+    check_float32_tells_apart(rows, "rows", "codes");
 
     Matrix<float> centroids(sub_quantizers * count, width);
     SharedProgress progress(options.progress, "train quantizer", sub_quantizers);

@@ -194,6 +194,7 @@ ScalarQuantizer ScalarQuantizer::train(AnyMatrixView rows, ScalarCode code, int 
       throw InvalidArgument("rows must be at least 1 to train on, but are {}", rows.rows());
     threads = resolve_threads(threads);
     find_value_range(rows, Metric::l2, "rows", threads);
+    check_float32_tells_apart(rows, "rows", "codes");
     if (!has_levels(code)) return of_halves(code, rows.cols());
     AnyMatrix sample;
     constexpr std::int64_t most_rows = 65536;

@@ -64,10 +64,10 @@ class KMeans(Sealed):
     Every row goes to the centroid that is nearest in float64, ties to the smaller number.
 
     Centroids are float32, of float64 rows too, which are not rounded themselves: a centroid is the
-    mean of its rows, rounded, and distances are to what it is then. That matters where coordinates
-    are large beside the distances between rows: at a million, neighbouring numbers of float32 are
-    1/16 apart. Take the mean of the rows away from them first, or use knear.sklearn.KMeans, which
-    does that, and whose centres are float64 for float64 rows.
+    mean of its rows, rounded, and distances are to what it is then. Float64 rows that lie so far
+    from 0 that float32 cannot tell them apart, as times in seconds since 1970, are refused:
+    subtract the mean of each column first, or use knear.sklearn.KMeans, which does that, and whose
+    centres are float64 for float64 rows.
     """
 
     k: int

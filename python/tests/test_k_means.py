@@ -182,3 +182,41 @@ def test_centroids_are_float32_and_rows_of_float64_are_not_rounded(rng):
     np.testing.assert_allclose(distances, all_squares.min(axis=1), rtol=1e-6)
     means = np.array([x[ids == each].mean(axis=0) for each in range(4)])
     np.testing.assert_array_equal(km.centroids, means.astype(np.float32))
+
+
+@pytest.mark.parametrize(("offset", "spread"), [(1.7e9, 10), (1e6, 1e-1), (1e9, 1)])
+def test_rows_that_float32_cannot_tell_apart_are_refused(offset, spread):
+    """As times in seconds since 1970: centroids and codes, which are float32, would be the same for
+    all of them. Without their mean they are clustered and coded."""
+    random = np.random.default_rng(1)
+    near = spread * (
+        np.repeat(np.arange(4.0), 100)[:, None] + 0.01 * random.standard_normal((400, 3))
+    )
+    x = offset + near
+    message = "lie so far from 0 .* subtract the mean of each column first"
+    for train in (
+        lambda: knear.KMeans(4).train(x),
+        lambda: knear.ProductQuantizer(3, bits=4).train(x),
+        lambda: knear.ScalarQuantizer("8").train(x),
+        lambda: knear.PCA(2).train(x),
+        *(
+            lambda f=f: knear.Index(f, dim=3).train(x)
+            for f in ("SQ8", "PQ3x4", "IVF4,SQ8", "PCA2,Flat")
+        ),
+        lambda: knear.Index("RR3,Flat", dim=3).add(x),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=message):
+            train()
+    found = knear.KMeans(4, seeding="k-means++", seed=1).train(x - x.mean(0))
+    assert np.sqrt(found.assign(x - x.mean(0))[0].max()) < spread * 0.2
+    # Vectors as they are, and inverted lists of them, are exact.
+    expected = knear.knn(near[:20], near, 5).ids
+    index = knear.Index("IVF4,Flat", dim=3)
+    index.train(x)
+    index.add(x)
+    for ids in (knear.knn(x[:20], x, 5).ids, index.search(x[:20], 5, probes=4).ids):
+        assert (ids == expected).mean() > 0.9  # where the sum x was rounded itself
+    # One column far from 0 beside others that differ more, or that does not differ at all.
+    random_rows = random.standard_normal((400, 2)) * 1e6 * spread
+    knear.KMeans(4).train(np.hstack([random_rows, x[:, :1]]))
+    knear.KMeans(4).train(np.hstack([near, np.full((400, 1), offset + 0.3)]))
