@@ -462,7 +462,10 @@ std::int64_t GraphOfState::bytes() const {
 ExactNeighbors search_graph(const State& state, const IndexShape& shape,
                             std::span<const SearchSegment> segments, AnyMatrixView queries,
                             std::int64_t k, const SearchOptions& options, KnnReport* report) {
-  const Asked asked = asked_for(options, shape, k);
+  Asked asked = asked_for(options, shape, k);
+  // Among as many candidates as there are rows all are found, also where codes cannot tell them
+  // apart or the graph does not lead to them.
+  if (asked.ef >= std::max<std::int64_t>(state.size, 1)) asked.everything = true;
   if (options.memory > 0 && !asked.everything && state.size >= least_rows_in_graph &&
       !state.graph->current(state))
     if (const std::int64_t bytes = building_bytes(state, shape); bytes > options.memory)

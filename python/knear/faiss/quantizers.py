@@ -15,12 +15,26 @@ from .fields import whole
 from .saying import say
 from .vectors import Float32Vector
 
+_BLOCK = 1 << 15  # numbers at a time, which stay in a processor's cache
 
-def packed(values: NDArray[np.int64], bits: int) -> NDArray[np.uint8]:
+
+def packed(values: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """Numbers [n x m] of so many bits each as bytes [n x ceil(m bits / 8)], low bits first."""
     n, m = values.shape
     if bits == 8:
-        return values.astype(np.uint8)
+        return values.astype(np.uint8, copy=False)
+    if bits == 4:
+        out = np.zeros((n, (m + 1) // 2), np.uint8)
+        out[:] = values[:, 0::2]
+        out[:, : m // 2] |= values[:, 1::2].astype(np.uint8, copy=False) << 4
+        return out
+    if bits == 6:  # four numbers in three bytes
+        four = np.zeros((n, (m + 3) // 4, 4), np.uint8)
+        four.reshape(n, -1)[:, :m] = values
+        a, b, c, d = (four[:, :, i] for i in range(4))
+        out = np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=2)
+        return np.ascontiguousarray(out.reshape(n, -1)[:, : (m * bits + 7) // 8])
+    values = values.astype(np.int64, copy=False)
     places = (values[:, :, None] >> np.arange(bits)) & 1
     return np.packbits(places.reshape(n, m * bits).astype(np.uint8), axis=1, bitorder="little")
 
@@ -29,6 +43,15 @@ def unpacked(codes: NDArray[np.uint8], m: int, bits: int) -> NDArray[np.int64]:
     """The numbers [n x m] of such bytes."""
     if bits == 8:
         return codes.astype(np.int64)
+    if bits == 4:
+        halves = np.stack([codes & 15, codes >> 4], axis=2)
+        return halves.reshape(len(codes), -1)[:, :m].astype(np.int64)
+    if bits == 6:
+        three = np.zeros((len(codes), (m + 3) // 4, 3), np.uint8)
+        three.reshape(len(codes), -1)[:, : codes.shape[1]] = codes
+        a, b, c = (three[:, :, i] for i in range(3))
+        four = np.stack([a & 63, (a >> 6 | b << 2) & 63, (b >> 4 | c << 4) & 63, c >> 2], axis=2)
+        return four.reshape(len(codes), -1)[:, :m].astype(np.int64)
     places = np.unpackbits(codes, axis=1, bitorder="little")[:, : m * bits]
     return places.reshape(len(codes), m, bits).astype(np.int64) @ (1 << np.arange(bits))
 
@@ -349,21 +372,44 @@ class ScalarQuantizer(Quantizer):
         return low, span
 
     def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
-        _refuse_infinite(x, x, "finite")
         if self.qtype in (self.QT_fp16, self.QT_bf16):
             with np.errstate(over="ignore"):
                 halves = x.astype("<f2") if self.qtype == self.QT_fp16 else _bf16(x)
             codes = halves.view(np.uint8).reshape(len(x), self.code_size)
-            _refuse_infinite(self._vectors_of(codes), x, "what 16 bits hold")
+            infinite = np.uint16(0x7C00 if self.qtype == self.QT_fp16 else 0x7F80)
+            if (halves.view(np.uint16) & infinite == infinite).any():  # NaN too
+                _refuse_infinite(x, x, "finite")
+                _refuse_infinite(self._vectors_of(codes), x, "what 16 bits hold")
             return codes
         if self.qtype in (self.QT_8bit_direct, self.QT_8bit_direct_signed):
+            _refuse_infinite(x, x, "finite")
             shift = 128 if self.qtype == self.QT_8bit_direct_signed else 0
             return np.clip(np.trunc(x + shift), 0, 255).astype(np.uint8)
         low, span = self._levels()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(span > 0, (x - low) / span, np.float32(0))
         top = np.float32((1 << self.bits) - 1)
-        return packed((np.clip(share, 0, 1) * top).astype(np.int64), self.bits)
+        out = np.empty((len(x), self.code_size), np.uint8)
+        rows = max(1, min(_BLOCK // self.d, len(x)))
+        flat = np.broadcast_to(~(span > 0), self.d)  # columns of one value
+        # As large as a block, since NumPy takes longer with one row for all.
+        lows = np.broadcast_to(low, (rows, self.d)).copy()
+        spans = np.broadcast_to(np.where(span > 0, span, np.float32(1)), lows.shape).copy()
+        shares, wholes = np.empty_like(lows), np.empty(lows.shape, np.uint8)
+        for begin in range(0, len(x), rows):
+            some = x[begin : begin + rows]
+            count = len(some)
+            if not np.isfinite(some).all():
+                _refuse_infinite(x, x, "finite")
+            share, whole = shares[:count], wholes[:count]
+            with np.errstate(over="ignore"):
+                np.subtract(some, lows[:count], out=share)
+                np.divide(share, spans[:count], out=share)
+            if flat.any():
+                share[:, flat] = 0
+            np.clip(share, np.float32(0), np.float32(1), out=share)
+            np.multiply(share, top, out=share)
+            np.copyto(whole, share, casting="unsafe")
+            out[begin : begin + count] = packed(whole, self.bits)
+        return out
 
     def _vectors_of(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
         if self.qtype == self.QT_fp16:
@@ -381,13 +427,22 @@ class ScalarQuantizer(Quantizer):
 
 
 def _refuse_infinite(values: NDArray[Any], given: NDArray[np.float32], due: str) -> None:
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        row, column = bad[0]
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
         refuse(f"vectors must be {due}, but row {row} column {column} is {given[row, column]:g}")
 
 
 def _bf16(x: NDArray[np.float32]) -> NDArray[np.uint16]:
     """The nearest bfloat16, ties to even."""
-    bits = x.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    bits, out = np.ascontiguousarray(x).view(np.uint32), np.empty(x.shape, "<u2")
+    rows = max(1, _BLOCK // x.shape[1])
+    for begin in range(0, len(x), rows):
+        some = bits[begin : begin + rows]
+        more = some >> 16
+        np.bitwise_and(more, 1, out=more)
+        np.add(more, 0x7FFF, out=more)
+        np.add(more, some, out=more)
+        np.right_shift(more, 16, out=more)
+        np.copyto(out[begin : begin + rows], more, casting="unsafe")
+    return out
