@@ -49,15 +49,61 @@ def _same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is int and a == b)
 
 
+class Searched:
+    """The rows of a Store as a knear.Index, whose ids are the numbers that the rows had when it was
+    made or they were added. `places` are the ids of the rows of now, which go up; None where they
+    are 0, 1, ..."""
+
+    def __init__(self, index: KnearIndex, places: NDArray[np.int64] | None = None) -> None:
+        self.index, self.places = index, places
+
+    def without(self, rows: NDArray[np.int64]) -> Searched:
+        places = np.arange(len(self.index)) if self.places is None else self.places
+        self.index.remove(places[rows])
+        return Searched(self.index, np.delete(places, rows))
+
+    def with_part(self, part: KnearIndex) -> Searched:
+        first, added = self.index.next_id, len(part)
+        self.index.merge(part, "shifted")
+        if self.places is None:
+            return self
+        return Searched(self.index, np.concatenate([self.places, first + np.arange(added)]))
+
+    def is_mostly_gone(self) -> bool:
+        return self.index.next_id > 4 * len(self.index) + 1024
+
+    def search(self, x: Any, k: int, **options: Any) -> tuple[Any, Any]:
+        """(distances, row numbers); `filter` is a bool a row."""
+        found = self.index.search(x, k, **self._asked(options))
+        return found.distances, self._rows(found.ids)
+
+    def range_search(self, x: Any, radius: float, **options: Any) -> tuple[Any, Any, Any]:
+        begin, distances, ids = self.index.range_search(x, radius, **self._asked(options))
+        return begin, distances, self._rows(ids)
+
+    def _asked(self, options: dict[str, Any]) -> dict[str, Any]:
+        allowed = options.get("filter")
+        if self.places is None or allowed is None:
+            return options
+        mask = np.zeros(self.index.next_id, np.bool_)
+        mask[self.places] = allowed
+        return {**options, "filter": mask}
+
+    def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.places is None:
+            return ids
+        return np.where(ids < 0, -1, np.searchsorted(self.places, ids))
+
+
 class Coded(Index):
     """Keeps codes in a Store. Searches go to a knear.Index that is made of it when one comes after
     a change: of the codes where knear has such codes, else of the vectors that they stand for.
-    Where rows were only added since, it is made of these, and merged into that of before."""
+    Where rows were only added and removed since, so they are there."""
 
     def __init__(self, d: int, metric: int) -> None:
         super().__init__(d, metric)
-        # What the index of searches was made of, the rows and that index.
-        self._searched: tuple[Any, int, KnearIndex] | None = None
+        # What the index of searches was made of, the number of rows and that index.
+        self._searched: tuple[Any, int, Searched] | None = None
 
     def _set_code_size(self, size: int) -> None:
         self.code_size = size
@@ -97,21 +143,36 @@ class Coded(Index):
         """What the index of searches is made of."""
         return self._store.version, self._store, self.metric_type, *self._sources()
 
-    def _index(self) -> KnearIndex:
+    def _index(self) -> Searched:
         now, had = self._now(), self.__dict__.get("_searched")
         same = had is not None and len(had[0]) == len(now) and all(map(_same, had[0][1:], now[1:]))
         if same and had[0][0] == now[0]:
             return had[2]
         size = self._store.size
-        only_added = same and self._store.appended_since <= had[0][0]
-        # One thread takes the index to merge into it; another finds none, and makes one.
-        if only_added and self.__dict__.pop("_searched", None) is had:
-            had[2].merge(loaded(self._part_from(had[1])._image), "shifted")
-            index = had[2]
+        removed = self._store.removed_since(had[0][0]) if same else None
+        # One thread takes the index to change it; another finds none, and makes one.
+        if removed is not None and self.__dict__.pop("_searched", None) is had:
+            searched = self._changed_since(had[1], had[2], removed)
         else:
-            index = loaded(self._image)
-        self._searched = now, size, index
-        return index
+            searched = Searched(loaded(self._image))
+        self._searched = now, size, searched
+        return searched
+
+    def _changed_since(
+        self, size: int, searched: Searched, removed: list[NDArray[np.int64]]
+    ) -> Searched:
+        """That of `size` rows after these removals, with the rows that were added in between and
+        since. They stand behind, so that those of them that are gone again never get there."""
+        for gone in removed:
+            old = gone[gone < size]
+            if len(old):
+                searched = searched.without(old)
+            size -= len(old)
+        if size < self._store.size:
+            searched = searched.with_part(loaded(self._part_from(size)._image))
+        if searched.is_mostly_gone():
+            return Searched(loaded(self._image))
+        return searched
 
     def _part_from(self, first: int) -> Coded:
         """The rows from this one on, as an index of the same quantizers."""
@@ -154,10 +215,10 @@ class _OfCodes(Coded, IndexFlatCodes):
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         self._trained()
-        found = self._index().search(
+        distances, rows = self._index().search(
             x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
-        return padded(found.distances, found.ids, self.metric_type)
+        return padded(distances, rows, self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         self._trained()
@@ -176,9 +237,8 @@ class _OfCodes(Coded, IndexFlatCodes):
 
     def _remove(self, selector: Any) -> int:
         gone = selector.mask(np.arange(self.ntotal))
-        codes = self._store.codes[~gone]
-        self._store.clear()
-        self._add_codes(codes, None)
+        if gone.any():
+            self._store.keep(~gone, renumber=True)
         return int(gone.sum())
 
     def permute_entries(self, perm: NDArray[np.int64]) -> None:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 
 class Store:
-    """Arrays that grow at their ends. `version` tells one content from another, and rows of a
-    version from `appended_since` on still stand where they stood."""
+    """Arrays that grow at their ends. `version` tells one content from another, and removed_since()
+    says how rows of an earlier one became those of now."""
 
     def __init__(self, code_size: int) -> None:
         self.version = 0
@@ -23,11 +23,21 @@ class Store:
         self.size = len(ids)
         self._changed()
 
-    def _changed(self, appended: bool = False) -> None:
+    def _changed(self, traced: bool = False) -> None:
+        """A new version, of which `_removed` says all: rows were added at the end, or it has those
+        that are gone. Otherwise nothing is known of the rows of before."""
         self.version += 1
-        if not appended:
-            self.appended_since = self.version
+        if not traced:
+            self._traced_since = self.version
+            self._removed: list[tuple[int, NDArray[np.int64]]] = []
         self._order: tuple[Any, Any] | None = None
+
+    def removed_since(self, version: int) -> list[NDArray[np.int64]] | None:
+        """The numbers of the rows that went, of each removal since that version. Others were added
+        at the end; None where more has changed."""
+        if version < self._traced_since:
+            return None
+        return [gone for at, gone in self._removed if at > version]
 
     def rows_from(self, first: int) -> Store:
         """The rows from this one on, in a store of their own."""
@@ -61,11 +71,18 @@ class Store:
         self._ids[self.size : end] = ids
         self._lists[self.size : end] = lists
         self.size = end
-        self._changed(appended=True)
+        self._changed(traced=True)
 
-    def keep(self, rows: NDArray[Any]) -> None:
-        """These rows alone, by a mask or by their numbers."""
-        self._made_of_all(self.codes[rows], self.ids[rows], self.lists[rows])
+    def keep(self, rows: NDArray[np.bool_], renumber: bool = False) -> None:
+        """These rows alone. renumber: under ids 0, 1, ..."""
+        gone = np.flatnonzero(~rows)
+        self._codes, self._lists = self.codes[rows], self.lists[rows]
+        self._ids = np.arange(len(self._lists)) if renumber else self.ids[rows]
+        self.size = len(self._ids)
+        self._changed(traced=True)
+        self._removed.append((self.version, gone))
+        if sum(len(each) for _, each in self._removed) > self.size:  # to be made anew
+            self._changed()
 
     def replace(self, rows: Any, codes: Any, lists: Any) -> None:
         self.codes[rows] = codes
@@ -75,10 +92,9 @@ class Store:
     def close_up(self, kept: NDArray[np.bool_]) -> None:
         """Moves the ids up into the places of those that were not kept, of 0, 1, ..."""
         self.ids[:] = (np.cumsum(kept) - 1)[self.ids]
-        self._changed()
 
     def clear(self) -> None:
-        self.keep(np.empty(0, np.int64))
+        self._made_of_all(self._codes[:0], self._ids[:0], self._lists[:0])
 
     def by_list(self, lists: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(rows, begin): those of list i stand at begin[i] : begin[i + 1], in order of adding."""

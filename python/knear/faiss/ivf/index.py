@@ -118,7 +118,7 @@ class IndexIVF(Listed):
             return no_neighbors((len(x), k), self.metric_type)
         if self._probes_by_knear() and not most and of_quantizer is None:
             report: dict[str, Any] = {}
-            found = self._index().search(
+            distances, rows = self._index().search(
                 x,
                 k,
                 probes=probes,
@@ -128,7 +128,7 @@ class IndexIVF(Listed):
                 progress=interruptions(),
             )
             count_rows(report, len(x))
-            return padded(found.distances, found.ids, self.metric_type)
+            return padded(distances, rows, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return nearest_in(self, x, k, lists, allowed, most, whole)
 
