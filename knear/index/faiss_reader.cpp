@@ -108,7 +108,7 @@ class Reader {
     if (type == "IxPT") return transformed(depth);
     if (type == "IxRF") return refined(depth);
     if (const std::string_view name = name_of_faiss_index(type); !name.empty())
-      throw CorruptFile("{} holds {} ({}){}, which knear does not read", path_, name, type,
+      throw InvalidArgument("{} holds {} ({}){}, which knear does not read", path_, name, type,
                         depth > 0 ? fmt::format(" at byte {}", begin) : "");
     at_ = begin;
     if (shown(type) != type) refuse("no index of FAISS begins like this");
@@ -478,7 +478,7 @@ class Reader {
       const std::string_view name = name_of_faiss_transform(type);
       at_ = begin;
       if (name.empty()) refuse(fmt::format("'{}' is no type of a transform", shown(type)));
-      throw CorruptFile("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
+      throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
                         begin);
     }
     shape.kind = pca ? Kind::pca : linear || shift ? Kind::rotation : Kind::unit_norm;
@@ -614,7 +614,7 @@ class Reader {
     at_ -= 4;
     const std::string_view name = name_of_faiss_lists(type);
     if (name.empty()) refuse(fmt::format("'{}' is no type of inverted lists", shown(type)));
-    throw CorruptFile("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
+    throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
                       at_);
   }
 

@@ -6,6 +6,7 @@
 
 #include "knear/cost/peak_cache.hpp"
 #include "knear/cost/peaks.hpp"
+#include "knear/index/faiss_types.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"
@@ -95,6 +96,13 @@ void bind_files(nb::module_& m) {
                             [&](Progress progress) { io::write_ids(path, view, progress); });
       },
       nb::arg("path"), nb::arg("ids").noconvert(), nb::arg("progress").none());
+  m.def(
+      "name_of_faiss",
+      [](const std::string& letters) {
+        const std::string_view index = detail::name_of_faiss_index(letters);
+        return std::string(index.empty() ? detail::name_of_faiss_transform(letters) : index);
+      },
+      nb::arg("letters"));
 }
 
 void bind_machine(nb::module_& m) {

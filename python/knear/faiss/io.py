@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _core
 from .base import METRIC_INNER_PRODUCT, METRIC_L2, Index, refuse
 from .codes import IndexPQ, IndexScalarQuantizer
 from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
@@ -247,10 +248,7 @@ class Reader:
         if letters in _READ:
             return _READ[letters](self, letters, depth + 1)
         name = letters.decode("latin1")
-        if letters.startswith(b"I") and letters.isalnum():  # as all of FAISS's are
-            raise NotImplementedError(
-                f"the file has an index of FAISS's type {name!r}, which knear.faiss has not"
-            )
+        _refuse_known(name)
         return refuse(f"Index type {name!r} not recognized: {self._name} is no index of FAISS")
 
     def _flat(self, letters: bytes, depth: int) -> IndexFlat:
@@ -298,8 +296,14 @@ class Reader:
             refuse(f"a direct map has {len(entries)} entries, where {rows} rows are announced")
         if direct == DirectMap.Hashtable:
             self._vector("<i8", 2)
-        if letters == b"IwFl":
-            out: Any = IndexIVFFlat(quantizer, d, nlist, metric)
+        if letters == b"IwPf":
+            by_residual, _, _, _, _, _ = self._get("?QiQiq")
+            pq = self.product(d)
+            out: Any = IndexIVFPQ(quantizer, d, nlist, pq.M, pq.nbits, metric)
+            out.pq, out.by_residual = pq, by_residual
+            out.precompute_table()
+        elif letters == b"IwFl":
+            out = IndexIVFFlat(quantizer, d, nlist, metric)
         elif letters == b"IwPQ":
             by_residual, _ = self._get("?Q")
             pq = self.product(d)
@@ -317,8 +321,55 @@ class Reader:
                 )
             out.sq = sq
         out.nprobe, out.is_trained, out.direct_map = nprobe, trained, DirectMap(direct)
-        self._lists(out, rows)
+        if letters == b"IwPf":
+            self._lists_of_blocks(out, rows)
+        else:
+            self._lists(out, rows)
         return out
+
+    def _product_blocks(self, letters: bytes, depth: int) -> IndexPQ:
+        """An IndexPQFastScan: the same codes of 4 bits, which FAISS keeps in blocks of rows."""
+        d, rows, trained, metric = self._header()
+        pq = self.product(d)
+        out = IndexPQ(d, pq.M, pq.nbits, metric)
+        out.pq, out.is_trained = pq, trained
+        _, block, _ = self._get("iii")
+        _, parts = self._get("QQ")
+        out._add_codes(self._codes_in_blocks(pq, block, parts, rows), None)
+        return out
+
+    def _codes_in_blocks(
+        self, pq: ProductQuantizer, block: int, parts: int, rows: int
+    ) -> NDArray[np.uint8]:
+        """Codes [rows x code_size] of which each block of so many rows has, for every pair of parts
+        and 32 rows, 32 bytes: the first 16 have the first of the two parts. Their lower halves are
+        of rows 0, 8, 1, 9, ..., and their upper ones of those 16 behind."""
+        size = pq.code_size
+        if pq.nbits != 4 or not 32 <= block <= 1024 or block % 32 or parts != pq.M + pq.M % 2:
+            refuse(f"blocks of {block} codes of {parts} parts are none of {pq.M} parts of 4 bits")
+        data = self._vector("u1")
+        if data.size != -(-rows // block) * block * size:
+            refuse(f"{rows} codes in blocks of {block} are announced, not {data.size} bytes")
+        order = np.arange(16).reshape(8, 2).T.ravel()  # where rows 0 to 15 lie
+        groups = data.reshape(-1, size, block // 32, 2, 16)[..., order]
+        halves = np.concatenate([groups & 15, groups >> 4], axis=-1)
+        codes = halves[..., 0, :] | halves[..., 1, :] << 4
+        return np.ascontiguousarray(codes.transpose(0, 2, 3, 1).reshape(-1, size)[:rows])
+
+    def _lists_of_blocks(self, out: IndexIVFPQ, rows: int) -> None:
+        letters = bytes(self._take(4))
+        if letters != b"ilbl":
+            refuse(f"inverted lists of FAISS's type {letters!r} hold no blocks of codes")
+        lists, _, block, _ = self._get("QQQQ")
+        if lists != out.nlist:
+            refuse(f"there are {lists} lists, but the index has {out.nlist}")
+        for each in range(out.nlist):
+            ids = self._vector("<i8")
+            if len(ids) + out._store.size > rows:
+                refuse(f"lists hold more rows than the {rows} that are announced")
+            parts = out.pq.M + out.pq.M % 2
+            out._store.add(self._codes_in_blocks(out.pq, block, parts, len(ids)), ids, each)
+        out._unlisted = rows - out._store.size
 
     def _lists(self, out: IndexIVF, rows: int) -> None:
         letters = bytes(self._take(4))
@@ -419,9 +470,8 @@ class Reader:
         elif letters == b"VCnt":
             more = self._vector("<f4")
         else:
-            raise NotImplementedError(
-                f"the file has a transform of FAISS's type {letters!r}, which knear.faiss has not"
-            )
+            _refuse_known(letters.decode("latin1"))
+            refuse(f"{letters!r} is no type of a transform")
         d_in, d_out, trained = self._get("ii?")
         if letters == b"RmDT":
             return RemapDimensionsTransform(d_in, d_out, more)
@@ -451,6 +501,12 @@ class Reader:
         return out
 
 
+def _refuse_known(letters: str) -> None:
+    """Of what FAISS writes and knear.faiss has not, by its name."""
+    if name := _core.name_of_faiss(letters):
+        raise NotImplementedError(f"the file has {name} ({letters}), which knear.faiss has not")
+
+
 def _refuse_ids_beyond(count: int, index: Any, what: str) -> None:
     """Unless a search of the index finds ids below `count` alone."""
     while isinstance(index, (IndexPreTransform, IndexRefine)):
@@ -468,9 +524,11 @@ _READ: dict[bytes, Callable[[Reader, bytes, int], Any]] = {
     b"IxFI": Reader._flat,
     b"IxFl": Reader._flat,
     b"IxPq": Reader._product_codes,
+    b"IPfs": Reader._product_blocks,
     b"IxSQ": Reader._scalar_codes,
     b"IwFl": Reader._inverted,
     b"IwPQ": Reader._inverted,
+    b"IwPf": Reader._inverted,
     b"IwSq": Reader._inverted,
     b"IxPT": Reader._transformed,
     b"IxMp": Reader._mapped,
