@@ -109,7 +109,7 @@ class Reader {
     if (type == "IxRF") return refined(depth);
     if (const std::string_view name = name_of_faiss_index(type); !name.empty())
       throw InvalidArgument("{} holds {} ({}){}, which knear does not read", path_, name, type,
-                        depth > 0 ? fmt::format(" at byte {}", begin) : "");
+                            depth > 0 ? fmt::format(" at byte {}", begin) : "");
     at_ = begin;
     if (shown(type) != type) refuse("no index of FAISS begins like this");
     refuse(fmt::format("'{}' is no type of an index that knear knows of FAISS", type));
@@ -478,8 +478,8 @@ class Reader {
       const std::string_view name = name_of_faiss_transform(type);
       at_ = begin;
       if (name.empty()) refuse(fmt::format("'{}' is no type of a transform", shown(type)));
-      throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
-                        begin);
+      throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name,
+                            type, begin);
     }
     shape.kind = pca ? Kind::pca : linear || shift ? Kind::rotation : Kind::unit_norm;
     if (pca) {
@@ -614,8 +614,8 @@ class Reader {
     at_ -= 4;
     const std::string_view name = name_of_faiss_lists(type);
     if (name.empty()) refuse(fmt::format("'{}' is no type of inverted lists", shown(type)));
-    throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
-                      at_);
+    throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name,
+                          type, at_);
   }
 
   // The rows of lists, of so many bytes each.

@@ -747,7 +747,7 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
 
 detail::RangeLists Index::Impl::within(AnyMatrixView queries, double radius,
                                        const SearchOptions& options, KnnReport* report) const {
-  detail::check_radius(radius);
+  radius = detail::checked_radius(radius);
   check_columns("queries", queries);
   const auto now = state();
   check_trained(*now, "searching");

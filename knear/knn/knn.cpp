@@ -145,7 +145,7 @@ Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
 RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
                                            const KnnOptions& options, KnnReport* report) const {
   return detail::public_call([&] {
-    detail::check_radius(radius);
+    radius = detail::checked_radius(radius);
     return range_search_segments(
         impl_->request(SearchKind::range, queries, detail::usual_k, options, Reuse::expected),
         radius, report);
@@ -172,7 +172,7 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
 RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,
                             const KnnOptions& options, KnnReport* report) {
   return detail::public_call([&] {
-    detail::check_radius(radius);
+    radius = detail::checked_radius(radius);
     detail::check_columns(queries.cols(), base.cols());
     ExactSearcher::Impl impl(base, options);
     return range_search_segments(

@@ -81,7 +81,7 @@ class ExactSearcher::Impl {
 
   RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
                               Reuse reuse, KnnReport* report) {
-    knear::detail::check_radius(radius);
+    radius = knear::detail::checked_radius(radius);
     check_queries(queries, matrix, device, options);
     knear::detail::check_metric(options.metric, rows.metric());
     return rows.range_search(rows_of(queries), radius, checked(options, device), reuse, report);
@@ -141,7 +141,7 @@ RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, d
   return knear::detail::public_call([&] {
     const int device = home_of(base);
     checked(options, device);
-    knear::detail::check_radius(radius);
+    radius = knear::detail::checked_radius(radius);
     check_queries(queries, base, device, options);
     return ExactSearcher::Impl(base, options, stream)
         .range_search(queries, radius, options, Reuse::none, report);

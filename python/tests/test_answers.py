@@ -185,7 +185,7 @@ def test_range_search(rng, metric, dtype):
     assert index.range_search(queries[:0], radius)[0].tolist() == [0]
     nothing = knear.range_search(queries, base, 1e9 if metric == "ip" else -2.0, metric)
     assert nothing[0].tolist() == [0] * 32
-    with pytest.raises(knear.InvalidArgument, match="radius must be a finite number, but is nan"):
+    with pytest.raises(knear.InvalidArgument, match="radius must be a number, but is nan"):
         index.range_search(queries, float("nan"))
     with pytest.raises(knear.InvalidArgument, match="radius must be a number, but is 'far'"):
         index.range_search(queries, "far")
@@ -273,3 +273,32 @@ def test_ids_are_of_numpys_own_type(rng):
         index.ids,
     ):
         assert ids.dtype.char == np.dtype(np.int64).char
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_an_infinite_radius_is_beyond_everything_or_before_it(metric):
+    x = np.random.default_rng(1).standard_normal((60, 5))
+    far = np.vstack([x, x[:3] * 1e38])  # whose squared distances are beyond float32
+    everything = -np.inf if metric == "ip" else np.inf
+    for base in (x, far, x.astype(np.float32)):
+        indexes = [
+            knear.Index("Flat", dim=5, metric=metric),
+            knear.Index("IVF2,Flat", dim=5, metric=metric),
+        ]
+        for index in indexes:
+            index.is_trained or index.train(base)
+            index.add(base)
+        for search in (
+            lambda radius, base=base: knear.range_search(x[:4], base, radius, metric),
+            *(
+                lambda radius, i=i: i.range_search(
+                    x[:4], radius, **({"probes": 2} if i.lists else {})
+                )
+                for i in indexes
+            ),
+        ):
+            begin, distances, ids = search(everything)
+            assert begin.tolist() == [0, *(len(base) * np.arange(1, 5)).tolist()]
+            for a, b in zip(begin[:-1], begin[1:], strict=True):
+                assert sorted(ids[a:b].tolist()) == list(range(len(base)))
+            assert len(search(-everything).ids) == 0

@@ -286,8 +286,11 @@ void check_answer(std::int64_t queries, std::int64_t k) {
         k, queries, double(place) * double(k) * double(queries), most);
 }
 
-void check_radius(double radius) {
-  refuse_if(!std::isfinite(radius), "radius must be a finite number, but is {}", radius);
+double checked_radius(double radius) {
+  refuse_if(std::isnan(radius), "radius must be a number, but is {}", radius);
+  // Beyond any distance of vectors of floats, of 65,536 columns at most.
+  constexpr double everything = 1e100;
+  return std::clamp(radius, -everything, everything);
 }
 
 void check_dim(std::string_view argument, std::int64_t dim) {

@@ -130,7 +130,8 @@ void check_k(std::int64_t k);
 // check_k(), and MemoryBudgetError for an answer [queries x k] that takes more than half of the
 // machine's memory: places beyond the base are padded, so that it is as large as was asked for.
 void check_answer(std::int64_t queries, std::int64_t k);
-void check_radius(double radius);
+// The radius of a range search, finite: an infinite one is beyond all distances, or before them.
+double checked_radius(double radius);
 void check_dim(std::string_view argument, std::int64_t dim);
 void check_columns(std::int64_t queries, std::int64_t base);
 void check_metric(Metric asked, Metric prepared);
