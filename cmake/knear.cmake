@@ -97,7 +97,9 @@ function(knear_units variable name)
   set(number 0)
   foreach(unit IN LISTS units)
     math(EXPR number "${number} + 1")
-    set(file ${CMAKE_CURRENT_BINARY_DIR}/units/${name}_${number}.cpp)
+    # Below the outermost build folder, where a project around this one has them too: ccache takes
+    # another path for another file.
+    set(file ${CMAKE_BINARY_DIR}/units/${name}_${number}.cpp)
     file(CONFIGURE OUTPUT ${file} CONTENT "${unit}")
     # This warning assumes that a file which is included is a header.
     set_source_files_properties(${file} PROPERTIES

@@ -16,7 +16,12 @@ faiss = pytest.importorskip("faiss")
 def made(string, metric="l2"):
     """An index of FAISS, without the slow training for a kind of search that is not tried here."""
     kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-    return faiss.index_factory(12, re.sub(r"(?<!O)(PQ\d+)(?=[,)]|$)", r"\1np", string), kind)
+    index = faiss.index_factory(12, re.sub(r"(?<!O)(PQ\d+)(?=[,)]|$)", r"\1np", string), kind)
+    if string.startswith("OPQ"):
+        refined = hasattr(index, "base_index")
+        around = faiss.downcast_index(index.base_index) if refined else index
+        faiss.downcast_VectorTransform(around.chain.at(0)).niter = 5
+    return index
 
 
 def same(ours, theirs):

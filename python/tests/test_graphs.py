@@ -518,15 +518,18 @@ def test_scikit_learn_takes_the_matrices():
 
 
 @pytest.mark.parametrize("given", ["matrix", "neighbours"])
-def test_umap_takes_the_graph(given):
+def test_umap_takes_the_graph(given, monkeypatch):
+    numba = pytest.importorskip("numba", reason="umap-learn comes with `scripts/setup --bench`")
+    # Compiling takes a minute, and few rows a few seconds without.
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     umap = pytest.importorskip("umap", reason="umap-learn comes with `scripts/setup --bench`")
     from sklearn.cluster import DBSCAN
     from sklearn.metrics import adjusted_rand_score
 
     draw = np.random.default_rng(5)
-    labels = np.repeat(np.arange(3), 100)
-    x = draw.normal(size=(300, 4)) + 20 * labels[:, None]
-    how = {"n_neighbors": 15, "random_state": 1, "n_jobs": 1}
+    labels = np.repeat(np.arange(3), 50)
+    x = draw.normal(size=(150, 4)) + 20 * labels[:, None]
+    how = {"n_neighbors": 15, "random_state": 1, "n_jobs": 1, "n_epochs": 100}
     if given == "matrix":
         matrix = knear.knn_graph(x, 15, as_csr="union", euclidean=True)
         places = umap.UMAP(metric="precomputed", **how).fit_transform(matrix)

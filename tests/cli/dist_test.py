@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,12 @@ class Dist(ProgramTest):
         self.assertTrue(shutil.which("mpirun"), "knear-dist was built, but there is no mpirun")
         # A container's user is root, and has few processors. The last two keep Open MPI from
         # looking for networks and from warning that a container has no access to other processes.
+        # One mpirun that ends removes the folder of all of a user's while another makes its own in
+        # it, so that each test has such a folder for itself.
+        sessions = tempfile.TemporaryDirectory(prefix="knear")
+        self.addCleanup(sessions.cleanup)
         self.environment.update(
+            OMPI_MCA_orte_tmpdir_base=sessions.name,
             OMPI_ALLOW_RUN_AS_ROOT="1",
             OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
             OMPI_MCA_btl="self,vader",
