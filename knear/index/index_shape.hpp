@@ -81,6 +81,11 @@ struct IndexShape {
     if (codes) return refine && !refine->rounded && !refine->codes;
     return !rounded && transforms.empty();
   }
+  // Whether vectors become float32 as far from 0 as they are: PCA subtracts their mean before.
+  bool rounds_vectors() const {
+    if (transforms.empty()) return metric == Metric::l2 && codes;
+    return metric == Metric::l2 && transforms.front().kind != TransformShape::Kind::pca;
+  }
   // Whether rows are vectors, but not those that were added: transformed, or rounded to halves.
   // What is exact with respect to them is not with respect to those.
   bool alters_vectors() const { return !codes && !keeps_vectors(); }

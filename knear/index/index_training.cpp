@@ -136,7 +136,7 @@ bool turns_residuals(const IndexShape& shape) {
 void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
            const TrainOptions& options) {
   find_value_range(vectors, shape.metric, "vectors", options.threads);  // by their own numbers
-  if (shape.metric == Metric::l2 && (shape.codes || !shape.transforms.empty()))
+  if (shape.rounds_vectors())
     check_float32_tells_apart(vectors, "vectors", "codes and transformed vectors");
   const std::vector<std::int64_t> drawn = drawn_rows(shape, vectors.rows(), options);
   HeldOut held_out(shape, drawn.empty() ? vectors.rows() : std::ssize(drawn), options);

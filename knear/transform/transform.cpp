@@ -262,7 +262,6 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
       rows = sample.view();
     }
     find_value_range(rows, Metric::l2, "rows", threads);
-    check_float32_tells_apart(rows, "rows", "transformed vectors");
     const std::vector<double> mean = mean_of(rows, threads);
     const Matrix<double> covariance = covariance_of(rows, mean, threads, options.progress);
     const detail::SymmetricEigen eigen = detail::symmetric_eigen(covariance.view());
