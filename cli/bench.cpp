@@ -251,11 +251,9 @@ void add_bench(CLI::App& app) {
   command->footer("Example:\n  knear bench exact --set f32 --rows 200000 --dim 96");
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
-    constexpr const char* names =
-        "ann, exact, index, kmeans, model, neighbors, recall, threshold-heap";
-    const auto words = command->remaining();
-    unparsable(words.empty() ? fmt::format("bench needs a name; there are: {}", names)
-                             : fmt::format("no bench '{}'; there are: {}", words.front(), names));
+    unparsable(
+        "bench needs a name; there are: ann, exact, index, kmeans, model, neighbors, recall, "
+        "threshold-heap");
   });
 }
 

@@ -221,6 +221,24 @@ class Streams(ProgramTest):
         for command in commands:
             self.assertIn(f"knear {command}", self.ok(command, "--help"), "an example")
 
+    def test_unknown_options_of_every_command(self):
+        def names(*words):
+            listed = self.ok(*words, "--help").split("Subcommands:\n")[1].split("\n\n")[0]
+            return re.findall(r"^  (\w\S*) ", listed, re.M)
+
+        # dist and bench ann are other programs, which parse their words themselves.
+        commands = [[name] for name in names() if name not in ("bench", "dist")]
+        commands += [["bench", name] for name in names("bench") if name != "ann"]
+        self.assertGreater(len(commands), 20)
+        if os.path.exists(self.program + "-dist"):
+            commands += [["dist", name] for name in names("dist")]
+        for command in commands:
+            lists = f"'knear {' '.join(command)} --help' lists them"
+            for more in ["--frobnicate"], ["--frobnicate=1"], ["--frobnicate", "x", "--zzz", "y"]:
+                with self.subTest(command=command, more=more):
+                    said = self.fails(2, *command, *more, says="no option '--frobnicate'").stderr
+                    self.assertEqual(said, f"knear: no option '--frobnicate'; {lists}\n")
+
     def test_info_without_files_says_what_this_program_is(self):
         text = self.ok("info")
         out = json.loads(self.ok("info", "--json"))
