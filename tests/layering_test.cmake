@@ -27,6 +27,11 @@ set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
 set(PROCESSOR_IN "^knear/core/(cpu|system_linux|system_posix)\\.cpp$")
 set(PROCESSOR_BY "_*(x86_64|amd64|M_X64|i386|M_IX86|aarch64|arm64|arm|ARM|M_ARM|NEON|SSE|AVX|FMA|F16C|linux|APPLE|MACH|FreeBSD|WIN32)[A-Za-z0-9_]*")
 set(PROCESSOR_CALLS "__builtin_cpu_[a-z]+|__get_cpuid[a-z_]*|getauxval|elf_aux_info|sysctlbyname")
+# What opens a file by a name that may come from outside: a pipe would hold it up. New files and folders
+# are no such, nor are the system's own files and the one of measured peaks, which is looked at before.
+set(OPENS_IN "^knear/io/open_file\\.cpp$|^knear/core/(system_linux|system_posix|cpu_groups)\\.cpp$|^knear/io/mapped_pages\\.cpp$|^knear/cost/peak_cache\\.cpp$|^knear/mpi/nccl_sums\\.cpp$|^cli/program\\.cpp$")
+set(OPENS_BY "std::(i|)fstream|[^a-z_]fopen[ \t]*\\(|gzopen[ \t]*\\(|open[ \t]*\\([^()]*(\\([^()]*\\)[^()]*)*O_[A-Z]+")
+
 # Whose names say the level, or that they are what its files share.
 set(LEVEL_IN "_(scalar|avx2|avx512|avx512_[a-z]+|neon|neon_[a-z0-9]+)\\.(cpp|inl)$|^knear/distance/exact_kernels\\.inl$|^knear/core/cpu\\.cpp$")
 set(LEVEL_BY "[a-z0-9]*intrin\\.h|arm_[a-z0-9]+\\.h|cpuid\\.h|sys/auxv\\.h|asm/hwcap\\.h")
@@ -106,6 +111,16 @@ function(find_violations variable root)
         string(REGEX REPLACE "^[^<]*<([^>]+)>.*$" "\\1" include "${line}")
         string(APPEND found "${file} includes ${include}: only a level's own files do\n")
       endforeach()
+    endif()
+  endforeach()
+
+  foreach(file IN LISTS files)
+    if(file MATCHES "^(knear|cli|python)/" AND NOT file MATCHES "${OPENS_IN}")
+      file(STRINGS ${root}/${file} lines REGEX "${OPENS_BY}")
+      list(FILTER lines EXCLUDE REGEX "O_DIRECTORY|O_EXCL|^[ \t]*//")
+      if(lines)
+        string(APPEND found "${file} opens a file by itself: knear/io/open_file.hpp does, without waiting for a pipe\n")
+      endif()
     endif()
   endforeach()
 
@@ -224,6 +239,11 @@ if(SELF_TEST)
   foreach(header immintrin.h arm_neon.h arm_sve.h sys/auxv.h)
     break_tree("knear/scan/scan.cu includes ${header}: only a level's own files do"
                knear/scan/scan.cu "#include <${header}>")
+  endforeach()
+  foreach(line "std::ifstream in(path)" "::open(path.c_str(), O_RDONLY | O_CLOEXEC)" "gzopen(path, \"rb\")"
+          "std::fopen(path, \"r\")" "  if (open(name, flags | O_RDWR) < 0)")
+    break_tree("cli/main.cpp opens a file by itself: knear/io/open_file.hpp does, without waiting for a pipe"
+               cli/main.cpp "${line}\;")
   endforeach()
   break_tree("knear/util/x.hpp: the folder util is not in KNEAR_LAYERS"
              knear/util/x.hpp "// anything")

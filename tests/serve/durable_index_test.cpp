@@ -409,6 +409,38 @@ TEST_P(DurableIndexTest, AFolderOfItsOwnLeavesTheFileAsItIs) {
   EXPECT_FALSE(fs::exists(path() + ".lock"));
 }
 
+TEST_P(DurableIndexTest, WithoutAChangeNoFileIsLeft) {
+  const auto before = files();
+  {
+    DurableIndex index(path());
+    EXPECT_EQ(files().size(), before.size() + 2);  // lock and log
+    apply(index, remove({500}));                   // nothing to write
+  }
+  // Nor if it cannot be opened in the end.
+  EXPECT_THROW(DurableIndex(path(), {.prepare = [](StoredIndex&) { throw Stopped(); }}), Stopped);
+  { DurableIndex index(path(), {.data = folder_ + "/new", .name = "x"}); }
+  EXPECT_FALSE(fs::exists(folder_ + "/new"));
+  EXPECT_THROW(DurableIndex(path(), {.data = folder_ + "/none/new", .name = "x"}), IoError);
+  EXPECT_EQ(files(), before);
+  // A lock that is held stays, and so do files that others made.
+  {
+    DurableIndex index(path());
+    EXPECT_THROW(DurableIndex second(path()), InvalidArgument);
+    EXPECT_EQ(files().size(), before.size() + 2);
+  }
+  std::ofstream(path() + ".lock") << "";
+  { DurableIndex index(path()); }
+  EXPECT_TRUE(fs::exists(path() + ".lock"));
+  // With a change they stay.
+  {
+    DurableIndex index(path());
+    apply(index, add({}, 1));
+  }
+  EXPECT_EQ(files().size(), before.size() + 2);
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 11);
+  EXPECT_EQ(files().size(), before.size() + 2);
+}
+
 TEST_P(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   {
     DurableIndex index(path());
