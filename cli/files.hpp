@@ -37,7 +37,8 @@ inline constexpr const char* queries_dataset = "test";
 Metric metric_of_file(const std::string& path);
 
 // Checks an output before the work begins: throws for a name that cannot be written, lacks these
-// endings, or would overwrite one of the inputs. An empty path means no output.
+// endings (none: any will do), is too long for the names of files beside it, or would overwrite one
+// of the inputs, by whatever name. An empty path means no output, or no input.
 void check_output(const std::string& option, const std::string& path,
                   std::initializer_list<std::string_view> endings,
                   std::initializer_list<std::string> inputs);
