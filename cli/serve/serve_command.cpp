@@ -11,6 +11,7 @@
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
 #include "cli/serve/http_server.hpp"
 #include "cli/serve/served_index.hpp"
 #include "cli/serve/service.hpp"
@@ -130,6 +131,7 @@ void run_serve(const ServeArguments& arguments) {
                      .body = arguments.body,
                      .connections = arguments.connections,
                      .timeout = timeout});
+  ProgressBar bar;
   std::vector<std::unique_ptr<ServedIndex>> indexes;
   // An index that was opened before one that cannot be is left as it was.
   for (const NamedFile& file : files) {
@@ -138,9 +140,11 @@ void run_serve(const ServeArguments& arguments) {
         serve::DurableOptions{.data = arguments.data,
                               .checkpoint_bytes = arguments.checkpoint > 0 ? arguments.checkpoint
                                                                            : std::int64_t{64} << 20,
-                              .threads = threads}));
+                              .threads = threads},
+        bar.callback()));
     check_interrupt();
   }
+  bar.clear();
   Service service({.token = token,
                    .listen = arguments.listen,
                    .threads = threads,

@@ -10,8 +10,10 @@ import json
 import math
 import os
 import pathlib
+import pty
 import random
 import re
+import select
 import shlex
 import signal
 import socket
@@ -240,6 +242,29 @@ class Answers(Served):
         status, headers, page = server.ask("/")
         self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
         self.assertNotRegex(page.decode(), r'(src|href)="(https?:)?//')
+
+    def test_a_terminal_is_shown_what_the_start_waits_for(self):
+        rows, dim = 20000, 64
+        with open(self.path("big.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", rows, dim) + random.Random(3).randbytes(rows * dim))
+        self.ok("build", "--base", "big.u8bin", "--index", "Flat", "--out", "big.knear")
+        end, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [self.program, "serve", "--index", "big.knear", "--read-only", "--port", "0"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+        )
+        self.addCleanup(os.close, end)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        os.close(terminal)
+        self.assertIn(b"serves 1 index", process.stdout.readline())
+        self.assertTrue(select.select([end], [], [], 10)[0], "nothing was shown")
+        shown = os.read(end, 1 << 16)
+        self.assertRegex(shown.decode(), r"\[#* *\] +\d+ %")
+        self.assertTrue(shown.endswith(b"\x1b[K"), "the bar is wiped before the server answers")
 
     def test_many_callers_get_their_own_answers(self):
         server = self.server("--threads", "1")
