@@ -32,7 +32,7 @@ OpenFile::OpenFile(const std::string& path, int flags, Accepted accepted) {
   const bool pipe = error == 0 && S_ISFIFO(status.st_mode);
   const bool taken =
       error == 0 && (S_ISREG(status.st_mode) || (pipe && accepted == Accepted::files_and_pipes));
-  // What is read from now on may wait for those who write.
+  // From now on reads may wait for the writers of a pipe.
   if (taken && fcntl(number_, F_SETFL, flags & ~(O_CREAT | O_EXCL | O_TRUNC)) == 0) {
     size_ = pipe ? 0 : status.st_size;
     return;

@@ -4,8 +4,8 @@
 //   char magic[8];
 //   if (io::read_beginning(path, magic, sizeof magic)) ...
 //
-// open(2) on a pipe waits until somebody writes to it, perhaps for ever, and reading from a device
-// may never end. Every path that a user names is opened here, which refuses both.
+// open(2) on a pipe waits for a process that writes to it, perhaps for ever, and reading from a
+// device may never end. Every path that a user names is opened here, which refuses both.
 #pragma once
 #include <fcntl.h>
 
@@ -18,7 +18,7 @@ namespace knear::io {
 
 enum class Accepted {
   files,           // regular files
-  files_and_pipes  // and pipes, `<(command)` or /dev/stdin; one that nobody writes to is empty
+  files_and_pipes  // and pipes, `<(command)` or /dev/stdin; one without a writer is empty
 };
 
 // An open file, closed in the end. Movable.
