@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -460,6 +461,15 @@ TEST_P(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   ChangeLog::create(path() + ".log-4", {.number = 4, .dim = dim}, 12345);
   EXPECT_EQ(DurableIndex(path()).state()->size(), 10);
   EXPECT_FALSE(fs::exists(path() + ".log-4"));
+}
+
+TEST_P(DurableIndexTest, PipesInPlaceOfItsFilesAreRefused) {
+  for (const char* ending : {".log-1", ".lock"}) {
+    ASSERT_EQ(mkfifo((path() + ending).c_str(), 0600), 0);
+    EXPECT_THROW(DurableIndex{path()}, IoError) << ending;
+    fs::remove(path() + ending);
+  }
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 10);
 }
 
 TEST_P(DurableIndexTest, TheLargestIdIsReplayedToo) {
