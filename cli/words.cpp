@@ -66,7 +66,7 @@ bool looks_like_option(const std::string& word) {
 class Words {
  public:
   Words(const CLI::App& app, const std::string& program, const std::vector<std::string>& words)
-      : command_(&app), name_(program), words_(words) {}
+      : command_(&app), name_(program), program_size_(program.size()), words_(words) {}
 
   std::vector<std::string> checked() {
     while (at_ < words_.size()) {
@@ -161,9 +161,10 @@ class Words {
     for (const CLI::App* command : command_->get_subcommands({}))
       names.push_back(command->get_name());
     for (const std::string& name : option_names(*command_)) names.push_back(name);
-    const std::size_t first = name_.find(' ');
-    const std::string before = first == std::string::npos ? "" : name_.substr(first + 1) + " ";
-    refuse(fmt::format("unknown command '{}{}'", before, word), nearest_name(word, names));
+    // "bench recal", without the program.
+    const std::string before = name_.substr(program_size_);
+    const std::string whole = before.empty() ? word : before.substr(1) + " " + word;
+    refuse(fmt::format("unknown command '{}'", whole), nearest_name(word, names));
     unparsable(fault_);  // there is no --help of it either
   }
 
@@ -183,7 +184,8 @@ class Words {
   }
 
   const CLI::App* command_;  // the command that the words so far name
-  std::string name_;         // as it is typed
+  std::string name_;         // as it is typed, the program first
+  const std::size_t program_size_;
   const std::vector<std::string>& words_;
   std::vector<std::string> checked_ = {};
   std::size_t at_ = 0;  // the next word
