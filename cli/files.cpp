@@ -12,13 +12,6 @@
 namespace knear::cli {
 namespace {
 
-// By device and inode, so that other names and links of a file are found.
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code absent;
-  const auto hdf5 = io::hdf5_path(b);
-  return a == b || std::filesystem::equivalent(a, hdf5 ? hdf5->file : b, absent);
-}
-
 // Names of files that are written beside it are longer: a temporary one, parts, logs.
 constexpr std::size_t longest_ending = 32;
 
@@ -40,6 +33,19 @@ io::OpenOptions opening(const std::string& type, const std::string& dataset) {
 }
 
 }  // namespace
+
+bool same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code absent;
+  const auto hdf5 = io::hdf5_path(b);
+  const std::string& file = hdf5 ? hdf5->file : b;
+  if (a == b || fs::equivalent(a, file, absent)) return true;
+  const auto resolved = [&](const std::string& name) {
+    return fs::weakly_canonical(fs::absolute(name, absent), absent);
+  };
+  const fs::path one = resolved(a);
+  return !one.empty() && one == resolved(file);
+}
 
 io::VectorFile open_vectors(const std::string& path, const std::string& type,
                             const std::string& dataset) {

@@ -144,7 +144,8 @@ class RefusedSearches(ProgramTest):
             (["-k", "5", "--out", "a.txt"], "--out"),
             (["-k", "5", "--out", "none/a.ivecs"], "none/a.ivecs"),
             (["-k", "5", "--out", "a.ivecs", "--distances", "none/d.fvecs"], "none/d.fvecs"),
-            (["-k", "5", "--out", "a.npy", "--distances", "a.npy"], "a.npy"),
+            (["-k", "5", "--out", "a.npy", "--distances", "a.npy"], "same file, a.npy"),
+            (["-k", "5", "--out", "a.npy", "--distances", "./a.npy"], "same file, a.npy"),
             (["-k", "5", "--truth", "none.ivecs"], "none.ivecs"),
         ):
             with self.subTest(more=more):
