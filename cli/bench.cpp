@@ -205,15 +205,17 @@ void run_exact(const ExactBench& bench) {
   const BenchVectors vectors(bench.vectors, bench.count);
   const AnyMatrixView base = vectors.base(), queries = vectors.queries();
   check_interrupt();
+  if (!bench.json)
+    print_now(
+        "exact search, {} rows x {} {}{}, {} queries, k = {}, {}, {}, {} threads, {} rounds\n\n",
+        base.rows(), base.cols(), name_of(base.type()), bench.vectors.made() ? " (made)" : "",
+        queries.rows(), bench.k, name_of(options.metric), name_of(active_isa()), options.threads,
+        bench.repeat);
   // The peaks are measured in the same minute as the rounds, when clock and other load are the
   // same.
   const KnownPeaks machine = measure_and_keep_peaks(options.threads, 1.5);
   const std::vector<PassFigures> all = time_passes(bench, queries, base, options);
   if (bench.json) return print_json(all, machine);
-  const KnnReport& report = all.front().report;
-  print("exact search, {} rows x {} {}{}, {} queries, k = {}, {}, {}, {} threads, {} rounds\n\n",
-        report.rows, report.dim, name_of(base.type()), bench.vectors.made() ? " (made)" : "",
-        report.queries, report.k, name_of(report.metric), report.isa, report.threads, bench.repeat);
   print_table(all, machine);
 }
 
@@ -251,11 +253,9 @@ void add_bench(CLI::App& app) {
   command->footer("Example:\n  knear bench exact --set f32 --rows 200000 --dim 96");
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
-    constexpr const char* names =
-        "ann, exact, index, kmeans, model, neighbors, recall, threshold-heap";
-    const auto words = command->remaining();
-    unparsable(words.empty() ? fmt::format("bench needs a name; there are: {}", names)
-                             : fmt::format("no bench '{}'; there are: {}", words.front(), names));
+    unparsable(
+        "bench needs a name; there are: ann, exact, index, kmeans, model, neighbors, recall, "
+        "threshold-heap");
   });
 }
 

@@ -100,11 +100,14 @@ void run_index(const IndexBench& bench) {
   const Metric metric = parse_metric(bench.metric);
   const int threads = checked_threads(bench.threads);
   const CatchInterrupts guard;
+  check_output("--file", bench.file, {".knear"}, {bench.base, bench.queries});
   const io::VectorFile base = open_vectors(bench.base, "", base_dataset),
                        queries = open_vectors(bench.queries, "", queries_dataset);
-  check_output("--file", bench.file, {".knear"}, {bench.base, bench.queries});
   if (queries.view().rows() < 2)
     throw InvalidArgument("queries have {} rows, but a later one takes two", queries.view().rows());
+  if (!bench.json)
+    print_now("flat index, {} rows x {} {}, {}, {} threads, {} rounds\n\n", base.view().rows(),
+              base.view().cols(), name_of(base.view().type()), bench.metric, threads, bench.repeat);
   const IndexFigures figures = measure(bench, base.view(), queries.view(), metric, threads);
   std::error_code ignored;
   std::filesystem::remove(bench.file, ignored);
@@ -135,8 +138,6 @@ void run_index(const IndexBench& bench) {
     print("{}\n", out.dump(2));
     return;
   }
-  print("flat index, {} rows x {} {}, {}, {} threads, {} rounds\n\n", base.view().rows(),
-        base.view().cols(), name_of(base.view().type()), bench.metric, threads, bench.repeat);
   const auto line = [](std::string what, double seconds, std::string note) {
     return std::vector<std::string>{std::move(what), readable_seconds(seconds), std::move(note)};
   };

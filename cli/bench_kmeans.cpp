@@ -46,6 +46,10 @@ void run_kmeans_bench(const KMeansBench& bench) {
     if (k > base.rows()) throw InvalidArgument("-k is {}, but there are {} rows", k, base.rows());
   std::vector<int> counts{1};
   if (all > 1) counts.push_back(all);
+  if (!bench.json)
+    print_now("k-means, {} x {} {}{}, {}, {} iterations\n\n", grouped(base.rows()), base.cols(),
+              name_of(base.type()), bench.vectors.made() ? " (made)" : "", bench.vectors.metric,
+              bench.iterations);
   std::vector<Line> lines;
   ProgressBar bar;
   for (const int threads : counts) {
@@ -80,9 +84,6 @@ void run_kmeans_bench(const KMeansBench& bench) {
                       .dump(2));
     return;
   }
-  print("k-means, {} x {} {}{}, {}, {} iterations\n\n", grouped(base.rows()), base.cols(),
-        name_of(base.type()), bench.vectors.made() ? " (made)" : "", bench.vectors.metric,
-        bench.iterations);
   std::vector<std::vector<std::string>> table{
       {"centroids", "threads", "seconds", "of 8-bit products", "objective"}};
   for (const Line& line : lines)

@@ -161,6 +161,9 @@ void run_model(const ModelBench& bench) {
   check_no_device(bench.device, "bench model");
   const int threads = checked_threads(bench.threads);
   if (bench.lists) return predict_index(bench, threads);
+  if (!bench.json && !bench.quick)
+    print_now("searches of made vectors of 12 shapes, {} rounds, which take minutes\n\n",
+              bench.repeat);
   KnownPeaks machine;
   const std::vector<Point> points = measure(bench, threads, machine);
   const auto good =

@@ -65,10 +65,15 @@ void run_neighbors(const NeighborsBench& bench) {
   check_no_device(bench.device, "bench neighbors");
   KnnOptions options{.metric = parse_metric(bench.vectors.metric),
                      .threads = checked_threads(bench.threads)};
-  if (!bench.report.empty()) check_output("--report", bench.report, {".html"}, {});
+  check_output("--report", bench.report, {".html"}, {bench.vectors.base, bench.vectors.queries});
   const CatchInterrupts guard;
   const BenchVectors vectors(bench.vectors, bench.count);
   const AnyMatrixView base = vectors.base(), queries = vectors.queries();
+  if (!bench.json)
+    print_now("exact search, {} x {} {}{}, {} queries, {}, {} threads, {} rounds\n\n",
+              grouped(base.rows()), base.cols(), name_of(base.type()),
+              bench.vectors.made() ? " (made)" : "", grouped(queries.rows()), bench.vectors.metric,
+              options.threads, bench.repeat);
   const KnownPeaks machine = measure_and_keep_peaks(options.threads, 1.5);
   const std::vector<Timing> timings = measure(bench, base, queries, options);
   const double pairs = static_cast<double>(base.rows()) * static_cast<double>(queries.rows());
@@ -92,10 +97,6 @@ void run_neighbors(const NeighborsBench& bench) {
                                         {"points", points}};
     print("{}\n", out.dump(2));
   } else {
-    print("exact search, {} x {} {}{}, {} queries, {}, {} threads, {} rounds\n\n",
-          grouped(base.rows()), base.cols(), name_of(base.type()),
-          bench.vectors.made() ? " (made)" : "", grouped(queries.rows()), bench.vectors.metric,
-          options.threads, bench.repeat);
     std::vector<std::vector<std::string>> lines{
         {"k", "seconds", "of 8-bit products", "of reading scores", "first pass"}};
     for (const Timing& at : timings)

@@ -84,15 +84,18 @@ nlohmann::ordered_json as_json(const RecallCurveOf& curve, std::int64_t rows,
           {"points", std::move(points)}};
 }
 
+void print_built(const RecallCurveOf& curve, std::int64_t rows) {
+  print_now("{}: built in {}, {:.1f} bytes a row\n", curve.factory,
+            readable_seconds(curve.build_seconds),
+            static_cast<double>(curve.memory_bytes) / static_cast<double>(rows));
+}
+
 void print_curves(const std::vector<RecallCurveOf>& curves, const RecallBench& bench,
-                  std::int64_t rows, std::int64_t queries) {
+                  std::int64_t queries) {
   std::vector<std::vector<std::string>> lines{{"index", "probes or recall asked",
                                                fmt::format("recall@{}", bench.k), "queries/s",
                                                bench.graph ? "with building" : "one alone"}};
   for (const RecallCurveOf& curve : curves) {
-    print("{}: built in {}, {:.1f} bytes a row\n", curve.factory,
-          readable_seconds(curve.build_seconds),
-          static_cast<double>(curve.memory_bytes) / static_cast<double>(rows));
     for (const RecallCurvePoint& point : curve.points)
       lines.push_back({curve.factory,
                        point.asked > 0    ? fmt::format("recall {:g}", point.asked)
@@ -128,28 +131,42 @@ void run_recall(RecallBench bench) {
   check(bench);
   const Metric metric = parse_metric(bench.vectors.metric);
   const int threads = checked_threads(bench.threads);
-  if (!bench.report.empty()) check_output("--report", bench.report, {".html"}, {});
+  check_output("--report", bench.report, {".html"}, {bench.vectors.base, bench.vectors.queries});
   const CatchInterrupts guard;
   const BenchVectors vectors(bench.vectors, bench.count);
   const AnyMatrixView base = vectors.base();
   const AnyMatrixView queries = bench.graph ? base : vectors.queries();
   if (base.rows() <= bench.k)
     throw InvalidArgument("-k is {}, but there are {} rows", bench.k, base.rows());
+  const std::string what = fmt::format(
+      "{} x {} {}{}, {} queries, k = {}, {}, {} threads, {} rounds", grouped(base.rows()),
+      base.cols(), name_of(base.type()), bench.vectors.made() ? " (made)" : "",
+      grouped(queries.rows()), bench.k, bench.vectors.metric, threads, bench.repeat);
+  if (!bench.json) print_now("{}\n", what);
   ProgressBar bar;
-  const Matrix<Id> truth = truth_of(bench, base, queries, metric, threads, bar.callback());
+  Matrix<Id> truth;
+  double exact_seconds =
+      seconds_of([&] { truth = truth_of(bench, base, queries, metric, threads, bar.callback()); });
+  exact_seconds *= static_cast<double>(queries.rows()) / static_cast<double>(truth.rows());
   RecallCurveJob job{.base = base, .queries = queries, .truth = truth.view()};
   job.k = bench.k, job.metric = metric, job.most_probes = bench.probes, job.repeat = bench.repeat;
   job.queries_alone = bench.graph ? 0 : bench.alone;
   job.of_itself = bench.graph, job.threads = threads, job.progress = bar.callback();
   std::vector<std::string> indexes = bench.indexes;
   if (indexes.empty()) indexes = usual_indexes(base.rows(), base.cols());
+  if (const double seconds = searching_seconds(indexes, job, exact_seconds);
+      !bench.json && seconds > announced_seconds) {
+    bar.clear();
+    print_now("searching takes up to {}, after building {} indexes\n", readable_seconds(seconds),
+              indexes.size());
+  }
+  if (!bench.json) print_now("\n");
   std::vector<RecallCurveOf> curves;
-  for (const std::string& index : indexes) curves.push_back(measure_recall_curve(index, job));
-  bar.clear();
-  const std::string what = fmt::format(
-      "{} x {} {}{}, {} queries, k = {}, {}, {} threads, {} rounds", grouped(base.rows()),
-      base.cols(), name_of(base.type()), bench.vectors.made() ? " (made)" : "",
-      grouped(queries.rows()), bench.k, bench.vectors.metric, threads, bench.repeat);
+  for (const std::string& index : indexes) {
+    curves.push_back(measure_recall_curve(index, job));
+    bar.clear();
+    if (!bench.json) print_built(curves.back(), base.rows());
+  }
   if (bench.json) {
     nlohmann::ordered_json out = {{"bench", "recall"},
                                   {"rows", base.rows()},
@@ -165,8 +182,7 @@ void run_recall(RecallBench bench) {
       out["indexes"].push_back(as_json(curve, base.rows(), queries.rows()));
     print("{}\n", out.dump(2));
   } else {
-    print("{}\n\n", what);
-    print_curves(curves, bench, base.rows(), queries.rows());
+    print_curves(curves, bench, queries.rows());
   }
   if (bench.report.empty()) return;
   write_page(bench, what, curves, queries.rows());

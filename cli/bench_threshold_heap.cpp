@@ -114,9 +114,6 @@ void print_tables(const std::vector<Figure>& figures) {
 
 void print_text_output(const std::vector<Figure>& figures, const Setting& setting,
                        const ThresholdHeapBench& bench) {
-  print("TH-heap, {} rows x {} {}{}, {}, k = {}, {}, {} rounds\n", setting.rows, setting.dim,
-        name_of(setting.type), setting.made ? " (made)" : "", name_of(setting.metric), bench.k,
-        name_of(active_isa()), bench.repeat);
   print("selection alone: {} queries, one thread; whole searches: {} queries, {} threads, {}\n",
         setting.matrix, setting.searched, setting.threads, setting.by.first_pass);
   print_tables(figures);
@@ -309,6 +306,10 @@ void run_threshold_heap(const ThresholdHeapBench& bench) {
   setting.most = std::min(bench.most, queries.rows());
   setting.matrix = std::min(bench.matrix, queries.rows());
 
+  if (!bench.json)
+    print_now("TH-heap, {} rows x {} {}{}, {}, k = {}, {}, {} rounds\n", setting.rows, setting.dim,
+              name_of(setting.type), setting.made ? " (made)" : "", name_of(setting.metric),
+              bench.k, name_of(active_isa()), bench.repeat);
   std::vector<Figure> figures;
   {
     ProgressBar bar;

@@ -97,6 +97,7 @@ void run_convert(const ConvertArguments& arguments) {
     throw InvalidArgument("--closure is {}, but {} is no graph", arguments.closure, in);
   if (io::is_archive(in) || is_faiss_file(in) || in.ends_with(".knear") || in.ends_with(".faiss"))
     return convert_index(arguments);
+  check_output("OUT", arguments.out, {}, {in});  // the library refuses endings that it cannot write
   io::ConvertOptions options;
   if (arguments.rows_given) options.rows = parse_rows(arguments.rows);
   if (arguments.type_given) options.type = parse_element_type(arguments.type);

@@ -10,6 +10,7 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/demo_report.hpp"
+#include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -139,7 +140,7 @@ std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView
 
 // Of inverted lists of the vectors, and of codes of a byte for 16 columns.
 std::vector<RecallCurveOf> recall_curves(const DemoData& data, const Neighbors& near, int threads,
-                                         const Progress& progress) {
+                                         double exact_seconds, const Progress& progress) {
   const AnyMatrixView base = data.base.view();
   std::vector<RecallCurveOf> out;
   if (base.rows() < 1024) return out;
@@ -147,9 +148,13 @@ std::vector<RecallCurveOf> recall_curves(const DemoData& data, const Neighbors& 
   RecallCurveJob job{.base = base, .queries = data.queries.view(), .truth = near.ids.view()};
   job.k = demo_k, job.most_probes = 64, job.repeat = 1, job.threads = threads,
   job.progress = progress;
-  out.push_back(measure_recall_curve(lists + ",Flat", job));
-  if (base.cols() % 16 == 0)
-    out.push_back(measure_recall_curve(fmt::format("{},PQ{}", lists, base.cols() / 16), job));
+  std::vector<std::string> indexes{lists + ",Flat"};
+  if (base.cols() % 16 == 0) indexes.push_back(fmt::format("{},PQ{}", lists, base.cols() / 16));
+  if (const double seconds = searching_seconds(indexes, job, exact_seconds);
+      seconds > announced_seconds)
+    print_now("for the report {} other indexes are built, and searched for up to {}\n",
+              indexes.size(), readable_seconds(seconds));
+  for (const std::string& index : indexes) out.push_back(measure_recall_curve(index, job));
   return out;
 }
 
@@ -297,7 +302,8 @@ void run_demo(const DemoArguments& arguments) {
   if (!arguments.labels.empty() && arguments.base.empty())
     unparsable("--labels and --query-labels are for --base and --queries");
   CatchInterrupts guard;
-  { io::AtomicFile probe(arguments.report); }
+  check_output("--report", arguments.report, {},
+               {arguments.base, arguments.queries, arguments.labels, arguments.query_labels});
 
   ProgressBar bar;
   KnnOptions options;
@@ -335,7 +341,8 @@ void run_demo(const DemoArguments& arguments) {
   bar.clear();
 
   start = std::chrono::steady_clock::now();
-  std::vector<RecallCurveOf> recall = recall_curves(data, near, threads, bar.callback());
+  std::vector<RecallCurveOf> recall =
+      recall_curves(data, near, threads, report.seconds, bar.callback());
   const double recall_seconds = seconds_since(start);
   bar.clear();
 

@@ -1,13 +1,12 @@
 #include "cli/demo_data.hpp"
 
-#include <zlib.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 
 #include "cli/explore/items.hpp"
+#include "cli/gz_file.hpp"
 #include "cli/machine.hpp"
 
 namespace knear::cli {
@@ -20,8 +19,7 @@ bool exists(const std::string& path) {
 
 // The labels of an idx file of one dimension, gzipped or not. knear/io reads matrices only.
 std::vector<std::uint8_t> read_labels(const std::string& path, std::int64_t expected) {
-  const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (!file) throw IoError("cannot open '{}'", path);
+  const GzFile file = open_gz(path);
   std::uint8_t header[8];
   if (gzread(file.get(), header, 8) != 8 || header[0] || header[1] || header[2] != 8 ||
       header[3] != 1)

@@ -468,7 +468,7 @@ std::string demo_report(const DemoResult& result) {
       "</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n<p>{2}: {3} numbers per vector, compared "
       "by "
       "Euclidean distance.</p>\n",
-      escaped(title), style, escaped(result.data.name), report.dim);
+      escaped(title), page_style(), escaped(result.data.name), report.dim);
   html += "<div class='cards'>\n";
   html += card(readable_seconds(result.seconds), "to pack the base and search");
   html += card(grouped(std::llround(double(report.queries) / std::max(result.seconds, 1e-9))),

@@ -1,5 +1,7 @@
 #include "cli/files.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -10,9 +12,18 @@
 namespace knear::cli {
 namespace {
 
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code absent;
-  return a == b || std::filesystem::equivalent(a, b, absent);
+// Names of files that are written beside it are longer: a temporary one, parts, logs.
+constexpr std::size_t longest_ending = 32;
+
+void check_name_length(const std::string& option, const std::string& path) {
+  const std::filesystem::path named(path);
+  const std::string folder = named.has_parent_path() ? named.parent_path().string() : ".";
+  const long most = pathconf(folder.c_str(), _PC_NAME_MAX);
+  const std::size_t bytes = named.filename().string().size();
+  if (most > static_cast<long>(longest_ending) &&
+      bytes > static_cast<std::size_t>(most) - longest_ending)
+    throw InvalidArgument("{} has a file name of {} bytes, but may have {} in '{}'", option, bytes,
+                          static_cast<std::size_t>(most) - longest_ending, folder);
 }
 
 io::OpenOptions opening(const std::string& type, const std::string& dataset) {
@@ -22,6 +33,19 @@ io::OpenOptions opening(const std::string& type, const std::string& dataset) {
 }
 
 }  // namespace
+
+bool same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code absent;
+  const auto hdf5 = io::hdf5_path(b);
+  const std::string& file = hdf5 ? hdf5->file : b;
+  if (a == b || fs::equivalent(a, file, absent)) return true;
+  const auto resolved = [&](const std::string& name) {
+    return fs::weakly_canonical(fs::absolute(name, absent), absent);
+  };
+  const fs::path one = resolved(a);
+  return !one.empty() && one == resolved(file);
+}
 
 io::VectorFile open_vectors(const std::string& path, const std::string& type,
                             const std::string& dataset) {
@@ -62,7 +86,7 @@ void check_output(const std::string& option, const std::string& path,
                   std::initializer_list<std::string_view> endings,
                   std::initializer_list<std::string> inputs) {
   if (path.empty()) return;
-  bool fits = false;
+  bool fits = endings.size() == 0;
   std::string expected;
   for (std::string_view ending : endings) {
     fits |= path.ends_with(ending);
@@ -72,6 +96,7 @@ void check_output(const std::string& option, const std::string& path,
   for (const std::string& input : inputs)
     if (!input.empty() && same_file(path, input))
       throw InvalidArgument("{} would overwrite the input {}", option, input);
+  check_name_length(option, path);
   io::AtomicFile probe(path);
 }
 

@@ -36,8 +36,13 @@ inline constexpr const char* queries_dataset = "test";
 // other file. Throws InvalidArgument for a distance that knear does not have.
 Metric metric_of_file(const std::string& path);
 
+// Whether two names are of one file: by device and inode, which other names and links share, or
+// where it is not there yet by its path without links. b may name a dataset of an HDF5 file.
+bool same_file(const std::string& a, const std::string& b);
+
 // Checks an output before the work begins: throws for a name that cannot be written, lacks these
-// endings, or would overwrite one of the inputs. An empty path means no output.
+// endings (none: any will do), is too long for the names of files beside it, or would overwrite one
+// of the inputs, by whatever name. An empty path means no output, or no input.
 void check_output(const std::string& option, const std::string& path,
                   std::initializer_list<std::string_view> endings,
                   std::initializer_list<std::string> inputs);

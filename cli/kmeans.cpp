@@ -41,14 +41,14 @@ int narrow(std::int64_t value) {
 void run_kmeans(const KMeansArguments& arguments) {
   KMeansOptions options = kmeans_options(arguments);
   check_one_device(options.device);  // before files are read
+  check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
+               {arguments.base, arguments.initial, arguments.weights});
   const CatchInterrupts guard;
   const std::optional<BlockwiseFile> file =
       blockwise_file(arguments.base, arguments.type, base_dataset, arguments.memory);
   std::optional<io::VectorFile> base;
   if (!file) base = open_vectors(arguments.base, arguments.type, base_dataset);
   const KMeansFiles files(arguments, options);
-  check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
-               {arguments.base, arguments.initial, arguments.weights});
   ProgressBar bar;
   const Progress shown = bar.callback();
   std::string stage = "k-means";

@@ -13,14 +13,20 @@ namespace knear::cli {
 
 // Writes to standard output, buffered. Throws IoError when the system refuses.
 void print_text(std::string_view text);
+// Flushes standard output. Throws IoError if anything written so far did not arrive.
+void finish_output();
 
 template <class... Args>
 void print(fmt::format_string<Args...> format, Args&&... args) {
   print_text(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Flushes standard output. Throws IoError if anything written so far did not arrive.
-void finish_output();
+// print(), and at once: what is to be read while the work goes on.
+template <class... Args>
+void print_now(fmt::format_string<Args...> format, Args&&... args) {
+  print_text(fmt::format(format, std::forward<Args>(args)...));
+  finish_output();
+}
 
 // A byte count as people read it: "613 B", "1.5 KiB", "44.9 MiB" (powers of 1024).
 std::string readable_bytes(double bytes);

@@ -42,9 +42,9 @@ void run_path(const PathArguments& arguments) {
     if (row < 0 || row >= graph.rows())
       throw InvalidArgument("{} is row {}, but {} has {} rows", name, row, arguments.graph,
                             graph.rows());
-  const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
   check_output("--out", arguments.out, {".ivecs", ".ibin", ".npy"},
                {arguments.graph, arguments.base});
+  const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
   graph.check_base(base.view(), arguments.graph, bar.callback());
   check_interrupt();
 

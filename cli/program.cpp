@@ -13,6 +13,7 @@
 #include "cli/arguments.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
+#include "cli/words.hpp"
 #include "knear/core/error.hpp"
 
 namespace knear::cli {
@@ -26,17 +27,6 @@ enum Status { failure = 1, unparsed = 2 };
 void occupy_closed_streams() {
   for (int stream : {0, 1, 2})
     if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", O_RDONLY) == -1) _exit(failure);
-}
-
-// CLI11 reports "A subcommand is required" for any misspelt word here; this names the word.
-void check_first_word(CLI::App& app, const std::string& program, int argc, char** argv) {
-  if (argc < 2) unparsable(fmt::format("no command given; '{} --help' lists them", program));
-  const std::string word = argv[1];
-  const auto is_it = [&](const CLI::App* command) { return command->get_name() == word; };
-  const bool known = word.starts_with("-") ? app.get_option_no_throw(word) != nullptr
-                                           : !app.get_subcommands(is_it).empty();
-  if (!known)
-    unparsable(fmt::format("unknown command '{}'; '{} --help' lists them", word, program));
 }
 
 // A word that is there but empty is no answer of any option: it would count as one that was not
@@ -154,10 +144,12 @@ void complain(std::string message) {
 
 void parse(CLI::App& app, const std::string& program, int argc, char** argv, bool prints) {
   try {
-    check_first_word(app, program, argc, argv);
+    std::vector<std::string> words = checked_words(
+        app, program, std::vector<std::string>(argv + std::min(1, argc), argv + argc));
     refuse_empty_words(app);
     refuse_flags_twice(app);
-    app.parse(argc, argv);
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    app.parse(std::move(words));
   } catch (const CLI::ArgumentMismatch&) {
     name_repeated_option(app);
     throw;

@@ -15,6 +15,9 @@
 
 namespace knear::cli {
 
+// Work that is expected to take longer is announced on standard output, where that is text.
+inline constexpr double announced_seconds = 10;
+
 class ProgressBar {
  public:
   ProgressBar();

@@ -13,6 +13,8 @@
 namespace knear::cli {
 namespace {
 
+constexpr double partial_reduce_recalls[] = {0.5, 0.8, 0.9, 0.95, 0.98, 0.99};
+
 // The first k neighbours of each row without the row itself, of which found has k + 1.
 Matrix<Id> without_itself(const Matrix<Id>& found, std::int64_t k) {
   Matrix<Id> out(found.rows(), k);
@@ -40,16 +42,22 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
   out.memory_bytes = index.memory_bytes();
   std::vector<MethodOptions> methods;
   if (partial_reduce)
-    for (const double recall : {0.5, 0.8, 0.9, 0.95, 0.98, 0.99})
+    for (const double recall : partial_reduce_recalls)
       methods.push_back({.kind = Method::partial_reduce, .recall = recall});
   else if (index.lists() == 0)
     methods.emplace_back();
   for (std::int64_t probes = 1; probes <= std::min(index.lists(), job.most_probes); probes *= 2)
     methods.push_back({.probes = probes});
   const std::int64_t k = job.k + (job.of_itself ? 1 : 0);
+  // Of searches that take a moment each the share that is done.
+  double done = 0;
+  const double searches = static_cast<double>(std::ssize(methods) * job.repeat);
   for (const MethodOptions& method : methods) {
     SearchOptions options;
-    options.threads = job.threads, options.progress = job.progress;
+    options.threads = job.threads;
+    options.progress = [&](std::string_view, double fraction) {
+      return !job.progress || job.progress(factory, (done + fraction) / searches);
+    };
     options.method = method;
     RecallCurvePoint point;
     point.probes = method.probes, point.asked = method.recall.value_or(0);
@@ -58,7 +66,12 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
     for (std::int64_t round = 0; round < job.repeat; ++round) {
       check_interrupt();
       seconds.push_back(seconds_of([&] { near = index.search(job.queries, k, options); }));
+      ++done;
     }
+    // One by one they are over in a moment.
+    options.progress = [&](std::string_view, double) {
+      return !job.progress || job.progress(factory, done / searches);
+    };
     point.seconds = median(seconds);
     if (job.queries_alone > 0) {
       options.threads = 1;
@@ -76,6 +89,23 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
     out.points.push_back(point);
   }
   return out;
+}
+
+double searching_seconds(const std::vector<std::string>& factories, const RecallCurveJob& job,
+                         double exact_seconds) {
+  double searches = 0;  // of all rows
+  for (const std::string& factory : factories) {
+    if (factory == partial_reduce_curve) {
+      searches += std::ssize(partial_reduce_recalls);
+      continue;
+    }
+    const std::int64_t lists = make_index(factory, job.base.cols(), job.metric).lists();
+    if (lists == 0) ++searches;
+    // Rows of lists take up to four times as long as those of a flat index.
+    for (std::int64_t probes = 1; probes <= std::min(lists, job.most_probes); probes *= 2)
+      searches += std::min(1.0, 4.0 * static_cast<double>(probes) / static_cast<double>(lists));
+  }
+  return searches * static_cast<double>(job.repeat) * exact_seconds;
 }
 
 std::vector<std::string> usual_indexes(std::int64_t rows, std::int64_t dim) {

@@ -51,6 +51,11 @@ inline constexpr const char* partial_reduce_curve = "partial-reduce";
 // that names none, Cancelled.
 RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurveJob& job);
 
+// About how long the searches of all these indexes take, where an exact search of the queries takes
+// exact_seconds; building them comes on top. Throws as measure_recall_curve().
+double searching_seconds(const std::vector<std::string>& factories, const RecallCurveJob& job,
+                         double exact_seconds);
+
 // Inverted lists of the vectors and of codes for a base of this size, in place of what nobody
 // named.
 std::vector<std::string> usual_indexes(std::int64_t rows, std::int64_t dim);

@@ -9,6 +9,7 @@
 #include "cli/files.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/json.hpp"
 #include "knear/cost/first_use.hpp"
@@ -153,13 +154,20 @@ void run_roofline(const RooflineArguments& arguments) {
   const Source here{processor_name(), true};
   const int asked = checked_threads(arguments.threads);
   const std::vector<int> counts = arguments.threads > 0 ? std::vector{asked} : thread_counts(asked);
+  if (!arguments.json && arguments.seconds > announced_seconds)
+    print_now("measuring for {} and some\n\n", readable_seconds(arguments.seconds));
   // First, before there is memory that was given back.
   std::optional<double> new_memory, first_use;
   if (!arguments.out.empty())
     new_memory = measure_new_memory(counts.back()), first_use = measure_first_use(counts.back());
   std::vector<MachinePeaks> peaks;
-  for (const int threads : counts)
-    peaks.push_back(measure_peaks(threads, arguments.seconds / double(counts.size())));
+  {
+    ProgressBar bar;
+    for (const int threads : counts) {
+      bar.show(fmt::format("{} threads", threads), double(peaks.size()) / double(counts.size()));
+      peaks.push_back(measure_peaks(threads, arguments.seconds / double(counts.size())));
+    }
+  }
   std::string kept;
   try {
     for (const MachinePeaks& some : peaks) keep_peaks(some);

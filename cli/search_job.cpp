@@ -228,7 +228,8 @@ void check_answer_files(const SearchArguments& arguments, std::int64_t queries) 
                        arguments.filter};
   check_output("--out", arguments.out, {".ivecs", ".ibin", ".npy"}, inputs);
   check_output("--distances", arguments.distances, {".fvecs", ".fbin", ".npy"}, inputs);
-  if (!arguments.out.empty() && arguments.out == arguments.distances)
+  if (!arguments.out.empty() && !arguments.distances.empty() &&
+      same_file(arguments.out, arguments.distances))
     throw InvalidArgument("--out and --distances are the same file, {}", arguments.out);
   check_answer_fits(queries, arguments.k);
 }

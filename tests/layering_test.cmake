@@ -27,6 +27,11 @@ set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
 set(PROCESSOR_IN "^knear/core/(cpu|system_linux|system_posix)\\.cpp$")
 set(PROCESSOR_BY "_*(x86_64|amd64|M_X64|i386|M_IX86|aarch64|arm64|arm|ARM|M_ARM|NEON|SSE|AVX|FMA|F16C|linux|APPLE|MACH|FreeBSD|WIN32)[A-Za-z0-9_]*")
 set(PROCESSOR_CALLS "__builtin_cpu_[a-z]+|__get_cpuid[a-z_]*|getauxval|elf_aux_info|sysctlbyname")
+# What opens a file by a name that may come from outside: a pipe would hold it up. New files and folders
+# are no such, nor are the system's own files and the one of measured peaks, which is looked at before.
+set(OPENS_IN "^knear/io/open_file\\.cpp$|^knear/core/(system_linux|system_posix|cpu_groups)\\.cpp$|^knear/io/mapped_pages\\.cpp$|^knear/cost/peak_cache\\.cpp$|^knear/mpi/nccl_sums\\.cpp$|^cli/program\\.cpp$")
+set(OPENS_BY "std::(i|)fstream|[^a-z_]fopen[ \t]*\\(|gzopen[ \t]*\\(|open[ \t]*\\([^()]*(\\([^()]*\\)[^()]*)*O_[A-Z]+")
+
 # Whose names say the level, or that they are what its files share.
 set(LEVEL_IN "_(scalar|avx2|avx512|avx512_[a-z]+|neon|neon_[a-z0-9]+)\\.(cpp|inl)$|^knear/distance/exact_kernels\\.inl$|^knear/core/cpu\\.cpp$")
 set(LEVEL_BY "[a-z0-9]*intrin\\.h|arm_[a-z0-9]+\\.h|cpuid\\.h|sys/auxv\\.h|asm/hwcap\\.h")
@@ -109,6 +114,16 @@ function(find_violations variable root)
     endif()
   endforeach()
 
+  foreach(file IN LISTS files)
+    if(file MATCHES "^(knear|cli|python)/" AND NOT file MATCHES "${OPENS_IN}")
+      file(STRINGS ${root}/${file} lines REGEX "${OPENS_BY}")
+      list(FILTER lines EXCLUDE REGEX "O_DIRECTORY|O_EXCL|^[ \t]*//")
+      if(lines)
+        string(APPEND found "${file} opens a file by itself: knear/io/open_file.hpp does, without waiting for a pipe\n")
+      endif()
+    endif()
+  endforeach()
+
   # HEADERS of knear_library against knear.hpp.
   set(public "")
   file(GLOB lists ${root}/knear/*/CMakeLists.txt)
@@ -134,6 +149,29 @@ function(find_violations variable root)
       string(APPEND found "knear/knear.hpp: includes ${header}, which no HEADERS names\n")
     endif()
   endforeach()
+
+  # What a CUDA build installs besides: how many is said in docs/architecture.md, and nowhere else.
+  if(EXISTS ${root}/docs/architecture.md)
+    set(besides 0)
+    foreach(list IN LISTS lists)
+      file(READ ${list} text)
+      string(REGEX MATCHALL "(FILE_SET HEADERS FILES|INSTALL)([ \t\n]+[a-z0-9_/]+\\.hpp)+" groups "${text}")
+      string(REGEX MATCHALL "\\.hpp" names "${groups}")
+      list(LENGTH names more)
+      math(EXPR besides "${besides} + ${more}")
+    endforeach()
+    file(READ ${root}/docs/architecture.md text)
+    if(NOT text MATCHES "A CUDA build installs ${besides} more")
+      string(APPEND found "docs/architecture.md: does not say that a CUDA build installs ${besides} more headers\n")
+    endif()
+    file(GLOB pages RELATIVE ${root} ${root}/*.md ${root}/python/*.md ${root}/docs/*.md)
+    foreach(page IN LISTS pages)
+      file(STRINGS ${root}/${page} lines REGEX "[0-9]+ public headers|CUDA build installs [0-9]+ more|[0-9]+ more in a CUDA build")
+      if(lines AND NOT page STREQUAL "docs/architecture.md")
+        string(APPEND found "${page}: says how many headers there are: only docs/architecture.md does\n")
+      endif()
+    endforeach()
+  endif()
   set(${variable} "${found}" PARENT_SCOPE)
 endfunction()
 
@@ -149,6 +187,8 @@ function(break_tree reason file text)
   file(WRITE ${SELF_TEST}/cli/main.cpp "#include \"cli/output.hpp\"\n#include <knear/knear.hpp>\n")
   file(WRITE ${SELF_TEST}/knear/scan/kernels_neon.cpp "#include <arm_neon.h>\n")
   file(WRITE ${SELF_TEST}/tests/io/vectors_test.cpp "#ifndef __SANITIZE_ADDRESS__\n#endif\n")
+  file(WRITE ${SELF_TEST}/knear/cuda/CMakeLists.txt "knear_cuda_library(cuda\n  INSTALL check.hpp queue.hpp\n)\n")
+  file(WRITE ${SELF_TEST}/docs/architecture.md "A CUDA build installs 2 more.\n")
   find_violations(found ${SELF_TEST})
   if(found)
     message(SEND_ERROR "a sound tree was refused:\n${found}")
@@ -200,12 +240,21 @@ if(SELF_TEST)
     break_tree("knear/scan/scan.cu includes ${header}: only a level's own files do"
                knear/scan/scan.cu "#include <${header}>")
   endforeach()
+  foreach(line "std::ifstream in(path)" "::open(path.c_str(), O_RDONLY | O_CLOEXEC)" "gzopen(path, \"rb\")"
+          "std::fopen(path, \"r\")" "  if (open(name, flags | O_RDWR) < 0)")
+    break_tree("cli/main.cpp opens a file by itself: knear/io/open_file.hpp does, without waiting for a pipe"
+               cli/main.cpp "${line}\;")
+  endforeach()
   break_tree("knear/util/x.hpp: the folder util is not in KNEAR_LAYERS"
              knear/util/x.hpp "// anything")
   break_tree("knear/knear.hpp: misses knear/knn/knn.hpp, which is public"
              knear/knn/CMakeLists.txt "knear_library(knn\n  HEADERS knn.hpp\n)")
   break_tree("knear/knear.hpp: includes knear/knn/knn.hpp, which no HEADERS names"
              knear/knear.hpp "#include \"knear/knn/knn.hpp\"")
+  break_tree("docs/architecture.md: does not say that a CUDA build installs 3 more headers"
+             knear/core/CMakeLists.txt "  target_sources(x PUBLIC FILE_SET HEADERS FILES host.hpp)")
+  break_tree("README.md: says how many headers there are: only docs/architecture.md does"
+             README.md "there are 21 public headers")
 else()
   cmake_path(ABSOLUTE_PATH ROOT NORMALIZE)
   find_violations(found ${ROOT})

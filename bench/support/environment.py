@@ -28,8 +28,11 @@ def ensure_packages(*names: str, setup: str = "scripts/setup --bench") -> None:
         os.environ["KNEAR_BENCH_VENV"] = "1"
         os.execv(python, [str(python), *sys.argv])
     if not (ROOT / "scripts" / "setup").exists():  # installed, without the source tree
-        wanted = " ".join(INSTALLS.get(name, name) for name in missing)
-        remedy = f"'{sys.executable} -m pip install {wanted}' installs what is needed"
+        wanted = " ".join(INSTALLS.get(name, name) for name in missing if name != "knear")
+        remedies = [f"'{sys.executable} -m pip install {wanted}' installs them"] if wanted else []
+        if "knear" in missing:  # which no index of packages has
+            remedies.append(f"'{sys.executable} -m pip install .' in a clone of knear builds it")
+        remedy = ", ".join(remedies)
     elif missing == ["knear"]:
         remedy = f"'{sys.executable} -m pip install --no-build-isolation {ROOT}' builds it"
     else:

@@ -426,7 +426,8 @@ def test_an_installation_says_what_it_needs(tmp_path):
         check=False,
     )
     assert bare.returncode == 1
-    assert "pip install numpy knear h5py pyyaml threadpoolctl' installs what is" in bare.stderr
+    assert "pip install numpy h5py pyyaml threadpoolctl' installs them" in bare.stderr
+    assert "pip install .' in a clone of knear builds it" in bare.stderr
     assert len(bare.stderr.splitlines()) == 1
     shown = subprocess.run(
         [sys.executable, str(there / "ann"), "--help"], capture_output=True, text=True, check=False

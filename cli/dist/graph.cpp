@@ -19,6 +19,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/json.hpp"
 #include "knear/graph/partial_graph.hpp"
+#include "knear/io/open_file.hpp"
 #include "knear/mpi/part_graph.hpp"
 
 namespace knear::cli {
@@ -69,11 +70,15 @@ class BlocksOfGraph : public StoppedWork {
       }
       ++ranges, begin = -1;
     };
-    const int file = open(partial_.c_str(), O_RDONLY | O_CLOEXEC);
-    for (std::int64_t first = 0; file >= 0 && first < blocks; first += at_once) {
+    std::optional<io::OpenFile> file;
+    try {
+      file.emplace(partial_);
+    } catch (const IoError&) {  // nothing is known of its blocks
+    }
+    for (std::int64_t first = 0; file && first < blocks; first += at_once) {
       const std::int64_t count = std::min(at_once, blocks - first);
       const auto bytes = static_cast<std::size_t>(count) * sizeof sums[0];
-      if (pread(file, sums, bytes,
+      if (pread(file->number(), sums, bytes,
                 detail::PartialGraph::sums_at + first * std::int64_t{sizeof sums[0]}) !=
           static_cast<ssize_t>(bytes)) {
         end_range(first);  // of the others nothing is known

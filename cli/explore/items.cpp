@@ -1,9 +1,6 @@
 #include "cli/explore/items.hpp"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +10,7 @@
 
 #include "cli/arguments.hpp"
 #include "cli/files.hpp"
+#include "cli/gz_file.hpp"
 #include "cli/png.hpp"
 #include "knear/core/error.hpp"
 #include "knear/io/hdf5.hpp"
@@ -24,24 +22,9 @@ namespace {
 constexpr std::size_t most_classes = 64;
 constexpr std::int64_t most_label_bytes = std::int64_t{1} << 30;
 
-struct CloseGz {
-  void operator()(gzFile_s* file) const { gzclose(file); }
-};
-using GzFile = std::unique_ptr<gzFile_s, CloseGz>;
-
-GzFile open_gz(const std::string& path) {
-  errno = 0;  // zlib leaves it alone where it has no memory
-  GzFile file(gzopen(path.c_str(), "rb"));
-  if (!file)
-    throw IoError("cannot open '{}': {}", path, std::strerror(errno == 0 ? ENOMEM : errno));
-  if (std::filesystem::is_directory(path))
-    throw IoError("cannot open '{}': {}", path, std::strerror(EISDIR));
-  return file;
-}
-
 // The whole file, unpacked.
 std::string read_unpacked(std::string_view option, const std::string& path) {
-  const GzFile file = open_gz(path);
+  const GzFile file = open_gz(path, io::Accepted::files_and_pipes);
   std::string out;
   std::vector<char> block(1 << 20);
   for (;;) {

@@ -6,8 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #ifdef KNEAR_EXPLORE
 #include <jerror.h>
 #include <jpeglib.h>
@@ -17,16 +16,13 @@
 #include "cli/explore/lower.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::cli {
 namespace {
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError("cannot open '{}': {}", path, std::strerror(errno));
-  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) throw IoError("cannot read '{}'", path);
-  return bytes;
+  return io::read_all(path, std::numeric_limits<std::int64_t>::max());
 }
 
 #ifdef KNEAR_EXPLORE

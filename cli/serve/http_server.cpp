@@ -37,7 +37,8 @@ namespace {
 }  // namespace
 bool can_serve_indexes() { return false; }
 bool is_loopback(const std::string&) { refuse(); }
-HttpServer::HttpServer(const HttpOptions&, HttpHandler&) { refuse(); }
+HttpServer::HttpServer(const HttpOptions&) { refuse(); }
+void HttpServer::listen(HttpHandler&, std::int64_t) { refuse(); }
 HttpServer::~HttpServer() = default;
 std::string HttpServer::url() const { return ""; }
 MemoryBudget& HttpServer::memory() { return state_->memory; }
@@ -93,13 +94,7 @@ bool is_loopback(const std::string& address) { return parse_address(address).is_
 class Session;
 
 struct HttpServer::State {
-  State(const HttpOptions& wanted, HttpHandler& answers)
-      : options(wanted),
-        handler(answers),
-        memory(wanted.memory),
-        acceptor(io),
-        timer(io),
-        retry(io) {}
+  explicit State(const HttpOptions& wanted) : options(wanted), acceptor(io), timer(io), retry(io) {}
 
   void accept();
   void accept_later();
@@ -109,9 +104,9 @@ struct HttpServer::State {
   std::int64_t open() const { return static_cast<std::int64_t>(sessions.size()) - turned_away; }
 
   const HttpOptions options;
-  HttpHandler& handler;
+  HttpHandler* handler = nullptr;  // none until it listens
   // Used by connections that go with the event loop, so before it.
-  MemoryBudget memory;
+  MemoryBudget memory{0};
   std::unordered_set<Session*> sessions;
   std::atomic<std::int64_t> count = 0;
   std::int64_t turned_away = 0;
@@ -144,7 +139,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void start() {
     if (turned_away_)
-      send(server_.handler.refusal(503, "too many connections are open"), true);
+      send(server_.handler->refusal(503, "too many connections are open"), true);
     else
       read_head();
   }
@@ -194,7 +189,7 @@ class Session : public std::enable_shared_from_this<Session> {
                   : !length          ? 0
                                      : static_cast<std::int64_t>(std::min<std::uint64_t>(
                                   *length, std::numeric_limits<std::int64_t>::max()));
-    if (auto answer = server_.handler.refuse(head))
+    if (auto answer = server_.handler->refuse(head))
       return send(std::move(*answer), head.length != 0);
     if (head.length > server_.options.body) return send(too_large(), true);
     memory_ = std::make_shared<MemoryShare>(server_.memory);
@@ -215,13 +210,13 @@ class Session : public std::enable_shared_from_this<Session> {
   // Takes memory for a body of so many bytes; where there is none it answers, and returns false.
   bool reserve(std::int64_t length) {
     const std::int64_t limit = server_.memory.limit();
-    if (length > 0 && server_.handler.memory_for(head_, length) > limit)
-      send(server_.handler.refusal(
+    if (length > 0 && server_.handler->memory_for(head_, length) > limit)
+      send(server_.handler->refusal(
                413, fmt::format("a body of {} bytes is too large for --memory {}", length, limit)),
            true);
-    else if (!memory_->grow(server_.handler.memory_for(head_, length) -
-                            server_.handler.memory_for(head_, reserved_)))
-      send(server_.handler.refusal(503, "there is no memory for another request now"),
+    else if (!memory_->grow(server_.handler->memory_for(head_, length) -
+                            server_.handler->memory_for(head_, reserved_)))
+      send(server_.handler->refusal(503, "there is no memory for another request now"),
            head_.length != 0);
     else
       return reserved_ = length, true;
@@ -255,7 +250,7 @@ class Session : public std::enable_shared_from_this<Session> {
                         .came = came_,
                         .memory = memory_};
     auto promise = std::make_shared<Promise>(shared_from_this());
-    server_.handler.handle(std::move(request), [promise](std::function<HttpAnswer()> answer) {
+    server_.handler->handle(std::move(request), [promise](std::function<HttpAnswer()> answer) {
       promise->keep(std::move(answer));
     });
   }
@@ -268,8 +263,8 @@ class Session : public std::enable_shared_from_this<Session> {
         : work_(session->server_.io.get_executor()), session_(std::move(session)) {}
     ~Promise() {
       if (session_) try {
-          keep([&handler = session_->server_.handler] {
-            return handler.refusal(503, "memory is too short for this request");
+          keep([handler = session_->server_.handler] {
+            return handler->refusal(503, "memory is too short for this request");
           });
         } catch (const std::bad_alloc&) {  // not even for that: the connection is closed
         }
@@ -288,17 +283,17 @@ class Session : public std::enable_shared_from_this<Session> {
   };
 
   HttpAnswer too_large() {
-    return server_.handler.refusal(
+    return server_.handler->refusal(
         413, "the body is larger than " + std::to_string(server_.options.body) + " bytes");
   }
 
   void on_read_error(error_code error) {
     if (error == http::error::body_limit) return send(too_large(), true);
     if (error == http::error::header_limit)
-      return send(server_.handler.refusal(400, "the head of the request is too long"), true);
+      return send(server_.handler->refusal(400, "the head of the request is too long"), true);
     const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
     if (!ended && error.category() == http::make_error_code(http::error::bad_method).category())
-      return send(server_.handler.refusal(400, "this is no HTTP request: " + error.message()),
+      return send(server_.handler->refusal(400, "this is no HTTP request: " + error.message()),
                   true);
     // Closed by the peer, cut off, or too slow: nobody is there to be told.
   }
@@ -417,8 +412,7 @@ void State::stop() {
   });
 }
 
-HttpServer::HttpServer(const HttpOptions& options, HttpHandler& handler)
-    : state_(std::make_unique<State>(options, handler)) {
+HttpServer::HttpServer(const HttpOptions& options) : state_(std::make_unique<State>(options)) {
   const tcp::endpoint at(parse_address(options.address), static_cast<std::uint16_t>(options.port));
   allow_descriptors(options.connections);
   error_code error;
@@ -426,9 +420,18 @@ HttpServer::HttpServer(const HttpOptions& options, HttpHandler& handler)
   acceptor.open(at.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor.bind(at, error);
-  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error)
     throw IoError("--port {} of {} is {}", options.port, options.address,
+                  reason_of_no_port(error.value()));
+}
+
+void HttpServer::listen(HttpHandler& handler, std::int64_t memory) {
+  state_->handler = &handler;
+  state_->memory.set_limit(memory);
+  error_code error;
+  state_->acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error)
+    throw IoError("--port {} of {} is {}", state_->options.port, state_->options.address,
                   reason_of_no_port(error.value()));
 }
 

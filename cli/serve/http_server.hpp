@@ -1,8 +1,9 @@
 // cli/serve/http_server.hpp -- HTTP/1.1 on Boost.Beast: connections, limits, back-pressure and a
 // graceful end. What requests mean is the handler's.
 //
-//   HttpServer server({.address = "127.0.0.1", .port = 0}, handler);
-//   print("{}\n", server.address());
+//   HttpServer server({.address = "127.0.0.1", .port = 0});
+//   server.listen(handler, 1 << 30);
+//   print("{}\n", server.url());
 //   server.run([] { return interrupted(); });   // the event loop, until that is true
 //
 // One thread, the one that calls run(), does all input and output; the handler answers from any
@@ -33,9 +34,10 @@ class MemoryBudget {
   void give(std::int64_t bytes) { used_ -= bytes; }
   std::int64_t used() const { return used_; }
   std::int64_t limit() const { return limit_; }
+  void set_limit(std::int64_t bytes) { limit_ = bytes; }  // before anything is taken
 
  private:
-  const std::int64_t limit_;
+  std::int64_t limit_;
   std::atomic<std::int64_t> used_ = 0;
 };
 
@@ -96,7 +98,6 @@ struct HttpOptions {
   int port = 0;                  // 0: any that is free
   std::int64_t body = 64 << 20;  // bytes
   std::int64_t connections = 1024;
-  std::int64_t memory = std::int64_t{1} << 30;  // of all requests and answers
   // For a request to arrive, and for a connection to stay without one.
   std::chrono::milliseconds timeout{30000};
 };
@@ -104,12 +105,17 @@ struct HttpOptions {
 class HttpServer {
  public:
   struct State;  // of the source alone
-  // Listens at once. Throws InvalidArgument for an address that is none; IoError for a port that is
-  // taken or not allowed.
-  HttpServer(const HttpOptions& options, HttpHandler& handler);
+  // Takes the address and the port, on which connections are refused until it listens. Throws
+  // InvalidArgument for an address that is none; IoError for a port that is taken or not allowed.
+  explicit HttpServer(const HttpOptions& options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
+
+  // Takes connections, which run() answers by the handler, and for all requests and answers
+  // together so many bytes of memory. The handler must answer no more once this object goes. Throws
+  // IoError if another process has begun to listen on the port meanwhile.
+  void listen(HttpHandler& handler, std::int64_t memory);
 
   std::string url() const;  // "http://127.0.0.1:43211"
   MemoryBudget& memory();

@@ -1,6 +1,5 @@
 // cli/serve/serve_command.cpp -- `knear serve`: indexes over HTTP, until SIGTERM or Ctrl-C.
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -12,9 +11,11 @@
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
 #include "cli/serve/http_server.hpp"
 #include "cli/serve/served_index.hpp"
 #include "cli/serve/service.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::cli {
 namespace {
@@ -68,13 +69,14 @@ std::vector<NamedFile> named_files(const std::vector<std::string>& words) {
 
 std::string read_token(const std::string& path) {
   if (path.empty()) return "";
-  std::ifstream in(path, std::ios::binary);
-  std::string out(1 << 12, '\0');
-  in.read(out.data(), static_cast<std::streamsize>(out.size()));
-  if (in.bad() || (!in && in.gcount() == 0 && !in.eof()))
-    throw IoError("--token-file: cannot read '{}'", path);
-  if (!in.eof()) throw InvalidArgument("--token-file: '{}' holds more than a line", path);
-  out.resize(static_cast<std::size_t>(in.gcount()));
+  std::string out;
+  try {
+    out = io::read_all(path, 1 << 12, io::Accepted::files_and_pipes);
+  } catch (const MemoryBudgetError&) {
+    throw InvalidArgument("--token-file: '{}' holds more than a line", path);
+  } catch (const IoError& error) {
+    throw IoError("--token-file: {}", error.what());
+  }
   while (!out.empty() && (out.back() == '\n' || out.back() == '\r')) out.pop_back();
   const auto printable = [](char c) { return c > ' ' && c < 127; };
   if (out.size() < 16 || !std::all_of(out.begin(), out.end(), printable))
@@ -122,17 +124,27 @@ void run_serve(const ServeArguments& arguments) {
   const std::vector<NamedFile> files = named_files(arguments.indexes);
   const std::string token = read_token(arguments.token_file);
   const CatchInterrupts guard;
+  const std::chrono::milliseconds timeout(static_cast<std::int64_t>(arguments.timeout * 1000));
+  // Before an index is opened, which takes a while and writes files beside it.
+  HttpServer server({.address = arguments.listen,
+                     .port = static_cast<int>(arguments.port),
+                     .body = arguments.body,
+                     .connections = arguments.connections,
+                     .timeout = timeout});
+  ProgressBar bar;
   std::vector<std::unique_ptr<ServedIndex>> indexes;
+  // An index that was opened before one that cannot be is left as it was.
   for (const NamedFile& file : files) {
     indexes.push_back(std::make_unique<ServedIndex>(
         file.name, file.path, arguments.read_only,
         serve::DurableOptions{.data = arguments.data,
                               .checkpoint_bytes = arguments.checkpoint > 0 ? arguments.checkpoint
                                                                            : std::int64_t{64} << 20,
-                              .threads = threads}));
+                              .threads = threads},
+        bar.callback()));
     check_interrupt();
   }
-  const std::chrono::milliseconds timeout(static_cast<std::int64_t>(arguments.timeout * 1000));
+  bar.clear();
   Service service({.token = token,
                    .listen = arguments.listen,
                    .threads = threads,
@@ -141,18 +153,12 @@ void run_serve(const ServeArguments& arguments) {
                    .batch = arguments.batch,
                    .timeout = timeout},
                   std::move(indexes));
-  HttpServer server({.address = arguments.listen,
-                     .port = static_cast<int>(arguments.port),
-                     .body = arguments.body,
-                     .connections = arguments.connections,
-                     .memory = arguments.memory > 0 ? arguments.memory : usual_memory(),
-                     .timeout = timeout},
-                    service);
   // Whatever happens: its threads answer through the server.
   const struct Finish {
     Service& service;
     ~Finish() { service.finish(); }
   } finish{service};
+  server.listen(service, arguments.memory > 0 ? arguments.memory : usual_memory());
   service.start(server);
   print("{} serves {}; Ctrl-C ends it\n", server.url(),
         files.size() == 1 ? "1 index" : fmt::format("{} indexes", files.size()));
@@ -181,8 +187,8 @@ void add_serve(CLI::App& app) {
       ->type_name("FILE");
   command
       ->add_option("--data", arguments->data,
-                   "keep changes in this folder (default: beside the index, which checkpoints "
-                   "replace)")
+                   "keep changes in this folder, made if missing (default: beside the index, which "
+                   "checkpoints replace)")
       ->type_name("DIR");
   command->add_flag("--read-only", arguments->read_only, "refuse all changes, and write no file");
   add_whole(*command, "--threads", arguments->threads, "threads to search with (default: all)");
@@ -206,10 +212,13 @@ void add_serve(CLI::App& app) {
       "POST /indexes/NAME/search, /add, /remove, /replace, /reload, /checkpoint; GET /indexes, "
       "/health, /metrics, /openapi.json, and a page at /. A change is on disk before it is "
       "answered.\n\n"
-      "Example:\n"
-      "  knear serve --index base.knear --port 8080\n"
-      "  curl http://127.0.0.1:8080/indexes/base/search -d '{\"queries\": [[0.1, 0.2, 0.3]], "
-      "\"k\": 10}'");
+      "Example, with an index of red, green and blue:\n"
+      "  printf '\\3\\0\\0\\0\\377\\0\\0\\3\\0\\0\\0\\0\\377\\0\\3\\0\\0\\0\\0\\0\\377' > "
+      "colours.bvecs\n"
+      "  knear build --base colours.bvecs --index Flat --out colours.knear\n"
+      "  knear serve --index colours.knear --port 8080\n"
+      "  curl http://127.0.0.1:8080/indexes/colours/search -d '{\"queries\": [[200, 30, 40]], "
+      "\"k\": 2}'");
   command->callback([=] { run_serve(*arguments); });
 }
 

@@ -23,17 +23,18 @@ ServedIndex::About about_of(const serve::StoredIndex& index) {
 
 // What the first searches would stop to make for themselves, and for all that wait behind them: the
 // prefix of a flat index (2.7 seconds of one thread for 1,000,000 x 96), a graph.
-void prepare(serve::StoredIndex& index, int threads) {
+void prepare(serve::StoredIndex& index, int threads, const Progress& progress) {
   if (index.lists() > 0 || index.has_codes()) return;
   // Rows that stay in their file are read for it, and it takes about as much as they do in bytes.
   if (index.size() > available_memory() / 4 / (index.dim() + 200)) return;
   try {
-    index.optimize(
-        {.threads = threads, .progress = [](std::string_view, double) { return !interrupted(); }});
+    index.optimize({.threads = threads, .progress = progress});
   } catch (const MemoryBudgetError&) {  // searches do without it
   } catch (const Cancelled&) {          // a reload that has begun is finished all the same
   }
 }
+
+bool go_on(std::string_view, double) { return !interrupted(); }
 
 }  // namespace
 
@@ -42,20 +43,26 @@ std::int64_t available_memory() {
 }
 
 ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,
-                         serve::DurableOptions options)
+                         serve::DurableOptions options, const Progress& progress)
     : name_(std::move(name)), path_(std::move(path)), threads_(options.threads) {
   if (read_only) {
-    fixed_ = open(path_);
+    fixed_ = open(path_, progress);
     return;
   }
   options.name = name_;
-  options.prepare = [threads = threads_](serve::StoredIndex& index) { prepare(index, threads); };
+  // What a reload opens later is prepared in silence.
+  const auto shown = std::make_shared<Progress>(progress);
+  options.prepare = [threads = threads_, shown](serve::StoredIndex& index) {
+    prepare(index, threads, *shown ? *shown : go_on);
+  };
   durable_ = std::make_unique<serve::DurableIndex>(path_, std::move(options));
+  *shown = nullptr;
 }
 
-std::shared_ptr<const serve::StoredIndex> ServedIndex::open(const std::string& path) const {
+std::shared_ptr<const serve::StoredIndex> ServedIndex::open(const std::string& path,
+                                                            const Progress& progress) const {
   auto index = std::make_shared<serve::StoredIndex>(serve::StoredIndex::load(path));
-  prepare(*index, threads_);
+  prepare(*index, threads_, progress);
   return index;
 }
 
@@ -85,7 +92,7 @@ Neighbors ServedIndex::search(AnyMatrixView queries, std::int64_t k, const Searc
 
 bool ServedIndex::reload(bool discard_changes) {
   if (durable_) return durable_->reload(discard_changes);
-  auto next = open(path_);
+  auto next = open(path_, go_on);
   const About before = about(), after = about_of(*next);
   if (before.dim != after.dim || before.metric != after.metric)
     throw serve::Refusal(

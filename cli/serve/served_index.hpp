@@ -30,9 +30,10 @@ class ServedIndex {
     bool by_query = false;
   };
 
-  // Opens it, and makes what its first searches would have to wait for. Throws as DurableIndex and
-  // Index::load() do.
-  ServedIndex(std::string name, std::string path, bool read_only, serve::DurableOptions options);
+  // Opens it, and makes what its first searches would have to wait for, which `progress` is told of
+  // and may end. Throws as DurableIndex and Index::load() do.
+  ServedIndex(std::string name, std::string path, bool read_only, serve::DurableOptions options,
+              const Progress& progress);
 
   const std::string& name() const { return name_; }
   const std::string& path() const { return path_; }
@@ -49,7 +50,8 @@ class ServedIndex {
  private:
   // What searches see now.
   std::shared_ptr<const serve::StoredIndex> state() const;
-  std::shared_ptr<const serve::StoredIndex> open(const std::string& path) const;
+  std::shared_ptr<const serve::StoredIndex> open(const std::string& path,
+                                                 const Progress& progress) const;
 
   const std::string name_, path_;
   const int threads_;

@@ -534,10 +534,10 @@ std::string Service::about_text(const ServedIndex& index) const {
   std::string out = fmt::format(
       "{{\"name\":{},\"kind\":{},\"dim\":{},\"metric\":\"{}\",\"rows\":{},\"element_type\":\"{}\","
       "\"next_id\":{},\"version\":{},\"memory_bytes\":{},\"writable\":{},\"log_bytes\":{},"
-      "\"checkpoints\":{},\"last_search\":",
+      "\"checkpoints\":{},\"needs_recall\":{},\"last_search\":",
       json_text(index.name()), json_text(about.kind), about.dim, name_of(about.metric), about.rows,
       name_of(about.type), about.next_id, about.version, about.memory_bytes, about.writable,
-      about.log_bytes, about.checkpoints);
+      about.log_bytes, about.checkpoints, index.shape().by_query);
   std::lock_guard lock(mutex_);
   const auto found = last_.find(&index);
   if (found == last_.end()) return out + "null}";

@@ -2,7 +2,8 @@
 // batches, changes that go to disk together, figures.
 //
 //   Service service(options);
-//   HttpServer server({...}, service);
+//   HttpServer server({...});
+//   server.listen(service, 1 << 30);
 //   service.start(server);
 //   server.run(interrupted);
 //   service.finish();

@@ -1,7 +1,7 @@
 """datasets_column.py -- the nearest examples of a Hugging Face dataset, found by knear.
 
-    pip install "knear[datasets]"
-    python datasets_column.py
+    pip install ".[datasets]"        # in a clone of knear
+    python examples/python/datasets_column.py
 
 A column of vectors is indexed, the dataset's own methods ask for neighbours, and the index is saved
 beside it. The vectors are those of hashed_words.py, and the dataset is made here, so that nothing

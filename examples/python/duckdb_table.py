@@ -1,7 +1,7 @@
 """duckdb_table.py -- vectors out of a table of DuckDB, and their neighbours back into SQL.
 
-    pip install knear duckdb pyarrow
-    python duckdb_table.py
+    pip install . duckdb pyarrow        # in a clone of knear
+    python examples/python/duckdb_table.py
 
 The result of a query is a table of Arrow: one column of it is added to an index, another names the
 rows. Neighbours are a table of Arrow too, which SQL joins with the rest, and a WHERE is a filter.

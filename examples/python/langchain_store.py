@@ -1,7 +1,7 @@
 """langchain_store.py -- a vector store of LangChain that searches by knear.
 
-    pip install "knear[langchain]"
-    python langchain_store.py
+    pip install ".[langchain]"        # in a clone of knear
+    python examples/python/langchain_store.py
 
 It fills a store, asks it in the ways that LangChain's chains and agents do, changes it, saves it
 and opens it again. The embedding is that of hashed_words.py, so that nothing is downloaded.

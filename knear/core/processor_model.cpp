@@ -1,6 +1,8 @@
 #include "knear/core/processor_model.hpp"
 
+#include <algorithm>
 #include <istream>
+#include <sstream>
 
 namespace knear::detail {
 
@@ -18,6 +20,18 @@ std::string processor_model_in(std::istream& cpuinfo) {
   if (implementer.empty() || part.empty()) return "";
   return "implementer " + implementer + ", part " + part +
          (variant.empty() ? "" : ", variant " + variant);
+}
+
+double processor_clock_in(std::istream& cpuinfo) {
+  double highest = 0;
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const auto colon = line.find(": ");
+    if (colon == std::string::npos || !line.starts_with("cpu MHz")) continue;
+    double megahertz = 0;
+    if (std::istringstream(line.substr(colon + 2)) >> megahertz)
+      highest = std::max(highest, 1e6 * megahertz);
+  }
+  return highest;
 }
 
 }  // namespace knear::detail

@@ -1,4 +1,4 @@
-// knear/core/processor_model.hpp -- the processor's name in what Linux says of it.
+// knear/core/processor_model.hpp -- the processor's name and clock in what Linux says of it.
 #pragma once
 #include <iosfwd>
 #include <string>
@@ -9,5 +9,8 @@ namespace knear::detail {
 // 64-bit ARM, for which Linux has numbers only, "implementer 0x41, part 0xd40, variant 0x1" (part
 // 0xd40 of Arm's is Neoverse V1). Empty: there is neither.
 std::string processor_model_in(std::istream& cpuinfo);
+
+// Of the same text, the highest "cpu MHz" in Hz; 0: it has none.
+double processor_clock_in(std::istream& cpuinfo);
 
 }  // namespace knear::detail

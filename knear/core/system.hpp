@@ -51,6 +51,12 @@ bool stay_on_cpus(const CpuMask& cpus);
 
 // "Intel(R) Xeon(R) ...": what the system calls the processor; empty: it does not say.
 std::string processor_model();
+// Clocks of the fastest processor, in Hz; 0: the system does not say.
+struct ProcessorClocks {
+  double highest = 0;  // that it may reach for a moment
+  double nominal = 0;  // without its boost, or the current one
+};
+ProcessorClocks processor_clocks();
 
 // ---- files ---
 

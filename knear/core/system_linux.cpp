@@ -6,11 +6,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "knear/core/error.hpp"
@@ -73,6 +75,21 @@ bool stay_on_cpus(const CpuMask& cpus) {
 std::string processor_model() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   return processor_model_in(cpuinfo);
+}
+
+ProcessorClocks processor_clocks() {
+  ProcessorClocks out;
+  // One folder for processors of a kind.
+  std::error_code error;
+  const std::filesystem::directory_iterator kinds("/sys/devices/system/cpu/cpufreq", error);
+  for (auto kind = begin(kinds); !error && kind != end(kinds); kind.increment(error)) {
+    std::ifstream file(kind->path() / "cpuinfo_max_freq");
+    double kilohertz = 0;
+    if (file >> kilohertz) out.highest = std::max(out.highest, 1e3 * kilohertz);
+  }
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  out.nominal = processor_clock_in(cpuinfo);
+  return out;
 }
 
 int sync_data(int file) { return fdatasync(file); }

@@ -46,6 +46,8 @@ std::string processor_model() {
   return "";
 }
 
+ProcessorClocks processor_clocks() { return {}; }
+
 // On macOS fsync() leaves bytes in the disk's own memory.
 int sync_file(int file) {
 #if defined(F_FULLFSYNC)

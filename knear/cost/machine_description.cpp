@@ -9,6 +9,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/json.hpp"
+#include "knear/cost/clock_limit.hpp"
 
 namespace knear {
 namespace {
@@ -196,6 +197,12 @@ MachineDescription parse_machine(std::string_view text, std::string_view where) 
     out.peaks.*rate.value = value ? fields.number(*value, rate.name, least_rate, most_rate)
                                   : std::numeric_limits<double>::quiet_NaN();
   }
+  if (const double most = out.peaks.threads * detail::highest_clock;
+      out.peaks.cycles_per_second > most)
+    throw CorruptFile(
+        "{}: cycles_per_second must be at most 8e9 for each of threads = {}, but is {}; knear "
+        "roofline --out measures it",
+        where, out.peaks.threads, out.peaks.cycles_per_second);
   read_caches(fields, where, out.peaks);
   out.memory_bytes = fields.number(fields.at("memory_bytes", "of the whole machine"),
                                    "memory_bytes", 0x1p20, 0x1p50);

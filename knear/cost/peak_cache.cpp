@@ -14,6 +14,7 @@
 #include "knear/core/json.hpp"
 #include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/cost/clock_limit.hpp"
 
 namespace knear {
 namespace {
@@ -29,6 +30,10 @@ constexpr Field fields[] = {{"fp32_flops", &MachinePeaks::fp32_flops},
                             {"memory_bytes_per_second", &MachinePeaks::memory_bytes_per_second},
                             {"cop_per_second", &MachinePeaks::cop_per_second},
                             {"cycles_per_second", &MachinePeaks::cycles_per_second}};
+
+// Of the loops that the figures were measured with. The clock of an earlier version could be
+// several times too high.
+constexpr int loops_version = 2;
 
 std::string entry_name(Isa isa, int threads) {
   return fmt::format("{} / {} / {} threads", processor_name(), name_of(isa), threads);
@@ -80,17 +85,18 @@ KnownPeaks known_peaks(Isa isa, int threads) {
   const nlohmann::ordered_json kept = read_kept();
   const auto entry = kept.find(entry_name(isa, threads));
   if (entry == kept.end() || !entry->is_object()) return guess;
+  if (number_in(*entry, "version") != loops_version) return guess;
   MachinePeaks peaks;
   peaks.isa = isa, peaks.threads = threads;
   for (const Field& field : fields) {
     peaks.*field.value = number_in(*entry, field.name);
-    // An earlier version did not measure cycles.
     if (field.value != &MachinePeaks::bf16_flops &&
         field.value != &MachinePeaks::cycles_per_second &&
         !plausible(peaks.*field.value, guess.peaks.*field.value))
       return guess;
   }
-  if (!plausible(peaks.cycles_per_second, guess.peaks.cycles_per_second))
+  if (!plausible(peaks.cycles_per_second, guess.peaks.cycles_per_second) ||
+      peaks.cycles_per_second > threads * detail::clock_limit())
     peaks.cycles_per_second = 0;
   if (!plausible(peaks.bf16_flops, guess.peaks.fp32_flops))
     peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN();
@@ -122,6 +128,7 @@ std::string peak_cache_with(const MachinePeaks& peaks) {
   nlohmann::ordered_json kept = read_kept();
   nlohmann::ordered_json& entry = kept[entry_name(peaks.isa, peaks.threads)] =
       nlohmann::ordered_json::object();
+  entry["version"] = loops_version;
   for (const Field& field : fields)
     if (std::isfinite(best.*field.value)) entry[field.name] = best.*field.value;
   nlohmann::ordered_json& caches = entry["caches"] = nlohmann::ordered_json::array();

@@ -4,8 +4,9 @@
 //   const MachinePeaks& peaks = planning_peaks(active_isa(), threads);
 //
 // The file is $XDG_CACHE_HOME/knear/roofline.json (~/.cache without it), with one entry per
-// processor model, instruction set and number of threads. One that makes no sense is ignored:
-// figures decide how fast an answer comes, not which.
+// processor model, instruction set and number of threads. One that makes no sense, or that
+// an earlier version measured otherwise, is ignored: figures decide how fast an answer comes, not
+// which.
 #pragma once
 #include <string>
 

@@ -36,7 +36,8 @@ struct MachinePeaks {
   double memory_bytes_per_second = 0;
   double cop_per_second = 0;  // coefficient-wise operations (compare, select, add; one third each)
                               // on 32-bit lanes: what a threshold test or a selection is made of
-  double cycles_per_second = 0;  // of one dependent operation after another; 0: not known
+  double cycles_per_second = 0;  // of one dependent operation after another; 0: not known,
+                                 // or more than a processor can have
   CachePeak caches[3] = {};      // first, second and third level
   // Whether multiply-adds have a unit of their own, beside which other operations go on.
   bool matrix_unit = false;

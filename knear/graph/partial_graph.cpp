@@ -18,6 +18,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/system.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::detail {
 namespace {
@@ -60,11 +61,9 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * 
 }
 
 Header read_header(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail(path, "open it", errno);
+  const io::OpenFile file(path);
   Header found{};
-  const ssize_t size = pread(file, &found, sizeof found, 0);
-  close(file);
+  const ssize_t size = pread(file.number(), &found, sizeof found, 0);
   if (size == static_cast<ssize_t>(sizeof found) && found.magic != magic &&
       std::equal(magic.begin(), magic.end() - 1, found.magic.begin()))
     throw CorruptFile("{} was begun by another version; remove it to begin anew", path);
@@ -101,10 +100,7 @@ struct PartialGraph::File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  void open_file(int flags) {
-    file = ::open(path.c_str(), flags | O_RDWR | O_CLOEXEC, 0666);
-    if (file < 0) fail(path, "open it", errno);
-  }
+  void open_file(int flags) { file = io::OpenFile(path, flags | O_RDWR).release(); }
   void map() {
     void* const at = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
     if (at == MAP_FAILED) fail(path, "map it", errno);

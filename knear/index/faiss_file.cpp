@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "knear/index/faiss_writer.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/segment_store.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear {
 namespace {
@@ -183,8 +183,7 @@ Index made_of(FaissContent content, const ChangeOptions& options) {
 
 bool is_faiss_file(const std::string& path) {
   char first[4] = {};
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(first, sizeof first)) return false;
+  if (!io::read_beginning(path, first, sizeof first)) return false;
   const std::string_view letters(first, sizeof first), begin = letters.substr(0, 2);
   if (letters == "null") return false;  // which is written inside of an index
   if (!detail::name_of_faiss_index(letters).empty()) return true;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <tuple>
 
 #include "knear/core/error.hpp"
 #include "knear/io/atomic_file.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::io {
 namespace {
@@ -269,14 +269,12 @@ void seal_archive(std::vector<std::byte>& bytes) {
 
 bool is_archive(const std::string& path) {
   char first[sizeof magic] = {};
-  std::ifstream file(path, std::ios::binary);
-  return file.read(first, sizeof first) && std::memcmp(first, magic, sizeof magic) == 0;
+  return read_beginning(path, first, sizeof first) && std::memcmp(first, magic, sizeof magic) == 0;
 }
 
 std::string kind_of_archive(const std::string& path) {
   Header header = {};
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(reinterpret_cast<char*>(&header), sizeof header) ||
+  if (!read_beginning(path, &header, sizeof header) ||
       std::memcmp(&header, magic, sizeof magic) != 0)
     return {};
   return {header.kind, strnlen(header.kind, sizeof header.kind)};

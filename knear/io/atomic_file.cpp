@@ -66,6 +66,8 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
                                                             ::free);
     if (!resolved) fail("write", errno);
     target_ = resolved.get();
+  } else if (errno == ENAMETOOLONG || errno == ELOOP) {
+    fail("write", errno);
   }
   const std::size_t slash = target_.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);

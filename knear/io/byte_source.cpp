@@ -1,10 +1,7 @@
 // Files are mapped by mmap and unpacked by zlib itself: gzread would let trailing bytes pass.
 #include "knear/io/byte_source.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -14,36 +11,20 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::io {
 
 MappedFile::MappedFile(const std::string& path) {
-  // Without O_NONBLOCK a pipe without a writer would hold us here, before it can be refused.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0)
-    throw IoError(SystemError{errno, path}, "cannot open '{}': {}", path, std::strerror(errno));
-  struct stat status;
-  const int error = fstat(file, &status) == 0 ? 0 : errno;
-  void* mapped = MAP_FAILED;
-  int map_error = 0;
-  if (error == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
-    mapped =
-        mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
-    map_error = errno;
-  }
-  close(file);
-  if (error != 0)
-    throw IoError(SystemError{error, path}, "cannot open '{}': {}", path, std::strerror(error));
-  if (S_ISDIR(status.st_mode))
-    throw IoError(SystemError{EISDIR, path}, "cannot read '{}': is a directory", path);
-  if (!S_ISREG(status.st_mode))
-    throw IoError(SystemError{EINVAL, path}, "cannot read '{}': is not a regular file", path);
-  if (status.st_size == 0) throw CorruptFile("'{}' is empty", path);
+  const OpenFile file(path);
+  if (file.size() == 0) throw CorruptFile("'{}' is empty", path);
+  void* const mapped = mmap(nullptr, static_cast<std::size_t>(file.size()), PROT_READ, MAP_PRIVATE,
+                            file.number(), 0);
   if (mapped == MAP_FAILED)
-    throw IoError(SystemError{map_error, path}, "cannot map the {} bytes of '{}': {}",
-                  status.st_size, path, std::strerror(map_error));
+    throw IoError(SystemError{errno, path}, "cannot map the {} bytes of '{}': {}", file.size(),
+                  path, std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
-  size_ = status.st_size;
+  size_ = file.size();
 }
 
 void MappedFile::forget_before(std::int64_t end) {

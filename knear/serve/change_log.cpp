@@ -12,6 +12,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/system.hpp"
+#include "knear/io/open_file.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -56,27 +57,15 @@ void put(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
 
 class LogReader {
  public:
-  explicit LogReader(const std::string& path)
-      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    struct stat status;
-    if (file_ < 0 || fstat(file_, &status) != 0) {
-      const int error = errno;
-      if (file_ >= 0) close(file_);
-      throw IoError("cannot read '{}': {}", path, std::strerror(error));
-    }
-    size_ = status.st_size;
-  }
-  ~LogReader() { close(file_); }
-  LogReader(const LogReader&) = delete;
-  LogReader& operator=(const LogReader&) = delete;
+  explicit LogReader(const std::string& path) : path_(path), file_(path) {}
 
-  std::int64_t size() const { return size_; }
+  std::int64_t size() const { return file_.size(); }
   // Whether there are so many bytes from here on, which are read.
   bool read(std::int64_t at, void* out, std::size_t bytes) const {
-    if (at > size_ || static_cast<std::uint64_t>(size_ - at) < bytes) return false;
+    if (at > size() || static_cast<std::uint64_t>(size() - at) < bytes) return false;
     auto* to = static_cast<std::byte*>(out);
     while (bytes > 0) {
-      const ssize_t got = pread(file_, to, std::min(bytes, std::size_t{1} << 30), at);
+      const ssize_t got = pread(file_.number(), to, std::min(bytes, std::size_t{1} << 30), at);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw IoError("cannot read '{}': {}", path_, std::strerror(errno));
       if (got == 0) return false;
@@ -94,8 +83,8 @@ class LogReader {
     FrameHead head;
     if (!read_frame_head(at, log, head)) return at;
     const std::int64_t from = at + std::int64_t{sizeof head};
-    return head.bytes > static_cast<std::uint64_t>(size_ - from)
-               ? size_
+    return head.bytes > static_cast<std::uint64_t>(size() - from)
+               ? size()
                : from + static_cast<std::int64_t>(head.bytes);
   }
   // Whether a whole frame of this log begins here; its content, if that is asked for.
@@ -103,7 +92,7 @@ class LogReader {
                   std::vector<std::byte>& content) const {
     if (!read_frame_head(at, log, head)) return false;
     const std::int64_t from = at + std::int64_t{sizeof head};
-    if (head.bytes > static_cast<std::uint64_t>(size_ - from)) return false;
+    if (head.bytes > static_cast<std::uint64_t>(size() - from)) return false;
     content.resize(head.bytes);
     return read(from, content.data(), content.size()) &&
            XXH3_64bits(content.data(), content.size()) == head.content_sum;
@@ -114,9 +103,9 @@ class LogReader {
     std::vector<std::uint64_t> words(std::size_t{1} << 16);
     std::vector<std::byte> content;
     FrameHead head;
-    for (at = (at + 7) / 8 * 8; at + std::int64_t{sizeof head} <= size_;) {
+    for (at = (at + 7) / 8 * 8; at + std::int64_t{sizeof head} <= size();) {
       const std::size_t count = std::min<std::size_t>(
-          words.size(), static_cast<std::size_t>(size_ - at) / sizeof words[0]);
+          words.size(), static_cast<std::size_t>(size() - at) / sizeof words[0]);
       if (!read(at, words.data(), count * sizeof words[0])) return false;
       for (std::size_t i = 0; i < count; ++i)
         if (words[i] == frame_magic &&
@@ -130,8 +119,7 @@ class LogReader {
 
  private:
   std::string path_;
-  int file_;
-  std::int64_t size_ = 0;
+  io::OpenFile file_;
 };
 
 // The changes of a frame whose checksums are right; a file that was made to deceive has them too.
@@ -268,8 +256,7 @@ void ChangeLog::write_at(std::int64_t at, const void* data, std::size_t bytes) {
 ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
                             std::optional<std::uint64_t> base) {
   const std::string beginning = path + ".new";
-  const int file = ::open(beginning.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) throw IoError("cannot write '{}': {}", beginning, std::strerror(errno));
+  const int file = io::OpenFile(beginning, O_RDWR | O_CREAT | O_TRUNC).release();
   ChangeLog out(path, file, head);
   std::vector<std::byte> blocks(first_frame);
   HeadBlock first{head_magic, head.number, head.origin, head.dim, 0};
@@ -290,8 +277,7 @@ ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
 }
 
 ChangeLog ChangeLog::open(const std::string& path, const LogContent& content) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) throw IoError("cannot write '{}': {}", path, std::strerror(errno));
+  const int file = io::OpenFile(path, O_RDWR).release();
   ChangeLog out(path, file, content.head);
   out.end_ = content.end, out.frames_ = content.frames, out.changes_ = content.changes;
   if (content.cut > 0 && (ftruncate(file, content.end) != 0 || detail::sync_file(file) != 0))

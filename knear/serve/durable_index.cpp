@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/io/archive.hpp"
+#include "knear/io/open_file.hpp"
 #include "knear/serve/refusal.hpp"
 
 namespace knear::serve {
@@ -166,17 +168,43 @@ class Replay {
 // Held as long as the index is: a process that was killed holds none.
 struct DurableIndex::Lock {
   explicit Lock(const std::string& path, const std::string& about) {
-    file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0)
-      throw IoError("cannot write '{}': {}; --data names another folder for what changes", path,
-                    std::strerror(errno));
-    if (flock(file, LOCK_EX | LOCK_NB) != 0) {
-      close(file);
-      throw InvalidArgument("'{}' is served by another process, which holds {}", about, path);
-    }
+    do {
+      made = !fs::exists(path);
+      try {
+        file = std::make_unique<io::OpenFile>(path, O_RDWR | O_CREAT);
+      } catch (const IoError& error) {
+        throw IoError("{}; --data names another folder for what changes", error.what());
+      }
+      if (flock(file->number(), LOCK_EX | LOCK_NB) != 0)
+        throw InvalidArgument("'{}' is served by another process, which holds {}", about, path);
+      // The process that held it may have removed it since it was opened.
+    } while (!has_name(path));
   }
-  ~Lock() { close(file); }
-  int file = -1;
+
+  bool has_name(const std::string& path) const {
+    struct stat held, named;
+    return fstat(file->number(), &held) == 0 && stat(path.c_str(), &named) == 0 &&
+           held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  }
+
+  std::unique_ptr<io::OpenFile> file;
+  bool made = false;
+};
+
+// What opening made, by name. Removed in the end unless it is to be kept.
+struct DurableIndex::Made {
+  std::string folder = {}, lock = {}, log = {};
+  bool keep = false;
+
+  Made() = default;
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  ~Made() {
+    if (keep) return;
+    std::error_code ignored;
+    for (const std::string* path : {&log, &lock, &folder})  // a folder only if it is empty
+      if (!path->empty()) fs::remove(*path, ignored);
+  }
 };
 
 std::string DurableIndex::log_path(std::uint64_t number) const {
@@ -189,11 +217,17 @@ void DurableIndex::step(std::string_view done) const {
 
 DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
     : options_(std::move(options)), path_(absolute_path(path)), kept_(path_) {
-  if (!options_.data.empty())
-    kept_ = (fs::path(absolute_path(options_.data)) / (options_.name + ".knear")).string();
   if (!io::is_archive(path_))
     throw CorruptFile("'{}' is no .knear file; 'knear convert' makes one of a file of FAISS", path);
+  made_ = std::make_unique<Made>();
+  if (!options_.data.empty()) {
+    std::error_code failed;
+    if (fs::create_directory(options_.data, failed)) made_->folder = absolute_path(options_.data);
+    if (failed) throw IoError("cannot make folder '{}': {}", options_.data, failed.message());
+    kept_ = (fs::path(absolute_path(options_.data)) / (options_.name + ".knear")).string();
+  }
   lock_ = std::make_unique<Lock>(kept_ + ".lock", path);
+  if (lock_->made) made_->lock = kept_ + ".lock";
   file_sum_ = checksum_of(path_);
   const bool apart = kept_ != path_, has_kept = !apart || fs::exists(kept_);
   kept_sum_ = !apart ? file_sum_ : has_kept ? checksum_of(kept_) : 0;
@@ -237,6 +271,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
     const std::uint64_t next = numbers_.empty() ? 1 : numbers_.back() + 1;
     log_ = std::make_unique<ChangeLog>(
         ChangeLog::create(log_path(next), {next, origin, dim}, file_sum_));
+    if (numbers_.empty()) made_->log = log_path(next);
     numbers_.push_back(next);
   } else {
     Replay replay(*index, options_.threads);
@@ -314,6 +349,7 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
       out[i] = {.error = std::current_exception()};
     }
   if (made.empty()) return out;
+  made_->keep = true;
   try {
     log_->append(made);
   } catch (const Error&) {
@@ -351,6 +387,7 @@ std::shared_ptr<const StoredIndex> DurableIndex::begin_log(std::optional<std::ui
     throw IoError("'{}' could not be written to before: start the server again",
                   log_path(log_->number()));
   const std::uint64_t number = log_->number() + 1;
+  made_->keep = true;
   const LogHead head{number, kept_ == path_ ? 0 : file_sum_,
                      static_cast<std::uint64_t>(state()->dim())};
   auto log = std::make_unique<ChangeLog>(ChangeLog::create(log_path(number), head, base));
@@ -425,6 +462,7 @@ bool DurableIndex::reload(bool discard_changes) {
                     path_);
   }
   const std::uint64_t number = log_->number() + 1;
+  made_->keep = true;
   auto log = std::make_unique<ChangeLog>(ChangeLog::create(
       log_path(number), {number, apart ? sum : 0, static_cast<std::uint64_t>(next->dim())}, sum));
   step("log begun");

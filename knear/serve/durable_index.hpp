@@ -7,7 +7,8 @@
 //   if (index.checkpoint_is_due()) index.checkpoint();   // beside searches and changes
 //
 // Files, beside the index file or in a folder of their own: base.knear.log-N (change_log.hpp),
-// base.knear.lock (a lock for one process), base.knear.checkpoint (a new file being written). The
+// base.knear.lock (a lock for one process), base.knear.checkpoint (a new file being written). Those
+// that opening makes are removed in the end, or when it fails, if no change was made. The
 // file of an index in shards is its manifest; new shards lie beside it until it names them.
 //
 // A change is applied to a copy of the index that shares all rows, appended to the log and synced,
@@ -38,7 +39,7 @@ namespace knear::serve {
 struct DurableOptions {
   // The folder for logs and for the file that checkpoints write, which is then opened instead of
   // the one that was named as long as that stays the same; empty: beside the file, which
-  // checkpoints replace.
+  // checkpoints replace. Made if it is missing, in a folder that is there.
   std::string data = {};
   std::string name = {};                                   // of the files in that folder
   std::int64_t checkpoint_bytes = std::int64_t{64} << 20;  // of a log, from which one is due
@@ -91,6 +92,7 @@ class DurableIndex {
 
  private:
   struct Lock;
+  struct Made;
 
   std::string log_path(std::uint64_t number) const;
   void step(std::string_view done) const;
@@ -103,6 +105,7 @@ class DurableIndex {
   std::string path_;  // as it was named, links resolved
   std::string kept_;  // what checkpoints write: path_, or a file in options_.data
   std::unique_ptr<Lock> lock_;
+  std::unique_ptr<Made> made_;  // after lock_, so that its files go while that is held
 
   std::mutex change_mutex_;      // held by apply(), and to begin a log
   std::mutex checkpoint_mutex_;  // held by checkpoint() and reload()

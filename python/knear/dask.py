@@ -17,8 +17,8 @@ the bit, and so do inverted lists and codes that are not refined, with the same 
 centroids and codes are learned once, from a sample, on one worker, and are those of all partitions.
 Vectors, queries and answers travel by Dask alone.
 
-dask and distributed are needed: pip install "knear[dask]". They are imported with this module
-alone, not with knear.
+dask and distributed are needed: pip install ".[dask]" in a clone of knear. They are imported
+with this module alone, not with knear.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ try:
     import dask.sizeof
     import distributed
 except ImportError as error:
-    raise ImportError('knear.dask needs dask and distributed: pip install "knear[dask]"') from error
+    raise ImportError(
+        'knear.dask needs dask and distributed: pip install ".[dask]" in a clone of knear'
+    ) from error
 
 from . import _arrays, errors
 from ._files import read_vectors

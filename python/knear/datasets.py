@@ -23,8 +23,8 @@ A dataset offers no public way to attach an index of another kind than its own t
 a datasets.search.BaseIndex into the dict `_indexes` where the dataset keeps those. A version of
 datasets without that dict is refused. FAISS need not be installed.
 
-datasets is needed: pip install "knear[datasets]". It is imported with this module alone, not with
-knear.
+datasets is needed: pip install ".[datasets]" in a clone of knear. It is imported with this module
+alone, not with knear.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ try:
     import datasets
     from datasets.search import BaseIndex, BatchedSearchResults, SearchResults
 except ImportError as error:
-    raise ImportError('knear.datasets needs datasets: pip install "knear[datasets]"') from error
+    raise ImportError(
+        'knear.datasets needs datasets: pip install ".[datasets]" in a clone of knear'
+    ) from error
 
 from . import _arrays, _foreign
 from ._index import Index

@@ -10,8 +10,8 @@
 KnearVectorStore passes the standard tests of langchain-tests. It keeps the documents in memory,
 each with a row of a knear.Index: exact search by default, any other index by its factory string.
 
-langchain-core is needed: pip install "knear[langchain]". It is imported with this module alone, not
-with knear.
+langchain-core is needed: pip install ".[langchain]" in a clone of knear. It is imported with this
+module alone, not with knear.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ try:
     from langchain_core.vectorstores import VectorStore
 except ImportError as error:
     raise ImportError(
-        'knear.langchain needs langchain-core: pip install "knear[langchain]"'
+        'knear.langchain needs langchain-core: pip install ".[langchain]" in a clone of knear'
     ) from error
 
 from . import _arrays, _store_files

@@ -45,7 +45,7 @@ def test_scikit_learn_is_imported_with_its_module_alone():
     subprocess.run([sys.executable, "-c", code], check=True)
     code = "import sys; sys.modules['sklearn'] = None; import knear.sklearn"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert 'pip install "knear[sklearn]"' in done.stderr
+    assert 'pip install ".[sklearn]" in a clone of knear' in done.stderr
 
 
 def test_the_examples_of_the_docstrings_run():

@@ -68,6 +68,162 @@ class EveryCommand(ProgramTest):
                 with self.subTest(command=command, file=file):
                     self.fails(1, *self.words(command, file), says=file)
 
+    def test_pipes_that_nobody_writes_to(self):
+        os.mkfifo(self.path("pipe.fvecs"))
+        os.mkfifo(self.path("pipe.knear"))
+        os.mkfifo(self.path("pipe.hdf5"))
+        os.mkfifo(self.path("pipe"))
+        self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "a.knear")
+        search = ["search", "--queries", "queries.fvecs", "-k", "3"]
+        commands = [self.words(command, "pipe.fvecs") for command in self.reading]
+        commands += [
+            ["info", "pipe.knear"],
+            ["info", "pipe.hdf5"],
+            ["info", "pipe"],
+            ["convert", "pipe.knear", "out.faiss"],
+            ["convert", "pipe.knear", "out.npz", "--closure", "union"],
+            [*search, "--index", "pipe.knear"],
+            [*search, "--base", "base.fvecs", "--truth", "pipe.fvecs"],
+            [*search, "--base", "base.fvecs", "--filter", "pipe.fvecs"],
+            [*search, "--base", "base.fvecs", "--out", "pipe.fvecs"],
+            ["tune", "--index", "pipe.knear"],
+            ["path", "--graph", "pipe.knear", "--base", "base.fvecs", "--from", "0", "--to", "1"],
+            ["explore", "--index", "pipe.knear", "--html", "o.html"],
+            [
+                "graph",
+                "--base",
+                "base.fvecs",
+                "-k",
+                "3",
+                "--from",
+                "pipe.knear",
+                "--out",
+                "b.knear",
+            ],
+            [
+                "plan",
+                "--rows",
+                "1e6",
+                "--dim",
+                "96",
+                "--recall",
+                "0.9",
+                "--qps",
+                "1",
+                "--machine",
+                "pipe",
+            ],
+            ["serve", "--index", "pipe.knear", "--port", "0"],
+            ["demo", "--base", "pipe.fvecs", "--queries", "queries.fvecs"],
+        ]
+        for words in commands:
+            with self.subTest(words=words):
+                self.fails(1, *words, says="pipe")
+        # A pipe may hold labels: one that nobody writes to holds none.
+        explore = ["explore", "--base", "base.fvecs", "-k", "3", "--html", "o.html"]
+        self.fails(1, *explore, "--labels", "pipe", says="--labels pipe has 0 labels")
+        self.file("lines").write_text("".join(f"row {i}\n" for i in range(300)))
+        for labels in "lines", "/dev/stdin":
+            with subprocess.Popen(["cat", self.path("lines")], stdout=subprocess.PIPE) as cat:
+                result = subprocess.run(
+                    [self.program, *explore, "--labels", labels],
+                    cwd=self.folder,
+                    env=self.environment,
+                    stdin=cat.stdout,
+                    capture_output=True,
+                    timeout=60,
+                )
+            self.assertEqual((result.returncode, result.stderr), (0, b""), labels)
+        self.assertIn("row 299", self.file("o.html").read_text())
+
+    def test_outputs_that_are_inputs(self):
+        """By any name: nothing is read, and the input stays what it was."""
+        self.ok("convert", "base.fvecs", "base.npy")
+        self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "a.knear")
+        self.file("lines.html").write_text("".join(f"row {i}\n" for i in range(300)))
+        files = {
+            name: self.file(name).read_bytes()
+            for name in ("base.npy", "a.knear", "g.knear", "lines.html")
+        }
+        names = {}
+        for name in files:
+            stem, ending = os.path.splitext(name)
+            os.symlink(name, self.path(f"{stem}-soft{ending}"))
+            os.link(self.path(name), self.path(f"{stem}-hard{ending}"))
+            names[name] = [name, f"./{name}", f"{stem}-soft{ending}", f"{stem}-hard{ending}"]
+        queries = ["--queries", "queries.fvecs"]
+        bench = ["--base", "base.npy", *queries]
+        page = "page.html"
+        os.symlink("base.npy", self.path(page))
+        for name, words in (
+            ("base.npy", ["convert", "base.npy", "--type", "f16", "OUT"]),
+            ("base.npy", ["convert", "base.npy", "OUT"]),
+            ("base.npy", ["kmeans", "--base", "base.npy", "-k", "3", "--out", "OUT"]),
+            (
+                "base.npy",
+                [
+                    "kmeans",
+                    "--base",
+                    "base.fvecs",
+                    "--initial",
+                    "base.npy",
+                    "-k",
+                    "3",
+                    "--out",
+                    "OUT",
+                ],
+            ),
+            ("base.npy", ["truth", "--base", "base.npy", *queries, "-k", "3", "--out", "OUT"]),
+            (
+                "base.npy",
+                ["search", "--base", "base.npy", *queries, "-k", "3", "--distances", "OUT"],
+            ),
+            ("a.knear", ["convert", "a.knear", "OUT"]),
+            (
+                "g.knear",
+                ["graph", "--base", "base.npy", "--from", "g.knear", "-k", "3", "--out", "OUT"],
+            ),
+            (
+                "lines.html",
+                [
+                    "explore",
+                    "--base",
+                    "base.npy",
+                    "-k",
+                    "3",
+                    "--labels",
+                    "lines.html",
+                    "--html",
+                    "OUT",
+                ],
+            ),
+            (page, ["bench", "recall", *bench, "--report", "OUT"]),
+            (page, ["bench", "neighbors", *bench, "--report", "OUT"]),
+            (page, ["bench", "threshold-heap", *bench, "--out", "OUT"]),
+            (page, ["demo", *bench, "--report", "OUT"]),
+        ):
+            for out in names.get(name, [name]):
+                with self.subTest(words=words, out=out):
+                    given = [out if word == "OUT" else word for word in words]
+                    self.fails(1, *given, says="would overwrite the input")
+        for name in files:
+            self.assertEqual(self.file(name).read_bytes(), files[name])
+        os.symlink("base.fvecs", self.path("base.knear"))
+        for command in ("build", "--index", "Flat"), ("graph", "-k", "3"):
+            words = [*command, "--base", "base.fvecs", "--out", "base.knear"]
+            self.fails(1, *words, says="--out would overwrite the input base.fvecs")
+
+    def test_names_that_are_too_long(self):
+        for command in "search", "truth", "build", "kmeans", "convert", "graph", "explore":
+            ending = self.endings.get(command, ".ivecs")
+            for length in 1000, 256, 240:
+                name = "x" * (length - len(ending)) + ending
+                with self.subTest(command=command, length=length):
+                    words = self.words(command, "base.fvecs", out=name)
+                    self.fails(1, *words, says=f"has a file name of {length} bytes, but may have")
+            name = "x" * (220 - len(ending)) + ending
+            self.ok(*self.words(command, "base.fvecs", out=name))
+
     def test_no_permission(self):
         self.file("secret.fvecs").write_bytes(self.file("base.fvecs").read_bytes())
         os.chmod(self.path("secret.fvecs"), 0)
@@ -220,6 +376,24 @@ class Streams(ProgramTest):
             commands.remove("dist")
         for command in commands:
             self.assertIn(f"knear {command}", self.ok(command, "--help"), "an example")
+
+    def test_unknown_options_of_every_command(self):
+        def names(*words):
+            listed = self.ok(*words, "--help").split("Subcommands:\n")[1].split("\n\n")[0]
+            return re.findall(r"^  (\w\S*) ", listed, re.M)
+
+        # dist and bench ann are other programs, which parse their words themselves.
+        commands = [[name] for name in names() if name not in ("bench", "dist")]
+        commands += [["bench", name] for name in names("bench") if name != "ann"]
+        self.assertGreater(len(commands), 20)
+        if os.path.exists(self.program + "-dist"):
+            commands += [["dist", name] for name in names("dist")]
+        for command in commands:
+            lists = f"'knear {' '.join(command)} --help' lists them"
+            for more in ["--frobnicate"], ["--frobnicate=1"], ["--frobnicate", "x", "--zzz", "y"]:
+                with self.subTest(command=command, more=more):
+                    said = self.fails(2, *command, *more, says="no option '--frobnicate'").stderr
+                    self.assertEqual(said, f"knear: no option '--frobnicate'; {lists}\n")
 
     def test_info_without_files_says_what_this_program_is(self):
         text = self.ok("info")

@@ -417,7 +417,7 @@ class Refused(ProgramTest):
             1, *words, "--names", "a,b", says="--names has 2 names, but row 0 has the label 2"
         )
         self.fails(1, *words[:-1], "none.txt", says="'none.txt': No such file or directory")
-        self.fails(1, *words[:-1], ".", says="'.': Is a directory")
+        self.fails(1, *words[:-1], ".", says="'.': is a directory")
         whole = gzip.compress(b"a\n" * 300)
         self.file("l.txt.gz").write_bytes(whole[:-5])
         self.fails(1, *words[:-1], "l.txt.gz", says="l.txt.gz")

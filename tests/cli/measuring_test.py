@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree
 
@@ -309,6 +310,50 @@ class Bench(ProgramTest):
             with self.subTest(more=more):
                 self.fails(1, *made, *more, says=says)
         self.fails(1, *made, *["--index", "Flat"] * 9, says="--index is given 9 times")
+
+    def test_long_work_says_so_beforehand(self):
+        for words, says in (
+            (["recall", "--rows", 50000, "--dim", 64, "--index", "IVF64,Flat"], "50,000 x 64 u8"),
+            (["neighbors", "--rows", 50000, "--dim", 64], "exact search, 50,000 x 64 u8"),
+            (["exact", "--rows", 50000, "--dim", 64], "exact search, 50000 rows x 64 u8"),
+            (["kmeans", "--rows", 50000, "--dim", 64], "k-means, 50,000 x 64 u8"),
+            (["threshold-heap", "--rows", 50000, "--dim", 64], "TH-heap, 50000 rows x 64 u8"),
+            (["model"], "searches of made vectors of 12 shapes"),
+        ):
+            with self.subTest(words=words):
+                rounds = [] if words[0] == "kmeans" else ["--repeat", 1000]
+                process = subprocess.Popen(
+                    [self.program, "bench", *map(str, words + rounds)],
+                    cwd=self.folder,
+                    env=self.environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                self.addCleanup(process.communicate)
+                self.addCleanup(process.kill)
+                self.assertTrue(process.stdout.readline().startswith(says))
+                self.assertIsNone(process.poll(), "it was over before it had said anything")
+
+    def test_each_index_of_bench_recall_is_told_when_it_is_built(self):
+        made = ["bench", "recall", "--rows", 3000, "--dim", 8, "--count", 50, "--repeat", 1]
+        out = self.ok(*made, "--index", "Flat", "--index", "IVF20,Flat").splitlines()
+        self.assertEqual(out[0].split(", ")[:2], ["3,000 x 8 u8 (made)", "50 queries"])
+        self.assertRegex(out[2], r"\AFlat: built in .*, .* bytes a row\Z")
+        self.assertRegex(out[3], r"\AIVF20,Flat: built in .* bytes a row\Z")
+        self.assertTrue(out[5].startswith("index "))
+        words = ["--rows", 50000, "--dim", 64, "--index", "IVF64,Flat", "--repeat", 100000]
+        process = subprocess.Popen(
+            [self.program, "bench", "recall", *map(str, words)],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        process.stdout.readline()
+        self.assertRegex(process.stdout.readline(), r"\Asearching takes up to \d+ min \d+ s, after")
 
     def test_figures_of_johnson_et_al(self):
         made = ["--rows", 2000, "--dim", 16]

@@ -46,6 +46,69 @@ class RefusedSearches(ProgramTest):
             with self.subTest(arguments=arguments):
                 self.fails(2, *arguments, says=says)
 
+    def test_the_first_unknown_word_is_named_before_what_is_missing(self):
+        files = ["--base", "base.bvecs", "--queries", "queries.bvecs"]
+        for words, says in (
+            (["search", "--bse", "x"], "no option '--bse'; did you mean '--base'?"),
+            (["search", "--basee", "x"], "no option '--basee'; did you mean '--base'?"),
+            (["search", "--BASE=x"], "no option '--BASE'; did you mean '--base'?"),
+            (["search", "-base", "x"], "no option '-base'; did you mean '--base'?"),
+            (["search", "-b", "x", "-q", "y"], "no option '-b'; did you mean '--base'?"),
+            (["search", *files, "-k", "5", "--query", "x"], "did you mean '--queries'?"),
+            (["search", *files, "-k", "5", "-q", "x"], "no option '-q'; did you mean '--queries'?"),
+            (["search", "--output", "x"], "no option '--output'; did you mean '--out'?"),
+            (["search", "--htreads", "2"], "no option '--htreads'; did you mean '--threads'?"),
+            (["search", "--verbose"], "no option '--verbose'; 'knear search --help' lists them"),
+            (["search", *files, "-k", "five", "--bse", "x"], "no option '--bse'"),
+            (["search", *files, "-k", "9" * 30, "--bse", "x"], "no option '--bse'"),
+            (
+                ["search", "vectors.fvecs", "queries.fvecs"],
+                "unexpected argument 'vectors.fvecs': 'knear search' takes options only; "
+                "'knear search --help' lists them",
+            ),
+            (
+                ["search", "base", "base.fvecs"],
+                "'base': 'knear search' takes options only; did you mean '--base'?",
+            ),
+            (
+                ["convert", "a.npy", "b.npy", "c.npy"],
+                "unexpected argument 'c.npy': 'knear convert' takes IN OUT; "
+                "'knear convert --help' lists them",
+            ),
+            (["eval", "--bogus", "x"], "no option '--bogus'"),
+            (["bench", "recall", "--indx", "x"], "no option '--indx'; did you mean '--index'?"),
+            (["bench", "recal"], "unknown command 'bench recal'; did you mean 'recall'?"),
+            (["serach", "--k", "1"], "unknown command 'serach'; did you mean 'search'?"),
+            (["serach", "--help"], "unknown command 'serach'; did you mean 'search'?"),
+            (["Search"], "unknown command 'Search'; did you mean 'search'?"),
+            (["help", "search"], "unknown command 'help'; did you mean '--help'?"),
+            (["version"], "unknown command 'version'; did you mean '--version'?"),
+            (["--verison"], "no option '--verison'; did you mean '--version'?"),
+            (["frobnicate"], "unknown command 'frobnicate'; 'knear --help' lists them"),
+            (["search", *files, "-k"], "-k needs a value, but is the last word"),
+            (["search", *files, "-k", "5", "--type="], "--type needs a value, but got ''"),
+            (["search", "--base=", *files[2:], "-k", "5"], "--base needs a value, but got ''"),
+        ):
+            with self.subTest(words=words):
+                said = self.fails(2, *words, says=says).stderr
+                self.assertNotIn("required", said)
+                self.assertLessEqual(said.count("no option"), 1)
+
+    def test_k_with_one_dash_or_two(self):
+        answers = {
+            self.search(*k, "--json", "--out", "a.ivecs") and self.file("a.ivecs").read_bytes()
+            for k in (["-k", "5"], ["-k5"], ["-k=5"], ["--k", "5"], ["--k=5"])
+        }
+        self.assertEqual(len(answers), 1)
+        # A word that is the value of another option stays what it is.
+        files = ["--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5"]
+        self.fails(
+            2, "search", *files, "--radius", "--k", says="--radius needs a number, but got '--k'"
+        )
+
+    def test_help_comes_before_unknown_options(self):
+        self.assertIn("knear search", self.ok("search", "--bogus", "x", "--help"))
+
     def test_wrong_values_have_status_1(self):
         for more, says in (
             (["-k", "0"], "-k"),
@@ -81,7 +144,8 @@ class RefusedSearches(ProgramTest):
             (["-k", "5", "--out", "a.txt"], "--out"),
             (["-k", "5", "--out", "none/a.ivecs"], "none/a.ivecs"),
             (["-k", "5", "--out", "a.ivecs", "--distances", "none/d.fvecs"], "none/d.fvecs"),
-            (["-k", "5", "--out", "a.npy", "--distances", "a.npy"], "a.npy"),
+            (["-k", "5", "--out", "a.npy", "--distances", "a.npy"], "same file, a.npy"),
+            (["-k", "5", "--out", "a.npy", "--distances", "./a.npy"], "same file, a.npy"),
             (["-k", "5", "--truth", "none.ivecs"], "none.ivecs"),
         ):
             with self.subTest(more=more):

@@ -10,11 +10,15 @@ import json
 import math
 import os
 import pathlib
+import pty
 import random
 import re
+import select
+import shlex
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -195,6 +199,17 @@ class Answers(Served):
         self.assertEqual([each["name"] for each in told], ["base", "lists", "parts"])
         self.assertEqual([each["writable"] for each in told], [True, True, True])
         self.assertEqual(told[1]["kind"], "IVF4,Flat")
+        self.assertEqual([each["needs_recall"] for each in told], [False, True, False])
+        # The form of the page asks for a recall where it is needed.
+        page = server.ask("/")[2].decode()
+        self.assertIn('goesByRecall() && !("recall" in body || "probes" in body)', page)
+        for name in "base", "lists", "parts":
+            body = {"queries": self.queries[:1], "k": 5}
+            needed = server.ask(f"/indexes/{name}/search", body)[0] == 400
+            self.assertEqual(needed, name == "lists")
+            self.assertEqual(
+                server.ask(f"/indexes/{name}/search", {**body, "recall": 0.95})[0], 200
+            )
         ids, _ = brute_force(self.queries, self.base, 5)
         for name, more in ("parts", {}), ("lists", {"probes": 4}), ("lists", {"recall": 1}):
             body = {"queries": self.queries, "k": 5, **more}
@@ -227,6 +242,29 @@ class Answers(Served):
         status, headers, page = server.ask("/")
         self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
         self.assertNotRegex(page.decode(), r'(src|href)="(https?:)?//')
+
+    def test_a_terminal_is_shown_what_the_start_waits_for(self):
+        rows, dim = 20000, 64
+        with open(self.path("big.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", rows, dim) + random.Random(3).randbytes(rows * dim))
+        self.ok("build", "--base", "big.u8bin", "--index", "Flat", "--out", "big.knear")
+        end, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [self.program, "serve", "--index", "big.knear", "--read-only", "--port", "0"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+        )
+        self.addCleanup(os.close, end)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        os.close(terminal)
+        self.assertIn(b"serves 1 index", process.stdout.readline())
+        self.assertTrue(select.select([end], [], [], 10)[0], "nothing was shown")
+        shown = os.read(end, 1 << 16)
+        self.assertRegex(shown.decode(), r"\[#* *\] +\d+ %")
+        self.assertTrue(shown.endswith(b"\x1b[K"), "the bar is wiped before the server answers")
 
     def test_many_callers_get_their_own_answers(self):
         server = self.server("--threads", "1")
@@ -481,7 +519,7 @@ class Refused(Served):
         self.fails(1, *index, "a b=base.knear", says="the name 'a b'")
         self.fails(1, "serve", "--index", "none.knear", says="none.knear")
         self.fails(1, "serve", "--index", "base.fvecs", says="is no .knear file")
-        self.fails(1, *index, "--data", "none", says="none")
+        self.fails(1, *index, "--data", "base.knear/none", says="base.knear/none")
         self.fails(2, *index, "--data", ".", "--read-only", says="--read-only")
         self.fails(2, *index, "--checkpoint", "1M", "--read-only", says="--read-only")
         self.file("token").write_text("short\n")
@@ -489,8 +527,13 @@ class Refused(Served):
         server = self.server()
         self.fails(1, *index, "--port", "0", says="is served by another process")
         self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "other.knear")
-        before = self.run_program("serve", "--index", "other.knear", "--port", server.port)
-        self.assertIn(f"--port {server.port} of 127.0.0.1 is taken", before.stderr)
+        # Nothing is left beside an index that is not served in the end.
+        taken = f"--port {server.port} of 127.0.0.1 is taken"
+        other = ["serve", "--index", "other.knear"]
+        self.fails(1, *other, "--port", server.port, says=taken)
+        self.fails(1, *other, "--data", "new", "--port", server.port, says=taken)
+        self.fails(1, *other, "none.knear", "--port", 0, says="none.knear")
+        self.fails(1, *other, "base.fvecs", "--port", 0, "--data", "new", says="base.fvecs")
 
     def test_a_token(self):
         token = "a-token-of-some-length"
@@ -521,6 +564,37 @@ class Refused(Served):
         )
         self.assertEqual((status, headers["Content-Type"]), (200, "application/octet-stream"))
         self.assertEqual(server.ask("/indexes/base/search", {"queries": []}, right)[0], 200)
+
+
+class Examples(Served):
+    def check(self, text):
+        """Runs the lines of an example: printf, build, serve and a request of curl."""
+        lines = [line.strip() for line in text.splitlines()]
+        subprocess.run(["sh", "-c", lines[0]], cwd=self.folder, check=True)
+        self.assertTrue(lines[1].startswith("knear build "), lines)
+        self.ok(*shlex.split(lines[1])[1:])
+        _, serve, *words, port, number = shlex.split(lines[2])
+        self.assertEqual((serve, port, number), ("serve", "--port", "8080"))
+        program, address, data, body = shlex.split(lines[3])
+        self.assertEqual((program, data), ("curl", "-d"))
+        path = address.removeprefix("http://127.0.0.1:8080")
+        server = Server(self, *words)
+        # curl says this type of what -d sends.
+        status, _, answer = server.ask(
+            path, body, {"Content-Type": "application/x-www-form-urlencoded"}
+        )
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(json.loads(answer)["ids"], [[0, 2]])
+        self.assertEqual(server.end()[0], 0)
+
+    def test_first_example_of_the_page(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        self.check((root / "docs/server.md").read_text().split("```sh\n")[1].split("```")[0])
+
+    def test_example_of_the_help(self):
+        self.check(
+            self.ok("serve", "--help").split("Example, with an index of")[1].split("\n", 1)[1]
+        )
 
 
 class Ends(Served):
@@ -610,7 +684,6 @@ class Ends(Served):
 
     def test_data_in_another_folder(self):
         before = self.file("base.knear").read_bytes()
-        os.mkdir(self.path("data"))
         for rows in range(301, 304):
             server = self.server("--data", "data")
             server.json("/indexes/base/add", {"vectors": [[float(rows)] * 12]})
@@ -625,6 +698,20 @@ class Ends(Served):
         status, says = server.refused("/indexes/base/remove", {"ids": [1]})
         self.assertEqual((status, "takes no changes" in says), (409, True))
         self.assertFalse(self.file("base.knear.lock").exists())
+
+    def test_files_that_a_server_without_changes_made_go_with_it(self):
+        before = sorted(os.listdir(self.folder))
+        server = self.server("--data", "new")
+        self.assertEqual(server.json("/indexes/base")["rows"], 300)
+        self.assertEqual(
+            sorted(os.listdir(self.path("new"))), ["base.knear.lock", "base.knear.log-1"]
+        )
+        self.assertEqual(server.end(), (0, "", ""))
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+        server = self.server()
+        server.json("/indexes/base/remove", {"ids": [5]})
+        self.assertEqual(server.end(), (0, "", ""))
+        self.assertEqual(self.server().json("/indexes/base")["rows"], 299)
 
     def test_killed_under_load_nothing_answered_is_lost(self):
         """Adds and removes by several callers, checkpoints all the time, kill -9, again and again;

@@ -1,4 +1,4 @@
-// The processor's name in texts as Linux gives them on each kind of processor.
+// The processor's name and clock in texts as Linux gives them on each kind of processor.
 #include "knear/core/processor_model.hpp"
 
 #include <gtest/gtest.h>
@@ -35,6 +35,23 @@ TEST(ProcessorModel, IsNumbersWhereThereIsNoName) {
 TEST(ProcessorModel, IsEmptyWhereNothingIsSaid) {
   EXPECT_EQ(model_in(""), "");
   EXPECT_EQ(model_in("processor : 0\nmodel name\nCPU part\t: 0xd40\n"), "");
+}
+
+double clock_in(const std::string& text) {
+  std::istringstream cpuinfo(text);
+  return processor_clock_in(cpuinfo);
+}
+
+TEST(ProcessorClock, IsTheHighestOfAllProcessors) {
+  EXPECT_EQ(clock_in("processor\t: 0\ncpu MHz\t\t: 2596.122\n\nprocessor\t: 1\ncpu MHz\t\t: "
+                     "3100.5\ncache size\t: 4 KB\n\nprocessor\t: 2\ncpu MHz\t\t: 800.000\n"),
+            3100.5e6);
+}
+
+TEST(ProcessorClock, IsZeroWhereNothingIsSaid) {
+  EXPECT_EQ(clock_in(""), 0);
+  EXPECT_EQ(clock_in("processor\t: 0\nBogoMIPS\t: 2100.00\n"), 0);
+  EXPECT_EQ(clock_in("cpu MHz\t\t: unknown\ncpu MHz\n"), 0);
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ TEST(MachineDescription, NamesTheFieldThatIsWrong) {
         std::tuple("\"threads\": 64", "\"threads\": 0", "threads must be"),
         std::tuple("\"threads\": 64", "\"threads\": 2.5", "whole number, but is 2.5"),
         std::tuple("\"threads\": 64", "\"threads\": 1e99", "threads must be"),
+        std::tuple("\"threads\": 64", "\"threads\": 20", "cycles_per_second must be at most 8e9"),
         std::tuple("\"avx512_vnni\"", "\"abacus\"", "isa must be one of scalar"),
         std::tuple("\"avx512_vnni\"", "7", "isa must be one of scalar"),
         std::tuple("\"memory_bytes\": 1000000000000.0", "\"memory_bytes\": 5", "memory_bytes must"),

@@ -11,6 +11,8 @@
 #include <limits>
 #include <string>
 
+#include "knear/cost/clock_limit.hpp"
+
 namespace knear {
 namespace {
 
@@ -63,7 +65,49 @@ TEST_F(PeakCache, KeepsTheBestOfEachFigure) {
   EXPECT_DOUBLE_EQ(best.caches[2].bytes_per_second, 200e9);
 }
 
-// A file of a version that did not measure cycles, or one where they make no sense, is still used.
+// Earlier versions measured clocks of 6 to 15 GHz, and wrote no version.
+TEST_F(PeakCache, EntriesOfOtherVersionsAreMeasuredAgain) {
+  const std::string whole = peak_cache_with(peaks());
+  const std::string now = "\"version\": 2";
+  ASSERT_NE(whole.find(now), std::string::npos);
+  for (const char* other :
+       {"\"version\": 1", "\"version\": 3", "\"version\": null", "\"no_word\": 2"}) {
+    std::string text = whole;
+    write(text.replace(whole.find(now), now.size(), other));
+    EXPECT_FALSE(known_peaks(Isa::avx2, 3).measured) << other;
+    // What is measured then takes its place, with no figure of it.
+    MachinePeaks slower = peaks(0.5);
+    write(peak_cache_with(slower));
+    EXPECT_TRUE(known_peaks(Isa::avx2, 3).measured);
+    EXPECT_DOUBLE_EQ(known_peaks(Isa::avx2, 3).peaks.int8_ops, slower.int8_ops);
+  }
+}
+
+TEST_F(PeakCache, AClockThatNoProcessorHasIsNotKnown) {
+  MachinePeaks fast = peaks();
+  fast.cycles_per_second = 3 * 8.1e9;
+  write(peak_cache_with(fast));
+  EXPECT_TRUE(known_peaks(Isa::avx2, 3).measured);
+  EXPECT_EQ(known_peaks(Isa::avx2, 3).peaks.cycles_per_second, 0);
+  // It is not the best of two, either.
+  fast.cycles_per_second = 3 * 1.5e9;
+  write(peak_cache_with(fast));
+  EXPECT_EQ(known_peaks(Isa::avx2, 3).peaks.cycles_per_second, 3 * 1.5e9);
+}
+
+TEST(ClockLimit, FollowsWhatTheSystemReports) {
+  using detail::clock_limit;
+  EXPECT_EQ(clock_limit({}), 8e9);
+  EXPECT_EQ(clock_limit({.highest = 3.8e9, .nominal = 2.1e9}), 1.25 * 3.8e9);
+  EXPECT_EQ(clock_limit({.highest = 7e9}), 8e9);
+  EXPECT_EQ(clock_limit({.nominal = 2.6e9}), 2.5 * 2.6e9);
+  EXPECT_EQ(clock_limit({.nominal = 0.8e9}), 4e9);  // the processor was idle
+  EXPECT_EQ(clock_limit({.nominal = 5e9}), 8e9);
+  EXPECT_LE(clock_limit(), 8e9);
+  EXPECT_GE(clock_limit(), 0.1e9);
+}
+
+// A file where cycles are missing, or make no sense, is still used.
 TEST_F(PeakCache, CyclesMayBeMissing) {
   const std::string whole = peak_cache_with(peaks());
   const auto from = whole.find("\"cycles_per_second\": ");

@@ -44,7 +44,7 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
     EXPECT_LT(rate, 1e14);
   }
   EXPECT_GT(peaks.cycles_per_second, 1e8);
-  EXPECT_LT(peaks.cycles_per_second, 2e10);
+  EXPECT_LE(peaks.cycles_per_second, 8e9);
   for (const CachePeak& cache :
        peaks.caches) {  // caches that the system does not report are not measured
     EXPECT_EQ(cache.bytes > 0, cache.bytes_per_second > 1e7);

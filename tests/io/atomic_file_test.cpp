@@ -138,6 +138,11 @@ TEST_F(AtomicFiles, WhatIsNoPlainFileIsNotReplaced) {
   expect_error<IoError>([&] { AtomicFile file(path("none/")); }, "directory");
 }
 
+TEST_F(AtomicFiles, ANameThatIsTooLongIsRefusedAtOnce) {
+  EXPECT_THROW(AtomicFile(path(std::string(300, 'x'))), IoError);
+  EXPECT_EQ(file_count(), 0);
+}
+
 TEST_F(AtomicFiles, NoPermission) {
   if (geteuid() == 0) GTEST_SKIP() << "root may write everything";
   write("a", "old");

@@ -95,6 +95,18 @@ def test_a_query_and_the_figures(browser, index):
     assert [each for each in said if "400 (Bad Request)" not in each] == [], "of the policy, say"
 
 
+def test_lists_are_searched_for_a_recall_that_nobody_named(browser, index):
+    words = [program, "build", "--base", "b.fvecs", "--index", "IVF4,Flat", "--out", "lists.knear"]
+    subprocess.run(words, cwd=index.parent, check=True, stdout=subprocess.DEVNULL)
+    with serve("--index", index.parent / "lists.knear", "--read-only") as server:
+        browser.get(f"http://127.0.0.1:{server.port}/")
+        recall = browser.find_element(By.ID, "recall")
+        until(lambda: recall.get_attribute("placeholder") == "0.95")
+        browser.find_element(By.ID, "vector").send_keys("7, 8, 9, 10")
+        browser.find_element(By.CSS_SELECTOR, "#try button").click()
+        assert until(lambda: browser.find_elements(By.CSS_SELECTOR, "#found tr"))
+
+
 def test_the_token(browser, index):
     words = ("--index", index, "--read-only", "--token-file", index.parent / "token")
     with serve(*words) as server:

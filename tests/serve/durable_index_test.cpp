@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -409,6 +410,38 @@ TEST_P(DurableIndexTest, AFolderOfItsOwnLeavesTheFileAsItIs) {
   EXPECT_FALSE(fs::exists(path() + ".lock"));
 }
 
+TEST_P(DurableIndexTest, WithoutAChangeNoFileIsLeft) {
+  const auto before = files();
+  {
+    DurableIndex index(path());
+    EXPECT_EQ(files().size(), before.size() + 2);  // lock and log
+    apply(index, remove({500}));                   // nothing to write
+  }
+  // Nor if it cannot be opened in the end.
+  EXPECT_THROW(DurableIndex(path(), {.prepare = [](StoredIndex&) { throw Stopped(); }}), Stopped);
+  { DurableIndex index(path(), {.data = folder_ + "/new", .name = "x"}); }
+  EXPECT_FALSE(fs::exists(folder_ + "/new"));
+  EXPECT_THROW(DurableIndex(path(), {.data = folder_ + "/none/new", .name = "x"}), IoError);
+  EXPECT_EQ(files(), before);
+  // A lock that is held stays, and so do files that others made.
+  {
+    DurableIndex index(path());
+    EXPECT_THROW(DurableIndex second(path()), InvalidArgument);
+    EXPECT_EQ(files().size(), before.size() + 2);
+  }
+  std::ofstream(path() + ".lock") << "";
+  { DurableIndex index(path()); }
+  EXPECT_TRUE(fs::exists(path() + ".lock"));
+  // With a change they stay.
+  {
+    DurableIndex index(path());
+    apply(index, add({}, 1));
+  }
+  EXPECT_EQ(files().size(), before.size() + 2);
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 11);
+  EXPECT_EQ(files().size(), before.size() + 2);
+}
+
 TEST_P(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   {
     DurableIndex index(path());
@@ -428,6 +461,15 @@ TEST_P(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   ChangeLog::create(path() + ".log-4", {.number = 4, .dim = dim}, 12345);
   EXPECT_EQ(DurableIndex(path()).state()->size(), 10);
   EXPECT_FALSE(fs::exists(path() + ".log-4"));
+}
+
+TEST_P(DurableIndexTest, PipesInPlaceOfItsFilesAreRefused) {
+  for (const char* ending : {".log-1", ".lock"}) {
+    ASSERT_EQ(mkfifo((path() + ending).c_str(), 0600), 0);
+    EXPECT_THROW(DurableIndex{path()}, IoError) << ending;
+    fs::remove(path() + ending);
+  }
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 10);
 }
 
 TEST_P(DurableIndexTest, TheLargestIdIsReplayedToo) {

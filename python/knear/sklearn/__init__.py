@@ -12,15 +12,16 @@ parameters. Answers are those of its brute force: distances in float64, equal on
 by index. What knear has no equal for is refused, never ignored: other metrics, trees, sparse
 matrices (X.toarray() makes a dense one).
 
-scikit-learn 1.4 or later is needed: pip install "knear[sklearn]". It is imported with this module
-alone, not with knear.
+scikit-learn 1.4 or later is needed: pip install ".[sklearn]" in a clone of knear. It is imported
+with this module alone, not with knear.
 """
 
 try:
     import sklearn as _  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        'knear.sklearn needs scikit-learn 1.4 or later: pip install "knear[sklearn]"'
+        "knear.sklearn needs scikit-learn 1.4 or later: "
+        'pip install ".[sklearn]" in a clone of knear'
     ) from error
 
 from ._k_means import KMeans
