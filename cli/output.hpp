@@ -2,6 +2,7 @@
 //
 //   print("{} rows\n", rows);
 //   finish_output();   // main() calls it last: a full disk or a closed pipe is an error
+//   warn("no checkpoint: {}", reason);   // "knear: no checkpoint: ..." on standard error
 #pragma once
 #include <fmt/format.h>
 
@@ -21,6 +22,27 @@ void print(fmt::format_string<Args...> format, Args&&... args) {
 
 // Flushes standard output. Throws IoError if anything written so far did not arrive.
 void finish_output();
+
+// A line on standard error, unless that does not take it at once: a pipe that is full and that
+// nobody reads must not hold up a server.
+void warn_text(std::string_view text);
+
+template <class... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  warn_text(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A text that goes to standard output as soon as that takes it, past what print_text() has
+// buffered. A server prints its first line so: it must not wait for somebody to read a full pipe.
+class PatientOutput {
+ public:
+  explicit PatientOutput(std::string text) : rest_(std::move(text)) {}
+  // Writes what standard output takes now, without waiting. Throws IoError when the system refuses.
+  void go_on();
+
+ private:
+  std::string rest_;
+};
 
 // A byte count as people read it: "613 B", "1.5 KiB", "44.9 MiB" (powers of 1024).
 std::string readable_bytes(double bytes);
