@@ -23,8 +23,8 @@ void print(fmt::format_string<Args...> format, Args&&... args) {
 // Flushes standard output. Throws IoError if anything written so far did not arrive.
 void finish_output();
 
-// A line on standard error, unless that does not take it at once: a pipe that is full and that
-// nobody reads must not hold up a server.
+// Prints a line on standard error, or drops it if the write would block: an unread, full pipe must
+// not stall a server.
 void warn_text(std::string_view text);
 
 template <class... Args>
@@ -32,12 +32,12 @@ void warn(fmt::format_string<Args...> format, Args&&... args) {
   warn_text(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A text that goes to standard output as soon as that takes it, past what print_text() has
-// buffered. A server prints its first line so: it must not wait for somebody to read a full pipe.
+// A text for standard output that is written as soon as that does not block, unbuffered. A server
+// prints its first line like this, so that a full pipe does not stall it.
 class PatientOutput {
  public:
   explicit PatientOutput(std::string text) : rest_(std::move(text)) {}
-  // Writes what standard output takes now, without waiting. Throws IoError when the system refuses.
+  // Writes as much as is possible without blocking. Throws IoError when the system refuses.
   void go_on();
 
  private:
