@@ -19,7 +19,7 @@ namespace {
   throw IoError("cannot write to standard output: {}", std::strerror(errno));
 }
 
-// Whether a write of PIPE_BUF bytes or fewer to a descriptor returns at once.
+// Returns true if a write of up to PIPE_BUF bytes to this descriptor does not block.
 bool takes_more(int descriptor) {
   struct pollfd asked = {.fd = descriptor, .events = POLLOUT, .revents = 0};
   return poll(&asked, 1, 0) == 1;

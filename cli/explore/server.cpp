@@ -24,10 +24,10 @@ namespace {
 using serve::Refusal;
 
 constexpr std::int64_t most_body_bytes = std::int64_t{4} << 20;
-// Questions that are answered at once. A gap may take a minute, and what is drawn needs many small
-// answers meanwhile.
+// Number of questions answered at the same time. A gap may take a minute, and the page needs many
+// small answers meanwhile.
 constexpr int question_threads = 16;
-// For a head, and then a body, to arrive, and for an answer to be read.
+// Time limit for a head to arrive, then for a body, and for an answer to be read.
 constexpr auto most_time = std::chrono::seconds(5);
 constexpr const char* json_type = "application/json; charset=utf-8";
 constexpr const char* bytes_type = "application/octet-stream";
@@ -117,7 +117,7 @@ struct Question {
   Id item = no_id;  // of a path that names one
 };
 
-// What is answered under a path.
+// The handler of a path.
 struct Place {
   std::string_view allowed = "GET, HEAD";
   std::function<HttpAnswer(const Question&)> answer;
@@ -160,7 +160,8 @@ struct PageServer::State : HttpHandler {
   std::thread listener;
 };
 
-// A path that ends in '/' and is not the first is followed by a row.
+// Finds the handler of a path. Keys that end in '/', except "/" itself, take a row number after
+// them.
 std::pair<const Place*, Id> PageServer::State::place_of(std::string_view path) const {
   if (const auto found = places_of_paths.find(path);
       found != places_of_paths.end() && (path == "/" || !path.ends_with('/')))

@@ -49,8 +49,8 @@ char escaped(std::string_view text, std::size_t percent) {
   return static_cast<char>(value);
 }
 
-// Decodes what RFC 3986, 2.3 calls unreserved, so that a path has one form. A %2F stays what it is:
-// a letter of a name, and no separator.
+// Decodes the characters that RFC 3986, 2.3 calls unreserved, so that a path has one form. %2F
+// stays escaped, since it is part of a name and not a separator.
 std::string one_form(std::string_view path) {
   std::string out;
   for (std::size_t i = 0; i < path.size(); ++i) {
@@ -71,8 +71,9 @@ std::string one_form(std::string_view path) {
   return out;
 }
 
-// Splits "host:port" and "[::1]:port". A host is a name of letters, digits, '-', '_' and '.', or an
-// address: neither a user nor a path hides in it.
+// Returns the host of "host:port" and "[::1]:port". A host is a name of letters, digits, '-', '_'
+// and
+// '.', or an address. Throws Refusal (400) for all else, such as a user or a path.
 std::string host_of(std::string_view authority) {
   const auto refuse = [] {
     throw Refusal(400, "a host must be a name or an address, with a port or without");
@@ -217,7 +218,7 @@ void HeadReader::read_target(std::string_view target) {
   head_.path = path.empty() ? "/" : one_form(path);
   head_.has_query = sign != std::string_view::npos;
   if (head_.has_query) head_.query = target.substr(sign + 1);
-  decoded_query(head_.query);  // refuses escapes that are none
+  decoded_query(head_.query);  // throws for a malformed escape
 }
 
 void HeadReader::read_field(std::string_view line) {

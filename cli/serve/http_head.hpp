@@ -36,8 +36,8 @@ struct HttpHead {
   bool keep_alive = true, expects_continue = false;
 
   std::int64_t count(std::string_view name) const;
-  // The value of the only field of this name; empty if there is none. Throws Refusal (400) if there
-  // are several.
+  // The value of the only field of this name, or an empty string. Throws Refusal (400) if there are
+  // several such fields.
   std::string value(std::string_view name) const;
 };
 

@@ -48,7 +48,7 @@ bool same_text(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-// 405: a path that is there, but not for this method.
+// 405: the path exists, but not for this method.
 class WrongMethod : public Refusal {
  public:
   WrongMethod(const char* methods, const std::string& method)
@@ -136,7 +136,7 @@ Service::Route Service::route_of(const HttpHead& head) const {
 
 void Service::check_caller(const HttpHead& head) const {
   if (options_.token.empty()) return check_local_caller(head, options_.listen);
-  // What holds no data is shown to everybody.
+  // These paths hold no data and need no token.
   for (const std::string_view open : {"/", "/health", "/openapi.json"})
     if (head.path == open) return;
   constexpr std::string_view scheme = "bearer ";  // in any case: RFC 9110, 11.1

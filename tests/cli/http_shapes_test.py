@@ -203,7 +203,7 @@ REFUSED = [
     ("two types", 415, with_body(b"Content-Type: application/json\r\nContent-Type: x/y\r\n")),
     ("a list of types", 415, with_body(b"Content-Type: text/plain, application/json\r\n")),
     ("a type that begins as JSON", 415, with_body(b"Content-Type: application/jsonp\r\n")),
-    # What the server does not do.
+    # Features that the server lacks.
     ("another expectation", 417, with_body(b"Expect: 200-ok\r\n")),
     ("a body that is packed", 415, with_body(b"Content-Encoding: gzip\r\n")),
     ("a body of a GET", 400, get(b"Content-Length: 5\r\n")),
@@ -235,7 +235,7 @@ REFUSED = [
     ("blank before its colon", 400, chunks(b"2\r\n{}\r\n0\r\nX : y\r\n\r\n")),
 ]
 
-# Whatever is at the edge and allowed: answered by 200, and so is the request behind it.
+# Edge cases that are allowed: the answer is 200, and so is that to the request behind it.
 TAKEN = [
     ("nothing special", get()),
     ("an empty line first", b"\r\n" + get()),
@@ -535,7 +535,7 @@ class Shapes(ProgramTest):
             process.communicate(timeout=60)
             self.assertEqual(process.returncode, 0)
         os.close(write)
-        # Nobody who reads: an error, as of any command.
+        # A pipe without a reader is an error, as for any command.
         read, write = os.pipe()
         os.close(read)
         self.addCleanup(os.close, write)
