@@ -1,5 +1,9 @@
 #include "cli/output.hpp"
 
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -13,6 +17,12 @@ namespace {
 
 [[noreturn]] void output_refused() {
   throw IoError("cannot write to standard output: {}", std::strerror(errno));
+}
+
+// Returns true if a write of up to PIPE_BUF bytes to this descriptor does not block.
+bool takes_more(int descriptor) {
+  struct pollfd asked = {.fd = descriptor, .events = POLLOUT, .revents = 0};
+  return poll(&asked, 1, 0) == 1;
 }
 
 // Three significant digits, no exponent: 7.96, 44.9, 613.
@@ -29,6 +39,24 @@ void print_text(std::string_view text) {
 
 void finish_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) output_refused();
+}
+
+void warn_text(std::string_view text) {
+  std::string line = "knear: " + std::string(text);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  line = line.substr(0, PIPE_BUF - 1) + "\n";
+  if (!takes_more(STDERR_FILENO)) return;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+void PatientOutput::go_on() {
+  while (!rest_.empty() && takes_more(STDOUT_FILENO)) {
+    const ssize_t written =
+        write(STDOUT_FILENO, rest_.data(), std::min<std::size_t>(rest_.size(), PIPE_BUF));
+    if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (written < 0) output_refused();
+    rest_.erase(0, static_cast<std::size_t>(written));
+  }
 }
 
 std::string readable_bytes(double bytes) {

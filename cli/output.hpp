@@ -2,6 +2,7 @@
 //
 //   print("{} rows\n", rows);
 //   finish_output();   // main() calls it last: a full disk or a closed pipe is an error
+//   warn("no checkpoint: {}", reason);   // "knear: no checkpoint: ..." on standard error
 #pragma once
 #include <fmt/format.h>
 
@@ -27,6 +28,27 @@ void print_now(fmt::format_string<Args...> format, Args&&... args) {
   print_text(fmt::format(format, std::forward<Args>(args)...));
   finish_output();
 }
+
+// Prints a line on standard error, or drops it if the write would block: an unread, full pipe must
+// not stall a server.
+void warn_text(std::string_view text);
+
+template <class... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  warn_text(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A text for standard output that is written as soon as that does not block, unbuffered. A server
+// prints its first line like this, so that a full pipe does not stall it.
+class PatientOutput {
+ public:
+  explicit PatientOutput(std::string text) : rest_(std::move(text)) {}
+  // Writes as much as is possible without blocking. Throws IoError when the system refuses.
+  void go_on();
+
+ private:
+  std::string rest_;
+};
 
 // A byte count as people read it: "613 B", "1.5 KiB", "44.9 MiB" (powers of 1024).
 std::string readable_bytes(double bytes);

@@ -32,6 +32,7 @@ _VALUES = [
     None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63), 10**40, 0.5, 1e308, -0.0,
     "", "x", "NaN", "\u0000", [], [[]], [[[]]], {}, {"a": 1}, [None], [1, "a"],
 ]  # fmt: skip
+_REFUSED = b"400 401 403 404 405 409 413 414 415 417 431".split()
 _RAW = ["1e999", "-", "01", "1.", ".5", "NaN", "Infinity", "tru", '"', "\\u12", "[" * 50, "{" * 50]
 
 
@@ -181,7 +182,7 @@ def _send_one(port: int, dim: int, seed: int, number: int, counts: dict) -> None
         counts["2xx"] += 1
     elif status == b"504":  # by a timeout_ms of a moment, which is one of the values
         counts["504"] += 1
-    elif status in (b"400", b"401", b"404", b"409", b"413") and _is_error(out):
+    elif status in _REFUSED and (_is_error(out) or data.startswith(b"HEAD ")):
         counts["4xx"] += 1
     else:
         counts.setdefault("unexpected", []).append((number, data[:300], out[:300]))

@@ -17,6 +17,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/serve/http_server.hpp"
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/layout.hpp"
 #include "knear/io/atomic_file.hpp"
@@ -49,8 +50,7 @@ void check_words(const ExploreArguments& arguments) {
   if (arguments.port && (*arguments.port < 0 || *arguments.port > 65535))
     throw InvalidArgument("--port must be between 0 (any) and 65535, but is {}", *arguments.port);
   if (arguments.port && !can_serve())
-    throw InvalidArgument(
-        "--port: this build serves no pages (KNEAR_EXPLORE is off); --html works");
+    throw InvalidArgument("--port: this build serves no pages (KNEAR_SERVE is off); --html works");
 }
 
 // Neighbours of each item, of a graph that is made: places that no item could fill take no room.
@@ -103,12 +103,13 @@ void serve_page(const ExploreArguments& arguments, const Explorer& explorer,
   PageServer server(explorer, *arguments.port);
   server.show_places(first, 0);
   bar.clear();
-  print("{} shows {}, to this machine alone; Ctrl-C ends it\n", server.address(),
-        explorer.items().name);
-  finish_output();
+  PatientOutput line(fmt::format("{} shows {}, to this machine alone; Ctrl-C ends it\n",
+                                 server.address(), explorer.items().name));
+  line.go_on();
   double done = 0;
   layout.progress = [&](std::string_view, double fraction) {
     done = fraction;
+    line.go_on();
     return !interrupted();
   };
   layout.on_places = [&](MatrixView<float> places) {
@@ -119,7 +120,10 @@ void serve_page(const ExploreArguments& arguments, const Explorer& explorer,
     server.show_places(places.view(), 1);
   } catch (const Cancelled&) {
   }
-  while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!interrupted()) {
+    line.go_on();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 void run_explore(const ExploreArguments& arguments) {

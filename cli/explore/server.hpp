@@ -5,9 +5,9 @@
 //   server.address()                             // "http://127.0.0.1:43211/"
 //
 // Answers GET /, the files that the page names and /api/..., and POST /api/search; nothing is ever
-// changed by a request. Requests whose Host is not this address are refused, so that no page of
-// another site reaches it by a name of its own; bodies above 4 MiB and those that are packed or of
-// no stated length are, too. Every refusal is one JSON object {"error": "..."} of one line.
+// changed by a request. The server is that of `knear serve` (cli/serve/http_server.hpp), and who is
+// answered is in cli/serve/caller.hpp: no page of another site. Bodies above 4 MiB are refused.
+// Every refusal is one JSON object {"error": "..."} of one line.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,13 +17,11 @@
 
 namespace knear::cli {
 
-// Whether this build can serve (KNEAR_EXPLORE).
-bool can_serve();
-
 class PageServer {
  public:
   // Serves at once, in threads of its own, until destroyed. Throws IoError for a port that is
-  // taken; InvalidArgument for one outside [0, 65535], and where this build cannot serve.
+  // taken; InvalidArgument for one outside [0, 65535], and where this build cannot serve
+  // (can_serve() of cli/serve/http_server.hpp).
   PageServer(const Explorer& explorer, std::int64_t port);
   ~PageServer();
   PageServer(const PageServer&) = delete;

@@ -1,10 +1,13 @@
 // The one source that includes Boost.Beast, which takes long to compile.
 #include "cli/serve/http_server.hpp"
 
+#include "cli/output.hpp"
 #include "cli/port.hpp"
 #include "knear/core/error.hpp"
+#include "knear/serve/refusal.hpp"
 
 #ifdef KNEAR_SERVE
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -17,7 +20,6 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
-#include <limits>
 #include <new>
 #include <unordered_set>
 #include <utility>
@@ -32,15 +34,16 @@ struct HttpServer::State {
 };
 namespace {
 [[noreturn]] void refuse() {
-  throw InvalidArgument("this build serves no indexes (KNEAR_SERVE is off)");
+  throw InvalidArgument("this build has no server (KNEAR_SERVE is off)");
 }
 }  // namespace
-bool can_serve_indexes() { return false; }
+bool can_serve() { return false; }
 bool is_loopback(const std::string&) { refuse(); }
 HttpServer::HttpServer(const HttpOptions&) { refuse(); }
 void HttpServer::listen(HttpHandler&, std::int64_t) { refuse(); }
 HttpServer::~HttpServer() = default;
 std::string HttpServer::url() const { return ""; }
+int HttpServer::port() const { return 0; }
 MemoryBudget& HttpServer::memory() { return state_->memory; }
 std::int64_t HttpServer::connections() const { return 0; }
 void HttpServer::run(const std::function<bool()>&) {}
@@ -55,13 +58,15 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::uint32_t most_head_bytes = 16 << 10;
+// Limit on the bytes of all chunk extensions of a body.
+constexpr std::size_t most_extension_bytes = std::size_t{16} << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
 // For heads of requests that have begun to arrive when the server stops.
 constexpr auto stop_time = std::chrono::seconds(2);
 constexpr auto stop_interval = std::chrono::milliseconds(50);
-// Connections beyond the limit that are told so at the same time.
-constexpr std::int64_t most_turned_away = 256;
+// Connections beyond the limit that are answered 503 at the same time, and descriptors reserved for
+// files that are opened while the server runs. Both are lower where descriptors are short.
+constexpr std::int64_t most_turned_away = 256, most_files = 256;
 // What a body that comes in chunks is taken to be at first; more is reserved as it comes.
 constexpr std::int64_t first_chunks = std::int64_t{64} << 10;
 
@@ -73,21 +78,47 @@ asio::ip::address parse_address(const std::string& text) {
   return out;
 }
 
-std::string text_of(boost::string_view view) { return {view.data(), view.size()}; }
+// Limits of simultaneous connections.
+struct Places {
+  std::int64_t connections, turned_away;
+};
 
-// Each connection takes a descriptor.
-void allow_descriptors(std::int64_t connections) {
+std::int64_t open_descriptors(std::int64_t limit) {
+  std::int64_t out = 0;
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(limit, 65536); ++i)
+    out += fcntl(static_cast<int>(i), F_GETFD) != -1;
+  return out;
+}
+
+// Raises the limit of open files, since each connection takes a descriptor. Returns the number of
+// connections that fit, and warns if it is below what was asked for. Throws IoError if none fits.
+Places allow_descriptors(std::int64_t connections) {
   struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const auto wanted = static_cast<rlim_t>(connections + most_turned_away + 256);
-  if (limit.rlim_cur >= wanted) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {connections, most_turned_away};
+  const auto wanted = static_cast<rlim_t>(connections + most_turned_away + most_files);
+  if (limit.rlim_cur >= wanted) return {connections, most_turned_away};
   limit.rlim_cur = std::min(limit.rlim_max, wanted);
   setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= wanted) return {connections, most_turned_away};
+  const auto there = static_cast<std::int64_t>(limit.rlim_cur);
+  const std::int64_t open = open_descriptors(there), free = there - open - 1;  // 1: listens
+  const std::int64_t turned_away = std::clamp<std::int64_t>(free / 8, 1, most_turned_away);
+  const std::int64_t files = std::clamp<std::int64_t>(free / 4, 4, most_files);
+  const std::int64_t fit = std::min(connections, free - turned_away - files);
+  if (fit < 1)
+    throw IoError(
+        "no connection fits: this process may have {} open files (ulimit -n), and {} are open",
+        there, open);
+  if (fit < connections)
+    warn("this process may have {} open files (ulimit -n): {} connections at a time, not {}", there,
+         fit, connections);
+  return {fit, turned_away};
 }
 
 }  // namespace
 
-bool can_serve_indexes() { return true; }
+bool can_serve() { return true; }
 
 bool is_loopback(const std::string& address) { return parse_address(address).is_loopback(); }
 
@@ -110,7 +141,8 @@ struct HttpServer::State {
   std::unordered_set<Session*> sessions;
   std::atomic<std::int64_t> count = 0;
   std::int64_t turned_away = 0;
-  bool stopping = false;
+  Places places{0, 0};
+  bool stopping = false, short_of_descriptors = false;
   bool accepting = false, watching = false;  // whether a call of theirs is to come
   asio::io_context io{1};
   tcp::acceptor acceptor;
@@ -148,63 +180,103 @@ class Session : public std::enable_shared_from_this<Session> {
   void stop(bool at_the_end) {
     if (!reading_head_) return;
     error_code ignored;
-    if (!at_the_end &&
-        (parser_->got_some() || buffer_.size() > 0 || stream_.socket().available(ignored) > 0))
-      return;
+    if (!at_the_end && (buffer_.size() > 0 || stream_.socket().available(ignored) > 0)) return;
     stream_.socket().close(ignored);
   }
 
  private:
   void read_head() {
     if (server_.stopping) return;
-    parser_.emplace();
-    parser_->header_limit(most_head_bytes);
-    parser_->body_limit(static_cast<std::uint64_t>(server_.options.body));
+    reader_.emplace();
     memory_.reset();
     reading_head_ = true;
     stream_.expires_after(server_.options.timeout);
-    http::async_read_header(stream_, buffer_, *parser_,
-                            beast::bind_front_handler(&Session::on_head, shared_from_this()));
+    go_on_with_head();
   }
 
-  void on_head(error_code error, std::size_t) {
+  void go_on_with_head() {
+    std::optional<std::size_t> size;
+    try {
+      size = reader_->read(arrived());
+    } catch (const serve::Refusal& refusal) {
+      return refuse(refusal);
+    }
+    if (size) return on_head(*size);
+    stream_.async_read_some(buffer_.prepare(std::size_t{4} << 10),
+                            [self = shared_from_this()](error_code error, std::size_t bytes) {
+                              self->buffer_.commit(bytes);
+                              // Closed by the peer, or too slow: there is no caller to answer.
+                              self->reading_head_ = !error;
+                              if (!error) self->go_on_with_head();
+                            });
+  }
+
+  std::string_view arrived() const {
+    const auto data = buffer_.data();
+    return {static_cast<const char*>(data.data()), data.size()};
+  }
+
+  // Refuses a malformed head and closes the connection, since it is unknown where the next request
+  // would begin.
+  void refuse(const serve::Refusal& refusal) {
     reading_head_ = false;
-    if (error) return on_read_error(error);
+    without_body_ = reader_->method() == "HEAD";
+    send(server_.handler->refusal(refusal.status(), refusal.what()), true);
+  }
+
+  void on_head(std::size_t size) {
+    reading_head_ = false;
     came_ = std::chrono::steady_clock::now();
-    const auto& message = parser_->get();
-    // An answer to HEAD would have no body; it is refused with one, which must be the last.
-    // Programs of HTTP/1.0 would wait for a field that says it.
-    keep_alive_ =
-        message.keep_alive() && message.method() != http::verb::head && message.version() >= 11;
-    HttpHead head{.method = text_of(message.method_string()),
-                  .target = text_of(message.target()),
-                  .host = text_of(message[http::field::host]),
-                  .origin = text_of(message[http::field::origin]),
-                  .authorization = text_of(message[http::field::authorization]),
-                  .content_type = text_of(message[http::field::content_type])};
-    head.many_hosts = message.count(http::field::host) != 1;
-    head.packed = message.count(http::field::content_encoding) > 0;
-    const auto length = parser_->content_length();
-    head.length = parser_->chunked() ? -1
-                  : !length          ? 0
-                                     : static_cast<std::int64_t>(std::min<std::uint64_t>(
-                                  *length, std::numeric_limits<std::int64_t>::max()));
-    if (auto answer = server_.handler->refuse(head))
-      return send(std::move(*answer), head.length != 0);
+    HttpHead head = reader_->take();
+    keep_alive_ = head.keep_alive;
+    without_body_ = head.method == "HEAD";
+    const bool understood = begin_body(head, size);
+    if (auto answer = server_.handler->refuse(head)) {
+      const bool closes = head.length != 0 || !understood || answer->status == 403;
+      return send(std::move(*answer), closes);
+    }
     if (head.length > server_.options.body) return send(too_large(), true);
+    if (!understood) return send(server_.handler->refusal(400, "this is no HTTP request"), true);
     memory_ = std::make_shared<MemoryShare>(server_.memory);
     head_ = std::move(head);
     reserved_ = 0;
     if (!reserve(head_.length < 0 ? std::min(first_chunks, server_.options.body) : head_.length))
       return;
-    const bool waits = beast::iequals(message[http::field::expect], "100-continue");
     stream_.expires_after(server_.options.timeout);
-    if (!waits) return read_body();
-    continue_.emplace(http::status::continue_, message.version());
+    if (!head_.expects_continue) return read_body();
+    continue_.emplace(http::status::continue_, 11);
     http::async_write(stream_, *continue_,
                       [self = shared_from_this()](error_code failed, std::size_t) {
                         if (!failed) self->read_body();
                       });
+  }
+
+  // Takes the head out of the buffer and hands it to Beast, which reads the body. Returns false
+  // unless Beast derives the same length of the body from it.
+  bool begin_body(const HttpHead& head, std::size_t size) {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(HeadReader::most_bytes));
+    parser_->body_limit(static_cast<std::uint64_t>(server_.options.body));
+    extension_bytes_ = 0;
+    on_chunk_header_ = [this](std::uint64_t, beast::string_view extensions, error_code& error) {
+      extension_bytes_ += extensions.size();
+      const bool plain = std::all_of(extensions.begin(), extensions.end(), [](char c) {
+        return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
+      });
+      if (!plain || extension_bytes_ > most_extension_bytes)
+        error = http::error::bad_chunk_extension;
+    };
+    parser_->on_chunk_header(on_chunk_header_);
+    buffer_.consume(reader_->skipped());
+    size -= reader_->skipped();
+    error_code error;
+    const std::size_t used = parser_->put(asio::buffer(arrived().data(), size), error);
+    buffer_.consume(size);
+    if (error || used != size || !parser_->is_header_done()) return false;
+    const auto length = parser_->content_length();
+    return head.length < 0 ? parser_->chunked()
+                           : !parser_->chunked() &&
+                                 static_cast<std::int64_t>(length.value_or(0)) == head.length;
   }
 
   // Takes memory for a body of so many bytes; where there is none it answers, and returns false.
@@ -224,6 +296,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void read_body() {
+    if (parser_->is_done()) return on_body({}, 0);
     if (head_.length < 0)
       return http::async_read_some(
           stream_, buffer_, *parser_,
@@ -289,35 +362,40 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void on_read_error(error_code error) {
     if (error == http::error::body_limit) return send(too_large(), true);
-    if (error == http::error::header_limit)
-      return send(server_.handler->refusal(400, "the head of the request is too long"), true);
     const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
     if (!ended && error.category() == http::make_error_code(http::error::bad_method).category())
-      return send(server_.handler->refusal(400, "this is no HTTP request: " + error.message()),
-                  true);
+      return send(
+          server_.handler->refusal(400, "the chunks of the body are malformed: " + error.message()),
+          true);
     // Closed by the peer, cut off, or too slow: nobody is there to be told.
   }
 
   // unread: whether the rest of the request is not going to be read.
   void send(HttpAnswer answer, bool unread) {
-    auto response = std::make_shared<http::response<http::string_body> >(
-        static_cast<http::status>(answer.status), 11);
+    const bool close = unread || !keep_alive_ || server_.stopping;
+    // The answer to HEAD is that to GET without the body.
+    without_body_ ? write<http::empty_body>(std::move(answer), close, unread)
+                  : write<http::string_body>(std::move(answer), close, unread);
+  }
+
+  template <class Body>
+  void write(HttpAnswer answer, bool close, bool unread) {
+    auto response =
+        std::make_shared<http::response<Body> >(static_cast<http::status>(answer.status), 11);
     response->set(http::field::server, "knear");
     response->set(http::field::content_type, answer.type);
     response->set("X-Content-Type-Options", "nosniff");
     response->set("Cross-Origin-Resource-Policy", "same-origin");
     response->set("Referrer-Policy", "no-referrer");
     if (answer.type.starts_with("text/html"))
-      response->set("Content-Security-Policy",
-                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-                    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-                    "frame-ancestors 'none'");
+      response->set("Content-Security-Policy", server_.options.page_policy);
     if (answer.status == 503) response->set(http::field::retry_after, "1");
     if (answer.status == 401) response->set(http::field::www_authenticate, "Bearer");
-    const bool close = unread || !keep_alive_ || server_.stopping;
+    for (const HttpField& field : answer.fields) response->set(field.name, field.value);
     response->keep_alive(!close);
-    response->body() = std::move(answer.body);
-    response->prepare_payload();
+    response->content_length(answer.body.size());
+    if constexpr (std::is_same_v<Body, http::string_body>)
+      response->body() = std::move(answer.body);
     stream_.expires_after(server_.options.timeout);
     auto& message = *response;
     http::async_write(
@@ -330,11 +408,12 @@ class Session : public std::enable_shared_from_this<Session> {
         });
   }
 
-  // Says that nothing more will be sent. What still comes of a body is read and dropped.
+  // Says that nothing more will be sent. What still comes is read and dropped for a moment: a
+  // connection that is closed with bytes to read is reset, and the peer may not see the answer.
   void hang_up(bool unread) {
     error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
-    if (!unread) return;
+    if (server_.stopping && !unread) return;
     buffer_.consume(buffer_.size());
     dropped_.resize(std::size_t{64} << 10);
     stream_.expires_after(linger_time);
@@ -349,21 +428,24 @@ class Session : public std::enable_shared_from_this<Session> {
 
   State& server_;
   beast::tcp_stream stream_;
-  beast::flat_buffer buffer_{most_head_bytes + (std::size_t{64} << 10)};
+  beast::flat_buffer buffer_{HeadReader::most_bytes + (std::size_t{64} << 10)};
+  std::optional<HeadReader> reader_;
   std::optional<http::request_parser<http::string_body> > parser_;
   std::optional<http::response<http::empty_body> > continue_;
+  std::function<void(std::uint64_t, beast::string_view, error_code&)> on_chunk_header_;
+  std::size_t extension_bytes_ = 0;
   HttpHead head_;
   std::chrono::steady_clock::time_point came_;
   std::shared_ptr<MemoryShare> memory_;
   std::int64_t reserved_ = 0;  // the length of a body that it is for
   std::string dropped_;
   const bool turned_away_;
-  bool keep_alive_ = false, reading_head_ = false;
+  bool keep_alive_ = false, reading_head_ = false, without_body_ = false;
 };
 
 void State::accept() {
   // As many as may be told that there are too many are being told: others wait to be accepted.
-  if (turned_away >= most_turned_away) return accept_later();
+  if (turned_away >= places.turned_away) return accept_later();
   acceptor.async_accept([this](error_code error, tcp::socket socket) {
     accepting = false;
     accepted(error, std::move(socket));
@@ -382,8 +464,12 @@ void State::accept_later() {
 
 void State::accepted(error_code error, tcp::socket socket) {
   if (stopping || error == asio::error::operation_aborted) return;
-  if (error) return accept_later();  // no descriptor is free, say
-  const bool full = open() >= options.connections;
+  if (error) {
+    if (!std::exchange(short_of_descriptors, true))
+      warn("no connection can be taken for now: {}", error.message());
+    return accept_later();
+  }
+  const bool full = open() >= places.connections;
   std::make_shared<Session>(*this, std::move(socket), full)->start();
   accept();
 }
@@ -414,7 +500,7 @@ void State::stop() {
 
 HttpServer::HttpServer(const HttpOptions& options) : state_(std::make_unique<State>(options)) {
   const tcp::endpoint at(parse_address(options.address), static_cast<std::uint16_t>(options.port));
-  allow_descriptors(options.connections);
+  state_->places = allow_descriptors(options.connections);
   error_code error;
   tcp::acceptor& acceptor = state_->acceptor;
   acceptor.open(at.protocol(), error);
@@ -446,6 +532,8 @@ std::string HttpServer::url() const {
   return at.address().is_v6() ? fmt::format("http://[{}]:{}", host, at.port())
                               : fmt::format("http://{}:{}", host, at.port());
 }
+
+int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
 
 MemoryBudget& HttpServer::memory() { return state_->memory; }
 

@@ -7,10 +7,12 @@
 //   server.run([] { return interrupted(); });   // the event loop, until that is true
 //
 // One thread, the one that calls run(), does all input and output; the handler answers from any
-// thread, whenever it likes. A request is read in two steps: of the head alone it is decided
+// thread, whenever it likes. A request that is not exactly HTTP is refused, and its connection
+// closed (cli/serve/http_head.hpp). A request is read in two steps: of the head alone it is decided
 // whether it is refused, and memory for its body is reserved, before a byte of that is read. An
 // answer that leaves a body unread is followed by reading what comes and dropping it for a moment,
 // so that the peer sees the answer and not a reset. Connections beyond the limit are answered 503.
+// A head, and then a body, has to be whole within the timeout, however it trickles in.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -19,6 +21,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "cli/serve/http_head.hpp"
 
 namespace knear::cli {
 
@@ -59,12 +64,6 @@ class MemoryShare {
   std::int64_t bytes_ = 0;
 };
 
-struct HttpHead {
-  std::string method, target, host, origin, authorization, content_type;
-  bool many_hosts = false, packed = false;  // several Host fields; a Content-Encoding
-  std::int64_t length = 0;                  // of the body; -1: it comes in chunks
-};
-
 struct HttpRequest {
   HttpHead head = {};
   std::string body = {};
@@ -76,6 +75,7 @@ struct HttpAnswer {
   int status = 200;
   std::string body = {};
   std::string type = "application/json";
+  std::vector<HttpField> fields = {};  // beside those that every answer has
 };
 
 class HttpHandler {
@@ -100,13 +100,19 @@ struct HttpOptions {
   std::int64_t connections = 1024;
   // For a request to arrive, and for a connection to stay without one.
   std::chrono::milliseconds timeout{30000};
+  // The Content-Security-Policy of answers in HTML.
+  std::string page_policy =
+      "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
+      "'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 };
 
 class HttpServer {
  public:
   struct State;  // of the source alone
   // Takes the address and the port, on which connections are refused until it listens. Throws
-  // InvalidArgument for an address that is none; IoError for a port that is taken or not allowed.
+  // InvalidArgument for an address that is none; IoError for a port that is taken or not allowed,
+  // and where no descriptor is left for connections. If fewer descriptors than connections are
+  // allowed, that is said on standard error.
   explicit HttpServer(const HttpOptions& options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -118,6 +124,7 @@ class HttpServer {
   void listen(HttpHandler& handler, std::int64_t memory);
 
   std::string url() const;  // "http://127.0.0.1:43211"
+  int port() const;
   MemoryBudget& memory();
   std::int64_t connections() const;
 
@@ -133,6 +140,6 @@ class HttpServer {
 bool is_loopback(const std::string& address);
 
 // Whether this build can serve (KNEAR_SERVE).
-bool can_serve_indexes();
+bool can_serve();
 
 }  // namespace knear::cli

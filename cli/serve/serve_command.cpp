@@ -91,8 +91,7 @@ void check_range(const char* option, std::int64_t value, std::int64_t low, std::
 }
 
 void check_arguments(const ServeArguments& arguments) {
-  if (!can_serve_indexes())
-    throw InvalidArgument("this build serves no indexes (KNEAR_SERVE is off)");
+  if (!can_serve()) throw InvalidArgument("this build serves no indexes (KNEAR_SERVE is off)");
   check_range("--port", arguments.port, 0, 65535);
   check_range("--max-k", arguments.k, 1, std::int64_t{1} << 30);
   check_range("--max-rows", arguments.queries, 1, std::int64_t{1} << 30);
@@ -160,10 +159,20 @@ void run_serve(const ServeArguments& arguments) {
   } finish{service};
   server.listen(service, arguments.memory > 0 ? arguments.memory : usual_memory());
   service.start(server);
-  print("{} serves {}; Ctrl-C ends it\n", server.url(),
-        files.size() == 1 ? "1 index" : fmt::format("{} indexes", files.size()));
-  finish_output();
-  server.run(interrupted);
+  PatientOutput line(
+      fmt::format("{} serves {}; Ctrl-C ends it\n", server.url(),
+                  files.size() == 1 ? "1 index" : fmt::format("{} indexes", files.size())));
+  line.go_on();
+  std::exception_ptr refused;
+  server.run([&] {
+    try {
+      line.go_on();
+    } catch (const IoError&) {
+      refused = std::current_exception();
+    }
+    return interrupted() || refused;
+  });
+  if (refused) std::rethrow_exception(refused);
 }
 
 }  // namespace

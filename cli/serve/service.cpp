@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <new>
 #include <system_error>
 #include <utility>
 
+#include "cli/output.hpp"
+#include "cli/serve/caller.hpp"
 #include "cli/serve/serve_files.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/version.hpp"
@@ -29,16 +30,8 @@ constexpr std::int64_t calibrated_batch = 1000;
 constexpr std::int64_t spare_memory = std::int64_t{128} << 20;
 constexpr const char* binary_type = "application/octet-stream";
 
-// Names of types and schemes are compared without regard to case (RFC 9110, 8.3.1 and 11.1).
-bool begins_with(std::string_view text, std::string_view lower) {
-  return text.size() >= lower.size() &&
-         std::equal(lower.begin(), lower.end(), text.begin(), [](char wanted, char c) {
-           return wanted == (c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
-         });
-}
-
 BodyForm form_of(const HttpHead& head) {
-  return begins_with(head.content_type, binary_type) ? BodyForm::binary : BodyForm::json;
+  return body_type(head) == binary_type ? BodyForm::binary : BodyForm::json;
 }
 
 HttpAnswer in_form(std::string body, BodyForm form) {
@@ -55,51 +48,16 @@ bool same_text(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-// The host of "127.0.0.1:8080" or "[::1]:8080", without the port.
-std::string_view without_port(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, std::max<std::size_t>(1, host.find(']')) - 1);
-  return host.substr(0, host.find(':'));
-}
+// 405: the path exists, but not for this method.
+class WrongMethod : public Refusal {
+ public:
+  WrongMethod(const char* methods, const std::string& method)
+      : Refusal(405, "this path is for {}, but the method is {}", methods, method.substr(0, 20)),
+        allowed(methods) {}
+  const std::string allowed;
+};
 
 }  // namespace
-
-Worker::~Worker() { finish(); }
-
-void Worker::push(std::function<void()> call) {
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return;
-    calls_.push_back(std::move(call));
-  }
-  changed_.notify_one();
-}
-
-void Worker::finish() {
-  {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
-
-void Worker::run() {
-  for (;;) {
-    std::function<void()> call;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return closed_ || !calls_.empty(); });
-      if (calls_.empty()) return;
-      call = std::move(calls_.front());
-      calls_.pop_front();
-    }
-    try {
-      call();
-    } catch (const std::exception& error) {  // of answering; memory is short
-      std::fprintf(stderr, "knear: a request was not answered: %s\n", error.what());
-    }
-  }
-}
 
 struct Service::Call {
   HttpRequest request;
@@ -140,13 +98,11 @@ std::string_view Service::name_of_action(Action action) {
 }
 
 Service::Route Service::route_of(const HttpHead& head) const {
-  const std::string_view path = head.target;
-  const auto only = [&](std::string_view method) {
-    if (head.method != method)
-      throw Refusal(400, "this path is for {}, but the method is {}", method,
-                    head.method.substr(0, 20));
+  const std::string_view path = head.path;
+  const auto get = [&] {
+    if (head.method != "GET" && head.method != "HEAD") throw WrongMethod("GET, HEAD", head.method);
   };
-  if (path.find('?') != std::string_view::npos) throw Refusal(400, "no path takes a query string");
+  if (head.has_query) throw Refusal(400, "no path takes a query string");
   static constexpr std::pair<std::string_view, Action> plain[] = {
       {"/", Action::page},
       {"/health", Action::health},
@@ -155,7 +111,7 @@ Service::Route Service::route_of(const HttpHead& head) const {
       {"/indexes", Action::indexes}};
   for (const auto& [name, action] : plain)
     if (path == name) {
-      only("GET");
+      get();
       return {action};
     }
   constexpr std::string_view folder = "/indexes/";
@@ -165,13 +121,13 @@ Service::Route Service::route_of(const HttpHead& head) const {
     const auto found = indexes_.find(rest.substr(0, slash));
     if (found == indexes_.end()) throw Refusal(404, "there is no index of this name");
     if (slash == std::string_view::npos) {
-      only("GET");
+      get();
       return {Action::about, found->second.get()};
     }
     for (const Action action : {Action::search, Action::add, Action::remove, Action::replace,
                                 Action::reload, Action::checkpoint})
       if (rest.substr(slash + 1) == name_of_action(action)) {
-        only("POST");
+        if (head.method != "POST") throw WrongMethod("POST", head.method);
         return {action, found->second.get()};
       }
   }
@@ -179,42 +135,26 @@ Service::Route Service::route_of(const HttpHead& head) const {
 }
 
 void Service::check_caller(const HttpHead& head) const {
-  if (head.many_hosts) throw Refusal(400, "a request needs one Host");
-  if (!options_.token.empty()) {
-    // What holds no data is shown to everybody.
-    for (const std::string_view open : {"/", "/health", "/openapi.json"})
-      if (head.target == open) return;
-    constexpr std::string_view scheme = "bearer ";
-    if (!begins_with(head.authorization, scheme) ||
-        !same_text(std::string_view(head.authorization).substr(scheme.size()), options_.token))
-      throw Refusal(401, "the token of --token-file is needed: Authorization: Bearer TOKEN");
-    return;
-  }
-  // Without a token only programs of this machine are answered, and no page of another site that a
-  // browser here shows: such a page names its own host, or is named as the origin.
-  const auto own = [&](std::string_view host) {
-    return host == "127.0.0.1" || host == "localhost" || host == "::1" || host == options_.listen;
-  };
-  if (!own(without_port(head.host)))
-    throw Refusal(400, "without a token only 127.0.0.1 and localhost are answered");
-  if (!head.origin.empty()) {
-    std::string_view origin = head.origin;
-    const std::size_t slashes = origin.find("://");
-    if (slashes == std::string_view::npos || origin.substr(slashes + 3) != head.host)
-      throw Refusal(400, "without a token pages of other sites are not answered");
-  }
+  if (options_.token.empty()) return check_local_caller(head, options_.listen);
+  // These paths hold no data and need no token.
+  for (const std::string_view open : {"/", "/health", "/openapi.json"})
+    if (head.path == open) return;
+  constexpr std::string_view scheme = "bearer ";  // in any case: RFC 9110, 11.1
+  const std::string sent =
+      head.count("authorization") == 1 ? head.value("authorization") : std::string();
+  if (small_letters(sent.substr(0, scheme.size())) != scheme ||
+      !same_text(std::string_view(sent).substr(scheme.size()), options_.token))
+    throw Refusal(401, "the token of --token-file is needed: Authorization: Bearer TOKEN");
 }
 
 std::optional<HttpAnswer> Service::refuse(const HttpHead& head) {
   try {
     check_caller(head);
     const Route route = route_of(head);
-    if (head.packed) throw Refusal(400, "no body may be packed: send no Content-Encoding");
-    if (head.method == "GET" && head.length != 0) throw Refusal(400, "only POST has a body");
-    if (form_of(head) == BodyForm::binary && head.method == "POST" &&
-        route.action != Action::search && route.action != Action::add &&
-        route.action != Action::replace)
-      throw Refusal(400, "{} takes JSON alone", name_of_action(route.action));
+    if (head.method != "POST" && head.length != 0) throw Refusal(400, "only POST has a body");
+    if (head.method == "POST")
+      check_body_type(head, route.action == Action::search || route.action == Action::add ||
+                                route.action == Action::replace);
     if (route.action == Action::add || route.action == Action::remove ||
         route.action == Action::replace || route.action == Action::checkpoint)
       if (!route.index->durable())
@@ -241,8 +181,12 @@ HttpAnswer Service::refusal(int status, const std::string& message) {
 HttpAnswer Service::answer_of(std::exception_ptr error) {
   int status = 500;
   std::string message;
+  std::vector<HttpField> fields;
   try {
     std::rethrow_exception(error);
+  } catch (const WrongMethod& refused) {
+    status = refused.status(), message = refused.what();
+    fields.push_back({"Allow", refused.allowed});
   } catch (const Refusal& refused) {
     status = refused.status(), message = refused.what();
   } catch (const InvalidArgument& wrong) {
@@ -265,9 +209,11 @@ HttpAnswer Service::answer_of(std::exception_ptr error) {
   std::replace(message.begin(), message.end(), '\n', ' ');
   if (status == 500) {
     metrics_.count_internal_error();
-    std::fprintf(stderr, "knear: internal error: %s\n", message.c_str());
+    warn("internal error: {}", message);
   }
-  return {.status = status, .body = fmt::format("{{\"error\":{}}}\n", json_text(message))};
+  return {.status = status,
+          .body = fmt::format("{{\"error\":{}}}\n", json_text(message)),
+          .fields = std::move(fields)};
 }
 
 HttpAnswer Service::counted(Call& call, HttpAnswer answer) {
@@ -501,8 +447,7 @@ void Service::commit() {
       try {
         index->durable()->checkpoint();
       } catch (const std::exception& error) {
-        std::fprintf(stderr, "knear: no checkpoint of index %s: %s\n", index->name().c_str(),
-                     error.what());
+        warn("no checkpoint of index {}: {}", index->name(), error.what());
       }
     });
   }
@@ -525,7 +470,7 @@ void Service::search_batches() {
       last_[index] = std::move(plan);
       last_seconds_[index] = report.seconds;
     } catch (const std::bad_alloc&) {  // what was not answered by now never will be
-      std::fprintf(stderr, "knear: out of memory in a search\n");
+      warn("out of memory in a search");
     }
 }
 

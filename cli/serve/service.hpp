@@ -12,9 +12,7 @@
 // as many of the library's as --threads says), one makes changes, one does what takes long: large
 // bodies and answers, checkpoints, reloads have one each.
 #pragma once
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,30 +24,11 @@
 #include "cli/serve/http_server.hpp"
 #include "cli/serve/requests.hpp"
 #include "cli/serve/served_index.hpp"
+#include "cli/serve/worker.hpp"
 #include "knear/serve/metrics.hpp"
 #include "knear/serve/search_batch.hpp"
 
 namespace knear::cli {
-
-// Calls that one thread makes one after the other, in the order in which they came.
-class Worker {
- public:
-  Worker() : thread_([this] { run(); }) {}
-  ~Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-  void push(std::function<void()> call);
-  // Returns once all calls have been made; later ones are dropped.
-  void finish();
-
- private:
-  void run();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> calls_;
-  bool closed_ = false;
-  std::thread thread_;  // last: it uses the others
-};
 
 struct ServiceOptions {
   std::string token = {};  // empty: none is asked for

@@ -34,7 +34,7 @@ class ClientError(Error):
 
 
 class _Refused(ClientError, InvalidArgument):
-    """400, 404, 409 and 413: another request is needed."""
+    """400, 403, 404, 409, 413 and the like: another request is needed."""
 
 
 class _Busy(ClientError, MemoryBudgetError):
@@ -73,7 +73,7 @@ class Client(Sealed):
     that calls, and is opened again where the server has closed it; a request that the server did
     not take because it closed the connection at that moment is sent again, if it changes nothing.
 
-    Errors are knear.Error: InvalidArgument for what the server refuses (400, 404, 409, 413),
+    Errors are knear.Error: InvalidArgument for what the server refuses (4xx but for 401),
     MemoryBudgetError where it has too much to do now (503), IoError for all else; those of an
     answer have `status`.
     """
@@ -290,7 +290,8 @@ class Client(Sealed):
             message = json.loads(content)["error"]
         except (ValueError, KeyError, TypeError):
             message = f"{self.url} answered {answer.status}"
-        kinds = {400: _Refused, 404: _Refused, 409: _Refused, 413: _Refused, 503: _Busy}
+        kinds = {status: _Refused for status in (400, 403, 404, 405, 409, 413, 414, 415, 417, 431)}
+        kinds[503] = _Busy
         raise kinds.get(answer.status, _Failed)(message, answer.status)
 
 

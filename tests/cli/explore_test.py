@@ -280,12 +280,13 @@ class Served(ProgramTest):
         # What curl -d says of a body.
         body = json.dumps({"vector": [1] * 12}) + " " * 100000
         form = {"Content-Type": "application/x-www-form-urlencoded"}
-        status, says = server.refused("/api/search", body, form)
-        self.assertEqual((status, "Content-Type: application/json" in says), (415, True))
-        self.assertEqual(len(server.json("/api/search", body)["neighbors"]), 10)
+        for headers in {}, form:
+            found = server.json("/api/search", body, headers=headers)
+            self.assertEqual(len(found["neighbors"]), 10)
         # An answer of as many ranges as a header has room for would be thousands of times as long.
         for ranges in "bytes=0-", "bytes=" + ",".join(["0-"] * 2000):
-            self.assertEqual(server.refused("/api/places", headers={"Range": ranges})[0], 416)
+            status, _, whole = server.ask("/api/places", headers={"Range": ranges})
+            self.assertEqual((status, len(whole)), (200, 300 * 8))
         self.assertEqual(server.refused("/api/info", method="DELETE")[0], 405)
         self.assertEqual(server.ask("/", headers={"Host": f"localhost:{server.port}"})[0], 200)
         self.assertEqual(server.json("/api/item/0")["id"], 0, "it still answers")
@@ -305,7 +306,7 @@ class Served(ProgramTest):
                 b"POST /api/search HTTP/1.1\r\n"
                 + host
                 + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\nxx",
-                b"411",
+                b"413",
             ),
             (b"GET /api/info HTTP/1.1\r\n" + host + host + b"\r\n", b"400"),
         ):
