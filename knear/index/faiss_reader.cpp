@@ -29,6 +29,11 @@ std::string shown(std::string_view letters) {
   return out;
 }
 
+// A right file of something that knear has not.
+struct NotRead : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path), file_(path) {}
@@ -108,8 +113,8 @@ class Reader {
     if (type == "IxPT") return transformed(depth);
     if (type == "IxRF") return refined(depth);
     if (const std::string_view name = name_of_faiss_index(type); !name.empty())
-      throw InvalidArgument("{} holds {} ({}){}, which knear does not read", path_, name, type,
-                            depth > 0 ? fmt::format(" at byte {}", begin) : "");
+      throw NotRead(fmt::format("{} holds {} ({}){}, which knear does not read", path_, name, type,
+                                depth > 0 ? fmt::format(" at byte {}", begin) : ""));
     at_ = begin;
     if (shown(type) != type) refuse("no index of FAISS begins like this");
     refuse(fmt::format("'{}' is no type of an index that knear knows of FAISS", type));
@@ -478,8 +483,8 @@ class Reader {
       const std::string_view name = name_of_faiss_transform(type);
       at_ = begin;
       if (name.empty()) refuse(fmt::format("'{}' is no type of a transform", shown(type)));
-      throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name,
-                            type, begin);
+      throw NotRead(fmt::format("{} holds {} ({}) at byte {}, which knear does not read", path_,
+                                name, type, begin));
     }
     shape.kind = pca ? Kind::pca : linear || shift ? Kind::rotation : Kind::unit_norm;
     if (pca) {
@@ -614,8 +619,8 @@ class Reader {
     at_ -= 4;
     const std::string_view name = name_of_faiss_lists(type);
     if (name.empty()) refuse(fmt::format("'{}' is no type of inverted lists", shown(type)));
-    throw InvalidArgument("{} holds {} ({}) at byte {}, which knear does not read", path_, name,
-                          type, at_);
+    throw NotRead(fmt::format("{} holds {} ({}) at byte {}, which knear does not read", path_, name,
+                              type, at_));
   }
 
   // The rows of lists, of so many bytes each.
@@ -677,6 +682,8 @@ class Reader {
 FaissContent read_faiss_content(const std::string& path) {
   try {
     return Reader(path).read();
+  } catch (const NotRead& error) {
+    throw InvalidArgument("{}", error.what());
   } catch (const InvalidArgument& error) {  // a transform that is none
     throw CorruptFile("{}: {}", path, error.what());
   }

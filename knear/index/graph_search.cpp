@@ -464,8 +464,9 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
                             std::int64_t k, const SearchOptions& options, KnnReport* report) {
   Asked asked = asked_for(options, shape, k);
   // Among as many candidates as there are rows all are found, also where codes cannot tell them
-  // apart or the graph does not lead to them.
-  if (asked.ef >= std::max<std::int64_t>(state.size, 1)) asked.everything = true;
+  // apart or the graph does not lead to them. A scan takes more memory than a walk.
+  if (asked.ef >= std::max<std::int64_t>(state.size, 1) && options.memory == 0)
+    asked.everything = true;
   if (options.memory > 0 && !asked.everything && state.size >= least_rows_in_graph &&
       !state.graph->current(state))
     if (const std::int64_t bytes = building_bytes(state, shape); bytes > options.memory)
