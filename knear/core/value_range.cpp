@@ -142,7 +142,7 @@ void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
     rounding += of_column;
     if (of_column > largest) largest = of_column, column = j;
   }
-  if (rounding <= spread / 1000) return;
+  if (rounding <= spread / 100) return;
   throw InvalidArgument(
       "{} lie so far from 0 (column {} near {:.6g}, where neighbouring numbers of float32 are "
       "{:.3g} apart) that {}, which are float32, cannot tell them apart: subtract the mean of each "

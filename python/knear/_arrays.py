@@ -178,7 +178,7 @@ def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     _refuse_masks(name, value)
     nulls = getattr(value, "null_count", 0)  # of Arrow's arrays, where NumPy has NaN then
     if isinstance(nulls, int) and nulls:
-        raise InvalidArgument(f"{name} have {nulls} places without a value (null)")
+        raise InvalidArgument(f"{name} have no value (null) in {nulls} of {len(value)} places")
     array = _foreign.values_of(name, _device.to_processor(name, value))
     if array.ndim != 1:
         raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")

@@ -163,14 +163,14 @@ def test_lists_on_disk_are_named(rows, tmp_path):
     theirs.replace_invlists(lists)
     theirs.add(rows)
     faiss.write_index(theirs, path)
-    with pytest.raises(knear.CorruptFile, match=r"lists on disk, in a file of their own \(ilod\)"):
+    with pytest.raises(knear.InvalidArgument, match=r"lists on disk, in a file of their own \(ilod\)"):
         knear.Index.load(path)
 
 
 def test_binary_indexes_are_named(tmp_path):
     path = str(tmp_path / "a.faiss")
     faiss.write_index_binary(faiss.IndexBinaryFlat(16), path)
-    with pytest.raises(knear.CorruptFile, match=r"an IndexBinaryFlat \(IBxF\), which knear"):
+    with pytest.raises(knear.InvalidArgument, match=r"an IndexBinaryFlat \(IBxF\), which knear"):
         knear.Index.load(path)
 
 
@@ -402,7 +402,8 @@ def test_codes_in_blocks(rows, string, count, metric, tmp_path):
             knear.faiss.extract_index_ivf(as_faiss).nprobe = 20
         distances, which = as_faiss.search(rows[:100], k)
         np.testing.assert_allclose(distances, found[0], rtol=1e-5, atol=1e-5)
-        assert (which == found[1]).mean() > 0.95  # equal ones by the order in the lists
+        if "IDMap" not in string:  # equal ones are in the order of adding, not of their ids
+            assert (which == found[1]).mean() > 0.95
     if "Re" in string or "RFlat" in string:
         found = ours.search(rows[:100], k, refine_factor=40, **asked)
         probing(theirs, 0)

@@ -202,7 +202,7 @@ def test_rows_that_float32_cannot_tell_apart_are_refused(offset, spread):
             lambda f=f: knear.Index(f, dim=3).train(x)
             for f in ("SQ8", "PQ3x4", "IVF4,SQ8", "OPQ3_3,PQ3x4")
         ),
-        lambda: knear.Index("RR3,Flat", dim=3).add(x),
+        lambda: knear.Index("RR3,Flat", dim=3).train(x),
     ):
         with pytest.raises(knear.InvalidArgument, match=message):
             train()

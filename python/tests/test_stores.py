@@ -97,7 +97,7 @@ def test_columns_that_are_no_vectors_or_ids_are_named(pyarrow, x):
         with pytest.raises(knear.InvalidArgument, match=text):
             index.add(bad)
     for bad, text in (
-        (pyarrow.array([1, None]), "ids must hold whole numbers"),
+        (pyarrow.array([1, None]), r"ids have no value \(null\) in 1 of 2 places"),
         (pyarrow.array([1.0, 2.0]), "ids must hold whole numbers"),
         (pyarrow.array(["1", "2"]), "ids must hold whole numbers"),
         (pyarrow.array([1, 1]), "1"),
