@@ -163,7 +163,7 @@ def test_lists_on_disk_are_named(rows, tmp_path):
     theirs.replace_invlists(lists)
     theirs.add(rows)
     faiss.write_index(theirs, path)
-    with pytest.raises(knear.InvalidArgument, match=r"lists on disk, in a file of their own \(ilod\)"):
+    with pytest.raises(knear.InvalidArgument, match=r"lists on disk, in a file of .* \(ilod\)"):
         knear.Index.load(path)
 
 

@@ -208,7 +208,7 @@ def test_rows_that_float32_cannot_tell_apart_are_refused(offset, spread):
             train()
     found = knear.KMeans(4, seeding="k-means++", seed=1).train(x - x.mean(0))
     assert np.sqrt(found.assign(x - x.mean(0))[0].max()) < spread * 0.2
-    # Vectors as they are, inverted lists of them, and what begins with PCA, which subtracts the mean.
+    # Vectors as they are, lists of them, and what begins with PCA, which subtracts the mean.
     expected = knear.knn(near[:20], near, 5).ids
     assert (knear.knn(x[:20], x, 5).ids == expected).mean() > 0.9  # the sum x was rounded itself
     for factory, least in (("IVF4,Flat", 0.9), ("PCA3,Flat", 0.9), ("PCA3,IVF4,SQ8,RFlat", 0.8)):
