@@ -102,7 +102,7 @@ Places allow_descriptors(std::int64_t connections) {
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur >= wanted) return {connections, most_turned_away};
   const auto there = static_cast<std::int64_t>(limit.rlim_cur);
-  const std::int64_t open = open_descriptors(there), free = there - open - 1;  // 1: listens
+  const std::int64_t open = open_descriptors(there), free = there - open;
   const std::int64_t turned_away = std::clamp<std::int64_t>(free / 8, 1, most_turned_away);
   const std::int64_t files = std::clamp<std::int64_t>(free / 4, 4, most_files);
   const std::int64_t fit = std::min(connections, free - turned_away - files);
@@ -500,7 +500,6 @@ void State::stop() {
 
 HttpServer::HttpServer(const HttpOptions& options) : state_(std::make_unique<State>(options)) {
   const tcp::endpoint at(parse_address(options.address), static_cast<std::uint16_t>(options.port));
-  state_->places = allow_descriptors(options.connections);
   error_code error;
   tcp::acceptor& acceptor = state_->acceptor;
   acceptor.open(at.protocol(), error);
@@ -514,6 +513,8 @@ HttpServer::HttpServer(const HttpOptions& options) : state_(std::make_unique<Sta
 void HttpServer::listen(HttpHandler& handler, std::int64_t memory) {
   state_->handler = &handler;
   state_->memory.set_limit(memory);
+  // What the caller has opened since is open now.
+  state_->places = allow_descriptors(state_->options.connections);
   error_code error;
   state_->acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error)

@@ -110,17 +110,16 @@ class HttpServer {
  public:
   struct State;  // of the source alone
   // Takes the address and the port, on which connections are refused until it listens. Throws
-  // InvalidArgument for an address that is none; IoError for a port that is taken or not allowed,
-  // and where no descriptor is left for connections. If fewer descriptors than connections are
-  // allowed, that is said on standard error.
+  // InvalidArgument for an address that is none; IoError for a port that is taken or not allowed.
   explicit HttpServer(const HttpOptions& options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   // Takes connections, which run() answers by the handler, and for all requests and answers
-  // together so many bytes of memory. The handler must answer no more once this object goes. Throws
-  // IoError if another process has begun to listen on the port meanwhile.
+  // together so many bytes of memory. The handler must answer no more once this object goes. If
+  // fewer descriptors than connections are allowed, that is said on standard error. Throws IoError
+  // if none is left for them, or if another process has begun to listen on the port meanwhile.
   void listen(HttpHandler& handler, std::int64_t memory);
 
   std::string url() const;  // "http://127.0.0.1:43211"

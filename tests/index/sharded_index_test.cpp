@@ -406,9 +406,10 @@ TEST(ShardedIndex, MergesWhatOtherIndexesHold) {
   EXPECT_EQ(all.version(), 1);
   expect_error<ShapeMismatch>([&] { all.merge(FlatIndex(17)); }, "17 columns");
   expect_error<InvalidArgument>([&] { all.lists_of(own); }, "no inverted lists");
-  all.merge(all, MergeIds::shifted);
-  EXPECT_EQ(all.size(), 20);
-  EXPECT_EQ(all.next_id(), 20);
+  for (MergeIds ids : {MergeIds::keep, MergeIds::shifted})
+    expect_error<InvalidArgument>([&] { all.merge(all, ids); }, "other is the index itself");
+  EXPECT_EQ(all.size(), 10);
+  EXPECT_EQ(all.next_id(), 10);
 }
 
 TEST(ShardedIndex, TrainsOnceForAllShards) {
@@ -666,7 +667,7 @@ TEST(ShardedIndex, RefusesWhatCannotBe) {
   expect_error<InvalidArgument>([&] { all.search(queries, 1, {.method = {.probes = 3}}); },
                                 "no inverted lists");
   expect_error<InvalidArgument>(
-      [&] { all.range_search(queries, std::numeric_limits<double>::infinity()); }, "radius");
+      [&] { all.range_search(queries, std::numeric_limits<double>::quiet_NaN()); }, "radius");
 }
 
 // Two states of all rows, of which a search may see either but no mixture.
