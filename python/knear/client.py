@@ -290,9 +290,10 @@ class Client(Sealed):
             message = json.loads(content)["error"]
         except (ValueError, KeyError, TypeError):
             message = f"{self.url} answered {answer.status}"
-        kinds = {status: _Refused for status in (400, 403, 404, 405, 409, 413, 414, 415, 417, 431)}
-        kinds[503] = _Busy
-        raise kinds.get(answer.status, _Failed)(message, answer.status)
+        kind_of: dict[int, type[ClientError]] = {503: _Busy}
+        for status in (400, 403, 404, 405, 409, 413, 414, 415, 417, 431):
+            kind_of[status] = _Refused
+        raise kind_of.get(answer.status, _Failed)(message, answer.status)
 
 
 def _was_closed(link: Any) -> bool:
