@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -843,27 +844,28 @@ Seeding parse_seeding(std::string_view name) {
 
 namespace {
 
-// By the first block. Directions of rows do not change with what is subtracted, so that only l2 has
-// a remedy.
-void check_far_rows(const RowBlocks& rows, const KMeansOptions& options) {
-  if (options.metric != Metric::l2 || options.takes_far_rows || rows.rows == 0) return;
-  struct Seen {};
-  try {
-    rows.read([](AnyMatrixView block) {
-      check_float32_tells_apart(block, "rows", "centroids");
-      throw Seen();
+// The same blocks, of which the first one is checked when it is read. Only l2 has a remedy, since
+// directions of rows change with what is subtracted.
+RowBlocks told_apart(const RowBlocks& rows, const KMeansOptions& options) {
+  if (options.metric != Metric::l2 || options.takes_far_rows) return rows;
+  RowBlocks out = rows;
+  out.read = [read = rows.read, first = std::make_shared<bool>(true)](
+                 const std::function<void(AnyMatrixView)>& take) {
+    read([&](AnyMatrixView block) {
+      if (std::exchange(*first, false)) check_float32_tells_apart(block, "rows", "centroids");
+      take(block);
     });
-  } catch (const Seen&) {
-  }
+  };
+  return out;
 }
 
 }  // namespace
 
-KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& rows, std::int64_t k,
+KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& given, std::int64_t k,
                           const KMeansOptions& options) {
   return public_call([&] {
+    const RowBlocks rows = told_apart(given, options);
     check(rows, rows.rows, k, options);
-    check_far_rows(rows, options);
     if (options.levels == 2)
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
     const std::int64_t most = rows_used(rows.rows, k, options);
@@ -874,14 +876,14 @@ KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& rows, std
   });
 }
 
-KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& own_rows, Peers& peers,
+KMeans detail::k_means_on(const OpenAssignment& open, const RowBlocks& given, Peers& peers,
                           std::int64_t k, const KMeansOptions& options,
                           DeviceSums* between_devices) {
   return public_call([&] {
+    const RowBlocks own_rows = told_apart(given, options);
     const DividedRows rows(own_rows, peers, between_devices);
     rows.work([&] {
       check(own_rows, rows.total, k, options);
-      check_far_rows(own_rows, options);
       if (options.levels == 2)
         throw InvalidArgument("levels = 2 is for rows in memory, not for those of many processes");
     });
