@@ -94,9 +94,6 @@ void detail::check_own_ids(std::span<const Id> ids) {
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0)
       throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
-    else if (ids[i] > max_given_id)
-      throw InvalidArgument("ids must be at most 2^62 = {}, but hold {} in place {}", max_given_id,
-                            ids[i], i);
   check_each_once(ids);
 }
 

@@ -26,8 +26,6 @@ void check_lists(std::int64_t lists);
 // Throws ShapeMismatch unless there are as many ids as vectors.
 void check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors);
 // Throws InvalidArgument for an id below 0, with its place, or one that is given twice.
-// Beyond the largest one given go those that the index gives by itself, as many again.
-inline constexpr Id max_given_id = Id{1} << 62;
 void check_own_ids(std::span<const Id> ids);
 // Throws ShapeMismatch for bits of more ids than were ever given.
 void check_bits(const IdFilter& filter, Id next_id);

@@ -187,7 +187,7 @@ def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise InvalidArgument(f"{name} must hold {what}, but has type {array.dtype}")
     if array.dtype == np.uint64 and int(array.max()) >= 2**63:
-        raise InvalidArgument(f"{name} holds {array.max()}, which is no id: they go to 2^62")
+        raise InvalidArgument(f"{name} holds {array.max()}, which is no id: they have 63 bits")
     return np.ascontiguousarray(array, np.int64)
 
 

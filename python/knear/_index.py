@@ -454,8 +454,8 @@ class Index(Sealed):
 
         Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity,
         for a value that the element type of the first rows cannot hold exactly, with `convert` for
-        one beyond its range, and for an id that is negative or above 2^62, there already or given
-        twice. Then nothing is added.
+        one beyond its range, and for an id that is negative, there already or given twice. Then
+        nothing is added.
         """
         reporting(
             progress,

@@ -473,14 +473,13 @@ TEST_P(DurableIndexTest, PipesInPlaceOfItsFilesAreRefused) {
 }
 
 TEST_P(DurableIndexTest, TheLargestIdIsReplayedToo) {
-  const Id last = Id{1} << 62;
+  const Id last = std::numeric_limits<Id>::max();
   for (int round = 0; round < 3; ++round) {
     DurableIndex index(path());
-    EXPECT_EQ(index.state()->size(), 10 + (round > 0 ? round + 1 : 0));
+    EXPECT_EQ(index.state()->size(), 10 + (round > 0));
     EXPECT_EQ(apply(index, remove({last}))[0].removed, round > 0);
     EXPECT_EQ(status_of(apply(index, add({last}, 1))[0]), 200);
-    EXPECT_EQ(status_of(apply(index, add({last + 2}, 1))[0]), 400);
-    EXPECT_EQ(status_of(apply(index, add({}, 1))[0]), 200);
+    EXPECT_NE(status_of(apply(index, add({}, 1))[0]), 200);  // no id is left
   }
 }
 
