@@ -115,6 +115,12 @@ ValueRange find_value_range(AnyMatrixView data, Metric metric, std::string_view 
   return total;
 }
 
+namespace {
+
+double rounding_of(double x) { return static_cast<float>(x) - x; }
+
+}  // namespace
+
 void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
                                std::string_view made) {
   if (rows.type() != ElementType::f64 || rows.rows() < 2) return;
@@ -128,7 +134,8 @@ void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
   for (std::int64_t r = 0; r < rows.rows(); r += stride, ++count) {
     const auto* row = static_cast<const double*>(rows.row(r));
     for (std::int64_t j = 0; j < dim; ++j) {
-      const double x = row[j] - first[j], error = static_cast<float>(row[j]) - row[j];
+      // Beside those of the first row, so that equal rows have neither.
+      const double x = row[j] - first[j], error = rounding_of(row[j]) - rounding_of(first[j]);
       x_sum[j] += x, x_square[j] += x * x;
       e_sum[j] += error, e_square[j] += error * error;
     }

@@ -143,8 +143,6 @@ bool SegmentStore::Change::packs(std::int64_t rows) const {
 void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                           const ChangeOptions& options, std::int64_t first) {
   const ValueRange found = find_value_range(vectors, metric_, "vectors", options.threads);
-  if (shape_.rounds_vectors())
-    check_float32_tells_apart(vectors, "vectors", "codes and transformed vectors");
   // Blocks of what is made of them on the way; rows that are kept as they are need none.
   if (const std::int64_t most = std::int64_t{1} << 20;
       shape_.learns() && (shape_.codes || next.transform) && vectors.rows() > most) {

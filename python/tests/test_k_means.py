@@ -217,6 +217,12 @@ def test_rows_that_float32_cannot_tell_apart_are_refused(offset, spread):
         index.add(x)
         ids = index.search(x[:20], 5, **({"probes": 4} if index.lists else {})).ids
         assert (ids == expected).mean() > least, factory
+    # Rows that are equal, or added few at a time, however near to each other.
+    knear.KMeans(1).train(np.full((400, 3), offset + 0.1))
+    index = knear.Index("SQ8", dim=3)
+    index.train(near)
+    index.add(0.1 + np.array([[0.0] * 3, [1e-12] * 3]))
+    assert len(index) == 2
     # One column far from 0 beside others that differ more, or that does not differ at all.
     random_rows = random.standard_normal((400, 2)) * 1e6 * spread
     knear.KMeans(4).train(np.hstack([random_rows, x[:, :1]]))
