@@ -30,6 +30,7 @@ class Store:
         if not traced:
             self._traced_since = self.version
             self._removed: list[tuple[int, NDArray[np.int64]]] = []
+            self._gone = 0  # rows in `_removed`
         self._order: tuple[Any, Any] | None = None
 
     def removed_since(self, version: int) -> list[NDArray[np.int64]] | None:
@@ -81,7 +82,8 @@ class Store:
         self.size = len(self._ids)
         self._changed(traced=True)
         self._removed.append((self.version, gone))
-        if sum(len(each) for _, each in self._removed) > self.size:  # to be made anew
+        self._gone += len(gone)
+        if self._gone > self.size:  # to be made anew
             self._changed()
 
     def replace(self, rows: Any, codes: Any, lists: Any) -> None:

@@ -122,11 +122,17 @@ class IdVector(Int64Vector):
         at = np.searchsorted(there, ids, side="right") - 1
         found = (at >= 0) & (there[at] == ids) if len(there) else np.zeros(len(ids), np.bool_)
         out = np.where(found, order[at], -1) if len(there) else np.full(len(ids), -1)
-        if self._since:
+        if self._since and len(ids) <= self._FEW:
             out = np.array(
                 [self._since.get(i, p) for i, p in zip(ids.tolist(), out.tolist(), strict=True)],
                 np.int64,
             )
+        elif self._since:
+            new = np.fromiter(self._since, np.int64)
+            order = np.argsort(new)
+            at = np.searchsorted(new[order], ids).clip(max=len(new) - 1)
+            places = np.fromiter(self._since.values(), np.int64)[order]
+            out = np.where(new[order][at] == ids, places[at], out)
         return out
 
 
