@@ -49,7 +49,7 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
   for (std::int64_t probes = 1; probes <= std::min(index.lists(), job.most_probes); probes *= 2)
     methods.push_back({.probes = probes});
   const std::int64_t k = job.k + (job.of_itself ? 1 : 0);
-  // Of searches that take a moment each the share that is done.
+  // Reports the share of the searches that are done, since each takes only a moment.
   double done = 0;
   const double searches = static_cast<double>(std::ssize(methods) * job.repeat);
   for (const MethodOptions& method : methods) {

@@ -19,8 +19,7 @@ namespace knear::cli {
 std::string nearest_name(const std::string& word, const std::vector<std::string>& names);
 
 // The words for CLI11 to parse: those that are given, but --k as -k, -k=3 as -k3, and an empty
-// value
-// (--base=) as a word of its own, because CLI11 would take the next word instead. Throws
+// value (--base=) as a word of its own, because CLI11 would take the next word instead. Throws
 // CLI::ParseError for the first word that is no command, option or argument; an option or argument
 // may be unknown where --help is among the words. program: "knear", as it is typed.
 std::vector<std::string> checked_words(const CLI::App& app, const std::string& program,

@@ -513,7 +513,7 @@ HttpServer::HttpServer(const HttpOptions& options) : state_(std::make_unique<Sta
 void HttpServer::listen(HttpHandler& handler, std::int64_t memory) {
   state_->handler = &handler;
   state_->memory.set_limit(memory);
-  // What the caller has opened since is open now.
+  // Not before: the files of the indexes have been opened by now, and count.
   state_->places = allow_descriptors(state_->options.connections);
   error_code error;
   state_->acceptor.listen(asio::socket_base::max_listen_connections, error);

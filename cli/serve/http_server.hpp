@@ -109,17 +109,18 @@ struct HttpOptions {
 class HttpServer {
  public:
   struct State;  // of the source alone
-  // Takes the address and the port, on which connections are refused until it listens. Throws
-  // InvalidArgument for an address that is none; IoError for a port that is taken or not allowed.
+  // Binds the address and the port, which refuse connections until listen() is called. Throws
+  // InvalidArgument for a malformed address, and IoError for a port that is taken or not allowed.
   explicit HttpServer(const HttpOptions& options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Takes connections, which run() answers by the handler, and for all requests and answers
-  // together so many bytes of memory. The handler must answer no more once this object goes. If
-  // fewer descriptors than connections are allowed, that is said on standard error. Throws IoError
-  // if none is left for them, or if another process has begun to listen on the port meanwhile.
+  // Begins to accept connections, whose requests run() passes to the handler. All requests and
+  // answers together may take `memory` bytes. The handler must not answer once this object is
+  // destroyed. If the process may open fewer descriptors than connections, a line on standard error
+  // says so. Throws IoError if no descriptor is left for a connection, or if another process has
+  // begun to listen on the port.
   void listen(HttpHandler& handler, std::int64_t memory);
 
   std::string url() const;  // "http://127.0.0.1:43211"

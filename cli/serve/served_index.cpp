@@ -50,7 +50,7 @@ ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,
     return;
   }
   options.name = name_;
-  // What a reload opens later is prepared in silence.
+  // A later reload prepares the index without showing progress.
   const auto shown = std::make_shared<Progress>(progress);
   options.prepare = [threads = threads_, shown](serve::StoredIndex& index) {
     prepare(index, threads, *shown ? *shown : go_on);

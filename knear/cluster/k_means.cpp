@@ -844,8 +844,8 @@ Seeding parse_seeding(std::string_view name) {
 
 namespace {
 
-// The same blocks, of which the first one is checked when it is read. Only l2 has a remedy, since
-// directions of rows change with what is subtracted.
+// Returns the same blocks, and checks the first one when it is first read. Other metrics than l2
+// are not checked: subtracting the mean, which is the remedy, would change directions and products.
 RowBlocks told_apart(const RowBlocks& rows, const KMeansOptions& options) {
   if (options.metric != Metric::l2 || options.takes_far_rows) return rows;
   RowBlocks out = rows;

@@ -10,7 +10,7 @@ namespace knear::detail {
 // 0xd40 of Arm's is Neoverse V1). Empty: there is neither.
 std::string processor_model_in(std::istream& cpuinfo);
 
-// Of the same text, the highest "cpu MHz" in Hz; 0: it has none.
+// Returns the highest "cpu MHz" of the same text in Hz, or 0 if it names none.
 double processor_clock_in(std::istream& cpuinfo);
 
 }  // namespace knear::detail

@@ -1,7 +1,6 @@
 // knear/cost/clock_limit.hpp -- the highest clock that a measurement is believed.
 //
-//   if (peaks.cycles_per_second > peaks.threads * detail::clock_limit()) peaks.cycles_per_second =
-//   0;
+//   const bool believed = peaks.cycles_per_second <= peaks.threads * detail::clock_limit();
 //
 // A chain of operations that a processor resolves without executing them looks like a clock that no
 // processor has. The limit is what the system reports, with some slack, and at most 8 GHz.

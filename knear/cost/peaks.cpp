@@ -96,9 +96,9 @@ struct Rounds {
 
 constexpr int dependent_adds = 16;
 
-// Additions, each of which waits a cycle for the one before. The compiler knows neither number, so
-// that both are in registers: Intel's cores from Alder Lake on resolve additions of a small
-// constant when they rename registers, several a cycle.
+// Adds again and again, and each addition waits a cycle for the one before. The compiler knows
+// neither number, so that both are in registers: some processors (Emerald Rapids) resolve several
+// additions of a small constant in a cycle, when they rename registers.
 void run_dependent(long rounds) {
   std::uint64_t x = 1, y = 3;
   for (long i = 0; i < rounds; ++i)

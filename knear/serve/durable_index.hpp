@@ -39,7 +39,7 @@ namespace knear::serve {
 struct DurableOptions {
   // The folder for logs and for the file that checkpoints write, which is then opened instead of
   // the one that was named as long as that stays the same; empty: beside the file, which
-  // checkpoints replace. Made if it is missing, in a folder that is there.
+  // checkpoints replace. A missing folder is made; the folder that it stands in must exist.
   std::string data = {};
   std::string name = {};                                   // of the files in that folder
   std::int64_t checkpoint_bytes = std::int64_t{64} << 20;  // of a log, from which one is due

@@ -10,7 +10,7 @@ class Sealed:
     """The base of the classes of knear. Attributes are the annotated ones, properties, and those
     that begin with an underscore; a class that somebody derives may have others."""
 
-    # What to say instead of an attribute that other libraries have.
+    # For names that other libraries have: what to write here instead.
     _elsewhere: ClassVar[dict[str, str]] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:

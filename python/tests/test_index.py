@@ -500,7 +500,7 @@ def test_attributes_that_there_are_not(name, hint):
         pass
 
     named = Named("Flat", dim=4)
-    named.title = "mine"  # attributes of one's own
+    named.title = "mine"  # a derived class may have others
     with pytest.raises(AttributeError, match=hint):
         getattr(named, name)
 

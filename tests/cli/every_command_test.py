@@ -119,7 +119,7 @@ class EveryCommand(ProgramTest):
         for words in commands:
             with self.subTest(words=words):
                 self.fails(1, *words, says="pipe")
-        # A pipe may hold labels: one that nobody writes to holds none.
+        # Labels may come through a pipe; a pipe without a writer has none.
         explore = ["explore", "--base", "base.fvecs", "-k", "3", "--html", "o.html"]
         self.fails(1, *explore, "--labels", "pipe", says="--labels pipe has 0 labels")
         self.file("lines").write_text("".join(f"row {i}\n" for i in range(300)))

@@ -73,8 +73,8 @@ TEST_F(OpenFileTest, RefusesWhatIsNoFile) {
 
 TEST_F(OpenFileTest, ReadsAPipeWhereThatIsAccepted) {
   const std::string fifo = pipe();
-  EXPECT_EQ(read_all(fifo, 100, Accepted::files_and_pipes), "");  // nobody writes
-  // Somebody does, and not at once. This end keeps the pipe open until the other one is.
+  EXPECT_EQ(read_all(fifo, 100, Accepted::files_and_pipes), "");  // it has no writer
+  // A writer that takes its time. `held` keeps the pipe open until the writer has opened it.
   const int held = open(fifo.c_str(), O_RDWR);
   std::thread writer([&] {
     std::ofstream out(fifo);
