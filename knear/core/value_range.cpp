@@ -115,6 +115,8 @@ ValueRange find_value_range(AnyMatrixView data, Metric metric, std::string_view 
   return total;
 }
 
+// Asked of rows that something is learned from: a few that are added later may be nearly alike, and
+// their codes are as good as any.
 namespace {
 
 double rounding_of(double x) { return static_cast<float>(x) - x; }

@@ -34,8 +34,7 @@ inline constexpr double shortest_for_cosine = 0x1p-200;
 // Throws InvalidArgument for f64 rows [n x dim] that float32 cannot tell apart, since they lie far
 // from 0 beside their differences, as times in seconds since 1970 do: where rounding adds more than
 // a hundredth to their variance, as a sample of them has it. `made` is what is float32 and would
-// be made of them ("centroids"). Rows of other types are float32 already, or coarser. It is asked
-// of rows that are learned from: a few rows that are added later may be nearly alike.
+// be made of them ("centroids"). Rows of other types are float32 already, or coarser.
 void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
                                std::string_view made);
 

@@ -17,6 +17,8 @@ EXTRA = {
     "JensenShannon": lambda x, y: sum(
         v * np.log(v / ((a + b) / 2)) / 2 for a, b in zip(x, y, strict=True) for v in (a, b) if v
     ),
+    "NaNEuclidean": lambda x, y: np.square(x - y).sum(),
+    "GOWER": lambda x, y: np.abs(x - y).mean(),
     "Jaccard": lambda x, y: np.minimum(x, y).sum() / np.maximum(x, y).sum() if (x + y).any() else 1,
 }
 

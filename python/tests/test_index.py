@@ -513,3 +513,16 @@ def test_an_index_is_not_merged_with_itself(shards):
         with pytest.raises(knear.InvalidArgument, match="other is the index itself"):
             index.merge(index, ids)
     assert len(index) == 4
+
+
+@pytest.mark.parametrize("apart", [1, 300, 1e6])
+def test_candidates_as_many_as_rows_are_all_of_them(apart):
+    """Codes of 8 bits cannot tell the rows of far clusters apart, so that no fewer would do."""
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((5, 24)) * apart
+    x = (np.repeat(centres, 400, 0) + random.standard_normal((2000, 24))).astype(np.float32)
+    index = knear.Index("Graph16", dim=24)
+    index.add(x)
+    for ef in (2000, 5000):
+        found = index.search(x[::40], 10, ef=ef)
+        np.testing.assert_array_equal(found.ids, knear.knn(x[::40], x, 10).ids)
