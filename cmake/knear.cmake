@@ -19,27 +19,55 @@ set(KNEAR_LAYERS
     "knear.hpp"
     "cli python bench")
 
-# The rooms of a folder, in the same order; '.' stands for the files directly in it. A room may use
-# those of earlier lines.
+# The rooms of a folder, in the same order: its folders, or files directly in it by their names without
+# an ending; '.' stands for the other files directly in it. A room may use those of earlier lines.
+set(KNEAR_ROOMS_index
+    "id_filter index_shape usual_lists"
+    "options"
+    "recall"
+    "quantizers"
+    "life"
+    "lists"
+    "graph"
+    "impl"
+    "file faiss"
+    "."
+    "shards"
+    "sharded"
+    "replicated")
+set(KNEAR_ROOMS_knn
+    "check_device cuda_matrix near_queries options report"
+    "rows"
+    "search"
+    "lists"
+    "device"
+    ".")
 set(KNEAR_ROOMS_scan "kernels" "packing" "." "prefix methods" "device")
 set(KNEAR_ROOMS_select "sort kernels" "warp" ".")
 
-# knear_room(VARIABLE FOLDER PATH): the number of the line of the room that PATH (below FOLDER) lies
-# in, -1 for a room that has none.
-function(knear_room variable folder path)
-  set(${variable} -1 PARENT_SCOPE)
-  set(room ".")
-  if(path MATCHES "^([^/]+)/")
-    set(room ${CMAKE_MATCH_1})
-  endif()
+# knear_room(VARIABLE NAME FOLDER PATH): the number of the line of the room that PATH (below FOLDER) lies
+# in, -1 for a room that has none, and the room's name.
+function(knear_room variable name folder path)
+  string(REGEX MATCH "^[^/.]+" own ${path})
+  set(own_number -1)
+  set(rest_number -1)
   set(number 0)
   foreach(line IN LISTS KNEAR_ROOMS_${folder})
     separate_arguments(rooms UNIX_COMMAND "${line}")
-    if(room IN_LIST rooms)
-      set(${variable} ${number} PARENT_SCOPE)
+    if(own IN_LIST rooms)
+      set(own_number ${number})
+    endif()
+    if("." IN_LIST rooms)
+      set(rest_number ${number})
     endif()
     math(EXPR number "${number} + 1")
   endforeach()
+  if(own_number EQUAL -1 AND NOT path MATCHES "/")
+    set(own ".")
+    set(own_number ${rest_number})
+  endif()
+  set(${variable} ${own_number} PARENT_SCOPE)
+  set(${name} ${own} PARENT_SCOPE)
 endfunction()
 
 # knear_layer(VARIABLE FOLDER): the number of the folder's line, -1 for a folder that has none.

@@ -16,13 +16,18 @@
 #include "knear/core/error.hpp"
 // The search, the definition that every exact answer keeps, and an index around it.
 #include "knear/knn/knn.hpp"
+#include "knear/knn/options.hpp"
+#include "knear/knn/report.hpp"
+#include "knear/knn/check_device.hpp"
 #include "knear/knn/streamed_search.hpp"
 #include "knear/select/select_k.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/index.hpp"
+#include "knear/index/options.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/graph_flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/index/usual_lists.hpp"
 #include "knear/index/ivf_pq.hpp"
 #include "knear/index/sharded.hpp"
 #include "knear/index/replicated.hpp"
@@ -48,6 +53,7 @@
 #include "knear/graph/layout.hpp"
 // Vectors and answers in files.
 #include "knear/io/vectors.hpp"
+#include "knear/io/open_options.hpp"
 #include "knear/io/convert.hpp"
 #include "knear/io/statistics.hpp"
 // Progress, instruction sets; what this machine can do and what a search will cost.

@@ -22,7 +22,7 @@
 #include "cli/interrupt.hpp"
 #include "knear/core/error.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/shards.hpp"
+#include "knear/index/shards/shards.hpp"
 
 namespace knear::cli {
 namespace {

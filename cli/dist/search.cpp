@@ -22,7 +22,7 @@
 #include "knear/core/value_range.hpp"
 #include "knear/cost/peak_cache.hpp"
 #include "knear/cost/shard_plan.hpp"
-#include "knear/index/shards.hpp"
+#include "knear/index/shards/shards.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/mpi/part_search.hpp"
 

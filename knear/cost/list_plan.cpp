@@ -251,7 +251,7 @@ ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training
   if (shape.lists > 0) {
     // Lloyd's iterations on 16 rows a list, a quarter of the rows and all of them, 5, 10 and 5; or
     // in two levels, with a square root of as many centroids to compare
-    // (index/coarse_quantizer.cpp).
+    // (index/quantizers/coarse_quantizer.cpp).
     const double rows = double(training_rows);
     const bool two_levels = shape.lists > most_lists_of_one_level;
     const double looks = two_levels ? 20 * rows : 5 * std::min(rows, 16 * lists) + 7.5 * rows;

@@ -10,8 +10,8 @@
 namespace knear {
 
 // Bytes per second of all threads together, the median of some slices: pages are asked for as
-// index/segment.cpp asks for those of rows, and written to once. Takes 192 MiB for the time of the
-// call. threads as in resolve_threads. Throws MemoryBudgetError if there is no such memory.
+// index/life/segment.cpp asks for those of rows, and written to once. Takes 192 MiB for the time of
+// the call. threads as in resolve_threads. Throws MemoryBudgetError if there is no such memory.
 double measure_new_memory(int threads);
 
 }  // namespace knear

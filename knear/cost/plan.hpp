@@ -28,7 +28,7 @@
 //
 // A search chooses by this model what to score first, whether to pack the rows that a filter allows
 // (knn/search/first_pass_choice.cpp), whether to use a prefix and how wide a one
-// (knn/prefix/prefix_search.cpp). The second half of this file gives what single operations cost
+// (knn/search/prefix_search.cpp). The second half of this file gives what single operations cost
 // one core, for decisions taken while a scan runs.
 #pragma once
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "knear/index/ivf_flat.hpp"
 
 namespace knear {

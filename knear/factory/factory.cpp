@@ -9,7 +9,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/index_of_shape.hpp"
 
 namespace knear {
 namespace {
@@ -199,8 +199,8 @@ class Grammar {
         refuse(factory_, all,
                fmt::format("but {} centroids do not fill {} lists", *lists, coarse.lists));
       // For ip there are two indexes over the centroids: the second has their lifts as one column
-      // more (index/coarse_quantizer.hpp), by which what is made for a number of columns, the parts
-      // of a product quantizer or a transform to these, does not fit both.
+      // more (index/quantizers/coarse_quantizer.hpp), by which what is made for a number of
+      // columns, the parts of a product quantizer or a transform to these, does not fit both.
       bool fits = coarse.transforms.empty();
       for (const auto& codes :
            {coarse.codes, coarse.refine ? coarse.refine->codes : std::nullopt}) {

@@ -13,17 +13,20 @@
 #include "knear/core/sample.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/file/index_file.hpp"
+#include "knear/index/impl/index_over_centroids.hpp"
+#include "knear/index/impl/index_training.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "knear/index/ivf_flat.hpp"
-#include "knear/index/list_probing.hpp"
-#include "knear/index/recall_calibration.hpp"
-#include "knear/knn/list_search.hpp"
+#include "knear/index/lists/list_probing.hpp"
+#include "knear/index/lists/recall_calibration.hpp"
+#include "knear/knn/lists/list_search.hpp"
 
 namespace knear::detail {
 namespace {
 
 // Rows that are searched for together: as many as a search of lists takes at once
-// (knn/list_search.cpp), and at least.
+// (knn/lists/list_search.cpp), and at least.
 constexpr std::int64_t most_rows_together = 1 << 15, least_rows_together = 256;
 // Rows of a list in a part of a file, at least: shorter lists would be all padding.
 constexpr std::int64_t least_rows_of_list = 4;
@@ -178,7 +181,8 @@ BaseLists::BaseLists(AnyMatrixView base, std::span<const Id> which, const BaseLi
 
 void BaseLists::train(const Progress& progress) {
   detail::train(made_, shape_, base_,
-                {.hold_out = false, .threads = options_.threads, .progress = progress});
+                {.hold_out = false, .threads = options_.threads, .progress = progress},
+                IndexOverCentroids::trained);
   made_.coarse =
       made_.coarse->renumbered(near_after_near(made_.coarse->centroids(), options_.threads));
 }

@@ -5,8 +5,8 @@
 //   lists.search(base, rows, probes)               // [rows x neighbors]
 //
 // Which lists a row probes is said by one rule for the whole base, calibrated once on rows drawn
-// from all of it (index/recall_calibration.hpp). So an answer does not depend on which rows are
-// searched for together, and the promise is for the mean over all rows.
+// from all of it (index/lists/recall_calibration.hpp). So an answer does not depend on which rows
+// are searched for together, and the promise is for the mean over all rows.
 //
 // Lists are an IvfFlatIndex: a copy of the base and 8-bit codes of it. Where these do not fit into
 // the memory that is allowed, they are made part by part, each of so many successive rows as fit,
@@ -32,8 +32,9 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/index/file/index_file.hpp"
 #include "knear/index/index_shape.hpp"
-#include "knear/index/index_state.hpp"
+#include "knear/index/life/index_state.hpp"
 #include "knear/io/mapped_pages.hpp"
 
 namespace knear::detail {

@@ -17,7 +17,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/graph/byte_codes.hpp"
 #include "knear/graph/copies.hpp"
-#include "knear/index/recall_rule.hpp"
+#include "knear/index/recall/recall_rule.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 

@@ -1,7 +1,7 @@
 #include "knear/index/flat.hpp"
 
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/file/index_file.hpp"
 
 namespace knear {
 
@@ -12,7 +12,7 @@ FlatIndex::FlatIndex(std::int64_t dim, Metric metric)
       })) {}
 
 FlatIndex FlatIndex::load(const std::string& path) {
-  return detail::public_call([&] { return FlatIndex(Impl::load(path, "Flat")); });
+  return detail::public_call([&] { return FlatIndex(detail::open_index(path, "Flat")); });
 }
 
 }  // namespace knear

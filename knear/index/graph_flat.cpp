@@ -1,7 +1,7 @@
 #include "knear/index/graph_flat.hpp"
 
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/file/index_file.hpp"
 
 namespace knear {
 
@@ -16,7 +16,7 @@ GraphFlatIndex::GraphFlatIndex(std::int64_t dim, std::int64_t degree, Metric met
       })) {}
 
 GraphFlatIndex GraphFlatIndex::load(const std::string& path) {
-  return detail::public_call([&] { return GraphFlatIndex(Impl::load(path, "GraphFlat")); });
+  return detail::public_call([&] { return GraphFlatIndex(detail::open_index(path, "GraphFlat")); });
 }
 
 }  // namespace knear

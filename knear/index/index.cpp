@@ -1,228 +1,20 @@
+// The public calls of an index: each does what detail::IndexImpl does, and names the errors that
+// come from below (core/public_call.hpp).
 #include "knear/index/index.hpp"
 
-#include <algorithm>
-#include <limits>
-#include <numeric>
-#include <set>
 #include <utility>
 
 #include "knear/core/public_call.hpp"
-#include "knear/core/threads.hpp"
-#include "knear/index/code_calibration.hpp"
-#include "knear/index/faiss_file.hpp"
-#include "knear/index/flat_lists.hpp"
-#include "knear/index/graph_search.hpp"
-#include "knear/index/index_impl.hpp"
-#include "knear/index/ivf_search.hpp"
-#include "knear/index/recall_calibration.hpp"
+#include "knear/index/faiss/faiss_import.hpp"
+#include "knear/index/file/index_file.hpp"
+#include "knear/index/graph/graph_search.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/impl/index_over_centroids.hpp"
 #include "knear/io/archive.hpp"
 
 namespace knear {
 
-using detail::BaseRows;
-using detail::IndexShape;
-using detail::RowBuffer;
-using detail::SearchSegment;
-using detail::Segment;
-using detail::SegmentRows;
-using detail::State;
-
-void detail::check_index_dim(std::int64_t dim) {
-  if (dim < 1 || dim > 65536)
-    throw InvalidArgument("dim must be between 1 and 65536, but is {}", dim);
-}
-
-void detail::check_lists(std::int64_t lists) {
-  if (lists < 1 || lists > most_lists)
-    throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
-}
-
-Index::Impl::Impl(const IndexShape& of, State from) : shape(of), store(of) {
-  if (shape.has_graph()) {
-    if (!from.graph) from.graph = std::make_shared<detail::GraphOfState>();
-  } else if (!shape.is_probed() && !from.flat_lists) {
-    from.flat_lists = std::make_shared<detail::FlatLists>();
-  }
-  state_ = std::make_shared<const State>(std::move(from));
-}
-
-Index::Impl::Impl(const Impl& older, State from) : Impl(older.shape, std::move(from)) {
-  store.share(older.store);
-}
-
-void Index::Impl::publish(State next, std::span<const Id> added) {
-  next.version = state_->version + 1, next.size = 0;
-  for (const Segment& segment : next.segments) next.size += segment.size();
-  if ((next.coarse || next.coder) &&
-      (!next.recall || !next.recall->hold_for(next.size, next.changed_rows)))
-    next.recall = std::make_shared<detail::RecallCurves>(next.size), next.changed_rows = 0;
-  if (shape.has_graph())
-    next.graph = state_->graph->after(added);
-  else if (!shape.is_probed())
-    next.flat_lists = std::make_shared<detail::FlatLists>();
-  auto made = std::make_shared<const State>(std::move(next));
-  std::lock_guard lock(state_mutex_);
-  state_.swap(made);  // the old one goes after the lock, if no search has it
-}
-
-void Index::Impl::check_columns(std::string_view argument, AnyMatrixView vectors) const {
-  if (vectors.cols() != shape.dim)
-    throw ShapeMismatch("{} {} {} columns, index has {}", argument,
-                        argument == "base" ? "has" : "have", vectors.cols(), shape.dim);
-}
-
-void Index::Impl::check_trained(const State& state, std::string_view what) const {
-  if (!is_trained(state))
-    throw InvalidArgument("index {} is not trained, which comes before {}", shape.description(),
-                          what);
-}
-
-std::unique_ptr<Index::Impl> Index::Impl::load(const std::string& path, std::string_view kind) {
-  detail::SavedIndex saved = detail::load_index(path);
-  if (!kind.empty() && saved.shape.kind() != kind)
-    throw InvalidArgument("{} holds an index of kind {}, not {}", path, saved.shape.description(),
-                          kind);
-  return std::make_unique<Impl>(saved.shape, std::move(saved.state));
-}
-
-void detail::check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors) {
-  if (std::ssize(ids) != vectors.rows())
-    throw ShapeMismatch("ids are {}, vectors are {} rows", ids.size(), vectors.rows());
-}
-
-void detail::check_own_ids(std::span<const Id> ids) {
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0)
-      throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
-  check_each_once(ids);
-}
-
-void detail::check_bits(const IdFilter& filter, Id next_id) {
-  if (!filter.bits().everything() && filter.bits().rows() > next_id)
-    throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
-                        filter.bits().rows(), next_id);
-}
-
-IdFilter detail::quick_filter(std::int64_t size, Id next_id, const IdFilter& filter) {
-  const std::vector<Id>* const list = filter.list();
-  const bool dense = size == next_id && next_id <= std::int64_t{1} << 31;
-  if (!list || list->empty() || !dense || std::ssize(*list) < size / 1024 ||
-      list->back() >= next_id)
-    return filter;
-  return filter.as_bits(next_id);
-}
-
-namespace {
-
-// Queries as the rows of an index are kept: after its transforms, if it has any. Keeps a reference.
-class Transformed {
- public:
-  Transformed(const State& state, Metric metric, AnyMatrixView queries, int threads)
-      : view_(queries) {
-    if (!state.transform || queries.cols() != state.transform->dim_in()) return;
-    find_value_range(queries, metric, "queries", threads);
-    made_ = state.transform->apply(queries, threads), view_ = made_.view();
-  }
-  AnyMatrixView view() const { return view_; }
-
- private:
-  Matrix<float> made_;
-  AnyMatrixView view_;
-};
-
-// The rows of a segment that a filter lets through, or nothing if that is all or none that are
-// live. `named` counts those of a list that were found. by_ids: bits are left as they are.
-SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, bool by_ids,
-                                std::int64_t& named) {
-  const SegmentRows& rows = *segment.rows;
-  const std::int64_t n = rows.rows();
-  SearchSegment out{.rows = rows.is_codes() ? nullptr : &rows.prepared(),
-                    .ids = rows.ids(),
-                    .lists = rows.lists(),
-                    .shard = segment.shard};
-  if (filter.everything() || by_ids) {
-    if (!segment.live.all()) out.live = &segment.live;
-    if (by_ids) out.allowed_ids = &filter.bits();
-    return out;
-  }
-  if (const std::vector<Id>* list = filter.list()) {
-    std::vector<Id> allowed;
-    for (auto id = std::lower_bound(list->begin(), list->end(), rows.first_id());
-         id != list->end() && *id <= rows.last_id(); ++id) {
-      const std::int64_t row = rows.find(*id);
-      if (row >= 0 && segment.live.contains(row)) allowed.push_back(row);
-    }
-    named += std::ssize(allowed);
-    out.filter = RowFilter::of_ids(allowed, n);
-    return out;
-  }
-  const RowFilter& bits = filter.bits();
-  if (!rows.has_own_ids() && segment.live.all() && rows.last_id() < bits.rows()) {
-    out.filter = bits, out.filter_offset = rows.first_id();
-    return out;
-  }
-  // Without branches on single rows, which nothing could foretell.
-  std::vector<std::uint8_t> own(static_cast<std::size_t>((n + 7) / 8), 0);
-  const bool all_live = segment.live.all();
-  for (std::int64_t row = 0; row < n; row += 8) {
-    unsigned byte = 0;
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(8, n - row); ++i)
-      byte |= static_cast<unsigned>(bits.holds(out.ids(row + i))) << i;
-    if (!all_live)
-      for (std::int64_t i = 0; byte != 0 && i < std::min<std::int64_t>(8, n - row); ++i)
-        if (!segment.live.contains(row + i)) byte &= ~(1u << i);
-    own[static_cast<std::size_t>(row / 8)] = static_cast<std::uint8_t>(byte);
-  }
-  out.filter = RowFilter::of_bits(own, n);
-  return out;
-}
-
-}  // namespace
-
-std::vector<SearchSegment> detail::search_segments_of(const State& state, const IdFilter& filter,
-                                                      bool by_ids) {
-  std::vector<SearchSegment> segments;
-  std::int64_t named = 0;
-  for (const Segment& segment : state.segments)
-    segments.push_back(search_segment_of(segment, filter, by_ids, named)),
-        segments.back().shards = state.shards;
-  if (const std::vector<Id>* list = filter.list(); list && named < std::ssize(*list))
-    for (const Id id : *list)
-      if (state.find(id).row < 0)
-        throw InvalidArgument("filter holds id {}, which the index does not hold", id);
-  detail::check_bits(filter, state.next_id);
-  return segments;
-}
-
-namespace {
-
-// Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
-// for all rows before: for few queries of codes, where k rows at least are allowed for certain.
-// How many rows it allows is not known then.
-bool looks_up_ids(const State& state, const detail::IndexShape& shape, std::int64_t queries,
-                  std::int64_t k, const RowFilter& bits, const SearchOptions& options) {
-  // Larger batches may be calibrated by themselves, for which rows have to be counted.
-  constexpr std::int64_t usual_probes = 64, most_queries = 256;
-  if (!shape.codes || !state.coarse || bits.everything() || queries > most_queries) return false;
-  const std::int64_t lists = state.coarse->lists(),
-                     asked = options.method.probes > 0 ? options.method.probes : usual_probes,
-                     probes = std::min(asked, lists);  // which may not have been checked yet
-  return options.method.kind != Method::exact && queries * probes <= lists / 2 &&
-         bits.count() - (state.next_id - state.size) >= k;
-}
-
-}  // namespace
-
-namespace {
-
-struct Opened : Index {
-  using Index::impl;
-};
-
-}  // namespace
-
-const Index::Impl& impl_of(const Index& index) { return (index.*(&Opened::impl))(); }
-Index::Impl& impl_of(Index& index) { return (index.*(&Opened::impl))(); }
+using detail::public_call;
 
 Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Index::Index(Index&&) noexcept = default;
@@ -233,401 +25,82 @@ std::string Index::description() const { return impl_->shape.description(); }
 std::int64_t Index::dim() const { return impl_->shape.dim; }
 Metric Index::metric() const { return impl_->shape.metric; }
 std::int64_t Index::size() const { return impl_->state()->size; }
-ElementType Index::element_type() const { return impl_->state()->type.value_or(ElementType::f32); }
+ElementType Index::element_type() const { return impl_->element_type(); }
 Id Index::next_id() const { return impl_->state()->next_id; }
 std::int64_t Index::version() const { return impl_->state()->version; }
 bool Index::contains(Id id) const { return impl_->state()->find(id).row >= 0; }
-
 bool Index::keeps_vectors() const { return impl_->shape.keeps_vectors(); }
-
 bool Index::has_codes() const { return impl_->shape.codes.has_value(); }
-
 bool Index::has_graph() const { return impl_->shape.has_graph(); }
-
-std::vector<Id> Index::ids() const {
-  return detail::public_call([&] {
-    const auto state = impl_->state();
-    std::vector<Id> out;
-    out.reserve(static_cast<std::size_t>(state->size));
-    for (const Segment& segment : state->segments)
-      for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
-        if (segment.live.contains(row)) out.push_back(segment.rows->ids()(row));
-    std::sort(out.begin(), out.end());
-    return out;
-  });
-}
-
-std::int64_t Index::memory_bytes() const {
-  return detail::public_call([&] {
-    const auto state = impl_->state();
-    std::int64_t sum = state->coarse ? state->coarse->bytes() : 0;
-    if (state->known) sum += state->known->bytes();
-    if (state->flat_lists) sum += state->flat_lists->bytes();
-    if (state->graph) sum += state->graph->bytes();
-    for (const auto& coder : {state->coder, state->refiner})
-      if (coder) sum += coder->bytes();
-    for (const Segment& segment : state->segments)
-      sum += segment.rows->bytes() + segment.live.bytes();
-    std::set<const RowBuffer*> buffers;
-    for (const Segment& segment : state->segments)
-      if (const RowBuffer* buffer = segment.rows->buffer(); buffer && buffers.insert(buffer).second)
-        sum += buffer->used_bytes();
-    return sum;
-  });
-}
-
 std::int64_t Index::lists() const { return impl_->shape.lists; }
-
-Matrix<float> Index::centroids() const {
-  return detail::public_call([&] {
-    const auto state = impl_->state();
-    if (!state->coarse) return Matrix<float>(0, dim());
-    const MatrixView<float> from = state->coarse->centroids();
-    Matrix<float> out(from.rows(), from.cols());
-    std::copy_n(from.data(), from.rows() * from.cols(), out.data());
-    return out;
-  });
-}
-
-std::vector<std::int64_t> Index::list_sizes() const {
-  return detail::public_call([&] {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(lists()));
-    if (out.empty()) return out;  // codes without lists are all in one
-    for (const Segment& segment : impl_->state()->segments) {
-      const std::vector<std::uint32_t> of = segment.rows->list_of();
-      for (std::size_t row = 0; row < of.size(); ++row)
-        out[of[row]] += segment.live.contains(static_cast<std::int64_t>(row));
-    }
-    return out;
-  });
-}
-
-std::vector<std::int64_t> Index::lists_of(std::span<const Id> ids) const {
-  return detail::public_call([&] {
-    if (lists() == 0) throw InvalidArgument("index {} has no inverted lists", description());
-    const auto state = impl_->state();
-    std::vector<std::vector<std::uint32_t>> of(state->segments.size());
-    std::vector<std::int64_t> out;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const State::Place place = state->find(ids[i]);
-      if (place.row < 0)
-        throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
-      auto& lists = of[place.segment];
-      if (lists.empty()) lists = state->segments[place.segment].rows->list_of();
-      out.push_back(lists[static_cast<std::size_t>(place.row)]);
-    }
-    return out;
-  });
-}
-
 bool Index::is_trained() const { return impl_->is_trained(*impl_->state()); }
 
+std::vector<Id> Index::ids() const {
+  return public_call([&] { return impl_->ids(); });
+}
+std::int64_t Index::memory_bytes() const {
+  return public_call([&] { return impl_->memory_bytes(); });
+}
+Matrix<float> Index::centroids() const {
+  return public_call([&] { return impl_->centroids(); });
+}
+std::vector<std::int64_t> Index::list_sizes() const {
+  return public_call([&] { return impl_->list_sizes(); });
+}
+std::vector<std::int64_t> Index::lists_of(std::span<const Id> ids) const {
+  return public_call([&] { return impl_->lists_of(ids); });
+}
+AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
+  return public_call([&] { return impl_->reconstruct(ids); });
+}
+
 void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
-  detail::public_call([&] {
-    impl_->check_columns("vectors", vectors);
-    if (options.rows < 0)
-      throw InvalidArgument("rows must not be negative, but is {}", options.rows);
-    if (!impl_->shape.learns()) {
-      const TrainOptions usual;
-      const auto refuse = [&](std::string_view option, auto value, auto as_usual) {
-        if (value != as_usual)
-          throw InvalidArgument("{} is {}, but index {} learns nothing from vectors", option, value,
-                                description());
-      };
-      refuse("iterations", options.iterations, usual.iterations);
-      refuse("rows", options.rows, usual.rows);
-      refuse("hold_out", options.hold_out, usual.hold_out);
-      refuse("seed", options.seed, usual.seed);
-      find_value_range(vectors, metric(), "vectors", options.threads);
-      return;
-    }
-    if (impl_->shape.lists == 0 && options.iterations != TrainOptions().iterations)
-      throw InvalidArgument(
-          "iterations is {}, but index {} has no inverted lists, whose centroids they are for",
-          options.iterations, description());
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    if (next.size > 0)
-      throw InvalidArgument("index {} holds {} rows, and is trained before any are added",
-                            description(), next.size);
-    detail::train(next, impl_->shape, vectors, options);
-    next.segments.clear();
-    impl_->publish(std::move(next));
-  });
+  public_call([&] { impl_->train(vectors, options, detail::IndexOverCentroids::trained); });
 }
-
-void Index::Impl::append(AnyMatrixView vectors, std::span<const Id> ids,
-                         const ChangeOptions& options, std::int64_t first) {
-  std::lock_guard lock(writer);
-  State next = *state();
-  check_trained(next, "adding vectors");
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (next.find(ids[i]).row >= 0)
-      throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
-  std::vector<Id> added(ids.begin(), ids.end());
-  if (ids.empty() && shape.has_graph()) {
-    added.resize(static_cast<std::size_t>(vectors.rows()));
-    std::iota(added.begin(), added.end(), next.next_id);
-  }
-  store.append(next, vectors, ids, options, first);
-  publish(std::move(next), added);
-}
-
 void Index::add(AnyMatrixView vectors, const ChangeOptions& options) {
-  detail::public_call([&] {
-    impl_->check_columns("vectors", vectors);
-    if (vectors.rows() > 0) impl_->append(vectors, {}, options);
-  });
+  public_call([&] { impl_->add(vectors, options); });
 }
-
 void Index::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
-  detail::public_call([&] {
-    impl_->check_columns("vectors", vectors);
-    detail::check_one_a_row(ids, vectors);
-    if (vectors.rows() == 0) return;
-    detail::check_own_ids(ids);
-    impl_->append(vectors, ids, options);
-  });
+  public_call([&] { impl_->add(vectors, ids, options); });
 }
-
 void Index::reserve(std::int64_t rows) {
-  if (rows < 0) throw InvalidArgument("rows must not be negative, but is {}", rows);
-  const std::int64_t row_bytes = dim() * size_of(element_type());
-  if (rows > machine_memory() / row_bytes)
-    throw MemoryBudgetError("rows is {}, of {} bytes each, but this machine has {}", rows,
-                            row_bytes, machine_memory());
-  std::lock_guard lock(impl_->writer);
-  impl_->store.reserve(rows);
+  public_call([&] { impl_->reserve(rows); });
 }
-
 void Index::remove(std::span<const Id> ids, const ChangeOptions& options) {
-  detail::public_call([&] {
-    if (ids.empty()) return;
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    impl_->store.take_out(next, ids);
-    impl_->store.tidy(next, 0.5, options);
-    impl_->store.settle(next, options);
-    impl_->publish(std::move(next));
-  });
+  public_call([&] { impl_->remove(ids, options); });
 }
-
 void Index::replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options) {
-  detail::public_call([&] {
-    impl_->check_columns("vectors", vectors);
-    detail::check_one_a_row(ids, vectors);
-    if (ids.empty()) return;
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    impl_->store.take_out(next, ids);
-    impl_->store.append(next, vectors, ids, options);
-    impl_->store.tidy(next, 0.5, options);
-    impl_->store.settle(next, options);
-    impl_->publish(std::move(next), ids);
-  });
+  public_call([&] { impl_->replace(ids, vectors, options); });
 }
-
 void Index::merge(const Index& other, MergeIds ids) {
-  detail::public_call([&] {
-    if (&other == this) throw InvalidArgument("other is the index itself: copy it first");
-    const auto from = other.impl_->state();
-    const IndexShape &theirs = other.impl_->shape, &ours = impl_->shape;
-    if (theirs.kind() != ours.kind() || theirs.codes != ours.codes ||
-        theirs.refine != ours.refine || theirs.rounded != ours.rounded ||
-        theirs.transforms != ours.transforms)
-      throw InvalidArgument("other is an index {}, this one is {}", other.description(),
-                            description());
-    if (other.dim() != dim())
-      throw ShapeMismatch("other has {} columns, index has {}", other.dim(), dim());
-    if (other.metric() != metric())
-      throw InvalidArgument("other has metric {}, index has {}", name_of(other.metric()),
-                            name_of(metric()));
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    impl_->check_trained(next, "merging");
-    if (from->size == 0) return;
-    next.known = nullptr;  // what it knew does not know these rows
-    next.changed_rows += from->size;
-    if (next.type && *next.type != *from->type)
-      throw InvalidArgument("other has element type {}, index has {}", name_of(*from->type),
-                            name_of(*next.type));
-    next.type = from->type;
-    if (ids == MergeIds::keep) {
-      for (const Segment& segment : from->segments)
-        for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
-          if (segment.live.contains(row) && next.find(segment.rows->ids()(row)).row >= 0)
-            throw InvalidArgument("other holds id {}, which the index holds already",
-                                  segment.rows->ids()(row));
-      next.next_id = std::max(next.next_id, from->next_id);
-    } else if (next.next_id > std::numeric_limits<Id>::max() - from->next_id) {
-      throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
-                            next.next_id);
-    }
-    const auto trained_apart = [](const auto& a, const auto& b) { return a && !a->equals(*b); };
-    if (trained_apart(next.coder, from->coder) || trained_apart(next.refiner, from->refiner))
-      throw InvalidArgument(
-          "other is an index {} that was trained to other codes than this one: add its vectors",
-          other.description());
-    if (next.transform && !detail::equal(*next.transform, *from->transform))
-      throw InvalidArgument(
-          "other is an index {} that was trained to another transform than this one: add its "
-          "vectors",
-          other.description());
-    const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
-    for (const Segment& segment : from->segments) {
-      Segment taken = segment;
-      if (other_lists) taken = impl_->store.in_lists_of(*next.coarse, segment, *next.type, {});
-      if (ids == MergeIds::shifted && next.next_id > 0)
-        taken.rows = SegmentRows::shifted(taken.rows, next.next_id);
-      next.segments.push_back(std::move(taken));
-    }
-    std::vector<Id> added;
-    if (ours.has_graph())
-      for (const Segment& segment : from->segments)
-        for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
-          if (segment.live.contains(row))
-            added.push_back(segment.rows->ids()(row) +
-                            (ids == MergeIds::shifted ? next.next_id : 0));
-    if (ids == MergeIds::shifted) next.next_id += from->next_id;
-    impl_->store.settle(next, {});
-    impl_->publish(std::move(next), added);
-  });
+  public_call([&] { impl_->merge(*other.impl_, ids); });
 }
-
 void Index::compact(const ChangeOptions& options) {
-  detail::public_call([&] {
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    impl_->store.tidy(next, 0, options);
-    impl_->store.settle(next, options, true);
-    impl_->publish(std::move(next));
-  });
+  public_call([&] { impl_->compact(options); });
 }
-
 std::int64_t Index::optimize(const ChangeOptions& options) {
-  return detail::public_call([&] {
-    resolve_threads(options.threads);
-    if (impl_->shape.is_probed()) {
-      compact(options);
-      return size();
-    }
-    if (impl_->shape.has_graph()) {
-      const auto state = impl_->state();
-      const auto made = state->graph->get(*state, impl_->shape, options.threads, options.progress);
-      return made ? state->size : 0;
-    }
-    std::lock_guard lock(impl_->writer);
-    std::int64_t rows = 0;
-    for (const Segment& segment : impl_->state()->segments)
-      if (detail::optimize(segment.rows->prepared(), options.threads, options.progress))
-        rows += segment.size();
-    return rows;
-  });
+  return public_call([&] { return impl_->optimize(options); });
 }
-
-namespace {
-
-std::vector<OperatingPoint> points_of(const detail::RecallCurve& curve) {
-  std::vector<OperatingPoint> out;
-  for (const detail::RecallPoint& point : curve.points)
-    out.push_back({point.promised, point.expected, point.lists, point.rows});
-  return out;
-}
-
-std::vector<OperatingPoint> keep_curve(const State& state, const detail::RecallCurve& curve) {
-  state.recall->set(curve);
-  return points_of(curve);
-}
-
-// Which rows of a base have ids that an index holds, all of which have to be there.
-RowFilter rows_held(const State& state, std::span<const Id> ids) {
-  std::vector<Id> rows;
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (state.find(ids[i]).row >= 0) rows.push_back(static_cast<Id>(i));
-  if (std::ssize(rows) != state.size)
-    throw InvalidArgument("base has {} of the {} rows that the index holds", std::ssize(rows),
-                          state.size);
-  return RowFilter::of_ids(rows, std::ssize(ids));
-}
-
-}  // namespace
-
 std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
                                         const ChangeOptions& options) {
-  return detail::public_call([&] {
-    detail::check_k(k);
-    const bool by_rows = queries.rows() == 0;
-    const bool by_vectors = impl_->shape.codes && impl_->shape.keeps_vectors();
-    if (impl_->shape.codes && !by_rows && !by_vectors)
-      throw InvalidArgument(
-          "queries are {}, but index {} has codes, which cannot tell what is nearest to them "
-          "without base, the vectors that they were made of",
-          queries.rows(), description());
-    if (!by_rows) impl_->check_columns("queries", queries);
-    std::lock_guard lock(impl_->writer);
-    const auto state = impl_->state();
-    impl_->check_trained(*state, "tuning");
-    if (by_vectors && !by_rows)  // which takes them as they are
-      return keep_curve(
-          *state, detail::calibrate_codes_by(*state, impl_->shape, detail::live_segments(*state),
-                                             queries, k, options.threads, options.progress));
-    const Transformed transformed(*state, metric(), queries, options.threads);
-    queries = transformed.view();
-    if (state->graph)
-      return points_of(detail::tune_graph(*state, impl_->shape, k, queries, options));
-    if (state->flat_lists)
-      return points_of(state->flat_lists->tune(*state, impl_->shape, k, queries, options));
-    return keep_curve(
-        *state,
-        impl_->shape.codes
-            ? detail::calibrate_codes(*state, impl_->shape, k, options.threads, options.progress)
-        : by_rows
-            ? detail::calibrate_by_rows(*state, metric(), k, options.threads, options.progress)
-            : detail::calibrate(*state, metric(), detail::live_segments(*state), k, queries, {},
-                                detail::CurveUse::kept, options.threads, options.progress));
-  });
+  return public_call([&] { return impl_->tune(k, queries, options); });
 }
-
 std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
                                         std::span<const Id> ids, const ChangeOptions& options) {
-  return detail::public_call([&] {
-    detail::check_k(k);
-    if (!impl_->shape.codes)
-      throw InvalidArgument("base has {} rows, but index {} keeps its vectors itself", base.rows(),
-                            description());
-    impl_->check_columns("base", base);
-    if (queries.rows() > 0) impl_->check_columns("queries", queries);
-    std::vector<Id> numbers;
-    if (ids.empty()) {
-      numbers.resize(static_cast<std::size_t>(base.rows()));
-      std::iota(numbers.begin(), numbers.end(), 0);
-      ids = numbers;
-    }
-    if (std::ssize(ids) != base.rows())
-      throw ShapeMismatch("ids are {}, base is {} rows", ids.size(), base.rows());
-    detail::check_each_once(ids);
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    impl_->check_trained(next, "tuning");
-    const RowFilter held = rows_held(next, ids);
-    const AnyMatrixView by = queries.rows() > 0 ? queries : base;
-    if (by.rows() < detail::least_calibration_queries)
-      throw InvalidArgument("{} {} rows, but recall of codes is calibrated by {} at least",
-                            queries.rows() > 0 ? "queries have" : "base has", by.rows(),
-                            detail::least_calibration_queries);
-    next.known = detail::KnownNeighbors::among(base, ids, held, queries, k, metric(),
-                                               options.threads, options.progress);
-    next.recall = std::make_shared<detail::RecallCurves>(next.size), next.changed_rows = 0;
-    const detail::RecallCurve curve =
-        detail::calibrate_codes(next, impl_->shape, k, options.threads, options.progress);
-    const auto out = keep_curve(next, curve);
-    impl_->publish(std::move(next));
-    return out;
-  });
+  return public_call([&] { return impl_->tune(k, queries, base, ids, options); });
+}
+
+Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                        KnnReport* report) const {
+  return public_call([&] { return impl_->search(queries, k, options, report); });
+}
+RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
+                                   const SearchOptions& options, KnnReport* report) const {
+  return public_call([&] { return impl_->range_search(queries, radius, options, report); });
 }
 
 void Index::save(const std::string& path, const Progress& progress) const {
-  detail::public_call([&] {
+  public_call([&] {
     const auto state = impl_->state();
     if (state->graph) state->graph->get(*state, impl_->shape, 0, progress);
     detail::save_index(*state, impl_->shape, path, progress);
@@ -635,151 +108,14 @@ void Index::save(const std::string& path, const Progress& progress) const {
 }
 
 Index Index::load(const std::string& path, const Progress& progress) {
-  return detail::public_call([&] {
+  return public_call([&] {
     const bool archive = io::is_archive(path);
-    if (!archive && is_faiss_file(path)) return read_faiss(path, {.progress = progress});
-    if (archive || path.ends_with(".knear")) return Index(Impl::load(path));
-    if (path.ends_with(".faiss")) return read_faiss(path, {.progress = progress});
+    if (!archive && detail::begins_as_faiss(path))
+      return Index(detail::import_faiss(path, {.progress = progress}));
+    if (archive || path.ends_with(".knear")) return Index(detail::open_index(path));
+    if (path.ends_with(".faiss")) return Index(detail::import_faiss(path, {.progress = progress}));
     const io::MappedFile readable(path);  // or an error that says why it is not
     throw CorruptFile("{} is neither a .knear file nor a FAISS index file", path);
-  });
-}
-
-AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
-  return detail::public_call([&] {
-    const auto state = impl_->state();
-    const ElementType type = state->type.value_or(ElementType::f32);
-    const IndexShape& shape = impl_->shape;
-    // Codes are read as floats, and so is what a transform gives back.
-    const bool by_codes = shape.codes && (!shape.refine || state->refiner);
-    const bool inverted = state->transform && !shape.refine;
-    AnyMatrix out(type, std::ssize(ids), inverted ? shape.inner_dim() : dim());
-    std::vector<std::byte> scratch(static_cast<std::size_t>(out.cols()) + 3);
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const State::Place place = state->find(ids[i]);
-      if (place.row < 0)
-        throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
-      const SegmentRows& rows = *state->segments[place.segment].rows;
-      const auto to = static_cast<std::int64_t>(i);
-      if (by_codes && shape.refine) {
-        const BaseRows codes(rows.coded().vectors, rows.coded().guard.get());
-        state->refiner->decode(static_cast<const std::uint8_t*>(codes.row(place.row, nullptr)), 1,
-                               0, static_cast<float*>(out.row(to)));
-        continue;
-      }
-      if (by_codes) {
-        const detail::CodedLists& lists = *rows.coded().lists;
-        const auto code = lists.place(place.row);
-        state->coder->decode(code.code, code.stride, lists.list_at(place.row),
-                             static_cast<float*>(out.row(to)));
-        continue;
-      }
-      const BaseRows& base =
-          rows.is_codes() ? BaseRows(rows.coded().vectors, rows.coded().guard.get()) : rows.base();
-      detail::copy_exactly(base.row_view(place.row, scratch.data()), type, out.row(to));
-    }
-    if (!inverted) return out;
-    const Matrix<float> back = state->transform->inverse(out);
-    AnyMatrix whole(ElementType::f32, back.rows(), back.cols());
-    detail::copy_exactly(back.view(), ElementType::f32, whole.row(0));
-    return whole;
-  });
-}
-
-namespace {
-
-// Of an index that alters vectors: what a search has proven or promises is so with respect to what
-// the index keeps, and of the vectors that were added it knows nothing.
-void promise_nothing(KnnReport& report, const detail::IndexShape& shape) {
-  if (report.recall_argument != "none") {
-    const std::string what =
-        report.recall_argument == "exact"
-            ? "exact"
-            : fmt::format("a recall of {} is promised", report.promised_recall);
-    report.note += fmt::format(
-        "{}{} with respect to the vectors as index {} keeps them, not to those that were added",
-        report.note.empty() ? "" : "; ", what, shape.description());
-  }
-  report.recall_argument = "none";
-  report.promised_recall = report.expected_recall = 0;
-  report.certified_queries = 0, report.uncertified.clear();
-}
-
-}  // namespace
-
-ExactNeighbors Index::Impl::nearest(const detail::State& now, AnyMatrixView queries, std::int64_t k,
-                                    const SearchOptions& options, KnnReport* report) const {
-  detail::check_answer(queries.rows(), k);
-  check_columns("queries", queries);
-  check_trained(now, "searching");
-  const IdFilter filter = detail::quick_filter(now.size, now.next_id, options.filter);
-  const bool looked_up = looks_up_ids(now, shape, queries.rows(), k, filter.bits(), options);
-  const std::vector<SearchSegment> segments = search_segments_of(now, filter, looked_up);
-  const Transformed transformed(now, shape.metric, queries, options.threads);
-  const AnyMatrixView inner = transformed.view();
-  const auto search = [&] {
-    if (shape.is_probed())
-      return detail::search_probed(now, shape, segments, inner, queries, k, options, report);
-    if (now.graph) return detail::search_graph(now, shape, segments, inner, k, options, report);
-    if (now.flat_lists)
-      if (auto near = now.flat_lists->search(now, shape, inner, k, options, report))
-        return std::move(*near);
-    const detail::SearchRequest request(detail::SearchKind::nearest, segments, inner, k,
-                                        options.with(shape.metric, RowFilter{}),
-                                        detail::Reuse::expected);
-    return detail::nearest_in_segments(request, report);
-  };
-  ExactNeighbors near = search();
-  if (report) report->rows = now.size, report->version = now.version, report->dim = shape.dim;
-  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
-  if (report && looked_up) report->allowed_rows = -1;
-  return near;
-}
-
-Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
-                        KnnReport* report) const {
-  return detail::public_call([&] {
-    const ExactNeighbors near = impl_->nearest(queries, k, options, report);
-    return rounded(near, metric(), queries.rows(), options.method.aggregate ? k : near.columns(),
-                   resolve_threads(options.threads));
-  });
-}
-
-detail::RangeLists Index::Impl::within(AnyMatrixView queries, double radius,
-                                       const SearchOptions& options, KnnReport* report) const {
-  radius = detail::checked_radius(radius);
-  check_columns("queries", queries);
-  const auto now = state();
-  check_trained(*now, "searching");
-  const IdFilter filter = detail::quick_filter(now->size, now->next_id, options.filter);
-  const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
-  const Transformed transformed(*now, shape.metric, queries, options.threads);
-  const AnyMatrixView inner = transformed.view();
-  const auto search = [&] {
-    if (shape.is_probed())
-      return detail::range_search_probed(*now, shape, segments, inner, queries, radius, options,
-                                         report);
-    if (now->graph)
-      return detail::range_search_graph(shape, segments, inner, radius, options, report);
-    const detail::SearchRequest request(detail::SearchKind::range, segments, inner, detail::usual_k,
-                                        options.with(shape.metric, RowFilter{}),
-                                        detail::Reuse::expected);
-    return detail::within_segments(request, radius, report);
-  };
-  detail::RangeLists near = search();
-  if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
-  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
-  return near;
-}
-
-RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
-                                   const SearchOptions& options, KnnReport* report) const {
-  return detail::public_call([&] {
-    detail::RangeLists near = impl_->within(queries, radius, options, report);
-    const detail::Stopwatch time;
-    RangeNeighbors out = detail::sorted_neighbors(near, metric(), resolve_threads(options.threads));
-    if (report) report->seconds += time.seconds();
-    return out;
   });
 }
 

@@ -2,7 +2,8 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/index/index_there.hpp"
+#include "knear/index/impl/index_there.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "knear/knn/device/arrays_of_cuda.hpp"
 #include "knear/scan/device/answer_launches_cuda.hpp"
 #include "knear/scan/device/compress_cuda.hpp"

@@ -58,15 +58,15 @@ struct IndexShape {
   Metric metric = Metric::l2;
   std::vector<TransformShape> transforms = {};
   std::int64_t lists = 0;  // inverted ones; 0: there are none
-  // Of the index over their centroids (index/centroid_index.hpp), of which dim and metric do not
-  // count; empty: each is compared.
+  // Of the index over their centroids (index/quantizers/centroid_index.hpp), of which dim and
+  // metric do not count; empty: each is compared.
   std::vector<IndexShape> coarse = {};
   // Rows are codes; or vectors, as they are or rounded to halves.
   std::optional<CodeShape> codes = {};
   std::optional<ElementType> rounded = {};
   std::optional<RefineShape> refine = {};  // of codes
-  // Links of each node of the graph by which vectors are found (index/row_graph.hpp); 0: there is
-  // no graph.
+  // Links of each node of the graph by which vectors are found (index/graph/row_graph.hpp); 0:
+  // there is no graph.
   std::int64_t graph_degree = 0;
 
   // Columns after the transforms.

@@ -1,10 +1,9 @@
 #include "knear/index/ivf_flat.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/file/index_file.hpp"
 
 namespace knear {
 namespace {
@@ -22,12 +21,6 @@ detail::State with_centroids(MatrixView<float> centroids, Metric metric) {
 }
 
 }  // namespace
-
-std::int64_t usual_lists(std::int64_t rows) {
-  const double power = std::round(std::log2(2.7 * std::sqrt(static_cast<double>(rows))));
-  return std::min(std::int64_t{1} << std::clamp(static_cast<int>(power), 0, 24),
-                  std::max<std::int64_t>(1, rows));
-}
 
 IvfFlatIndex::IvfFlatIndex(std::int64_t dim, std::int64_t lists, Metric metric)
     : Index(detail::public_call([&] {
@@ -48,7 +41,7 @@ IvfFlatIndex::IvfFlatIndex(MatrixView<float> centroids, Metric metric)
       })) {}
 
 IvfFlatIndex IvfFlatIndex::load(const std::string& path) {
-  return detail::public_call([&] { return IvfFlatIndex(Impl::load(path, "IVFFlat")); });
+  return detail::public_call([&] { return IvfFlatIndex(detail::open_index(path, "IVFFlat")); });
 }
 
 }  // namespace knear

@@ -26,6 +26,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/index/index.hpp"
+#include "knear/index/usual_lists.hpp"
 
 namespace knear {
 
@@ -43,8 +44,5 @@ class IvfFlatIndex : public Index {
  private:
   using Index::Index;
 };
-
-// How many inverted lists suit so many rows: about 2.7 times their root, a power of two.
-std::int64_t usual_lists(std::int64_t rows);
 
 }  // namespace knear

@@ -1,7 +1,7 @@
 #include "knear/index/ivf_pq.hpp"
 
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/impl/index_impl.hpp"
 
 namespace knear {
 namespace {

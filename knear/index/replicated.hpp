@@ -7,7 +7,7 @@
 //
 // Johnson, Douze and Jégou (2017), section 5.4. It is a ShardedIndex of one shard: the same
 // members, and a file that both can open. Queries are divided by the speed that replicas had in the
-// searches before (knn/replica_speeds.hpp). The answers are the same bits for any number of
+// searches before (knn/device/replica_speeds.hpp). The answers are the same bits for any number of
 // replicas: no query's answer depends on the others, and searches that look at a batch as a whole
 // (recall, partial-reduce) are not divided. Replicas share the memory of the one index.
 #pragma once

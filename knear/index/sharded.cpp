@@ -9,7 +9,10 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
-#include "knear/index/shards.hpp"
+#include "knear/index/file/index_file.hpp"
+#include "knear/index/shards/shards.hpp"
+#include "knear/io/archive.hpp"
+#include "knear/knn/search/search.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/knn/segment_search.hpp"
 
@@ -621,6 +624,10 @@ RangeNeighbors ShardedIndex::range_search(AnyMatrixView queries, double radius,
     if (report) report->seconds += time.seconds(), report->merge_seconds += time.seconds();
     return out;
   });
+}
+
+bool is_sharded_file(const std::string& path) {
+  return io::kind_of_archive(path) == detail::kind_of_shards;
 }
 
 }  // namespace knear

@@ -40,7 +40,7 @@
 namespace knear {
 
 namespace detail {
-struct ShardsOf;  // index/shards.hpp
+struct ShardsOf;  // index/shards/shards.hpp
 }
 
 struct ShardingOptions {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "knear/core/element_type.hpp"
-#include "knear/io/vectors.hpp"
+#include "knear/io/open_options.hpp"
 
 namespace knear::io {
 

@@ -21,7 +21,7 @@
 #include "knear/io/byte_source.hpp"
 #include "knear/io/hdf5.hpp"
 #include "knear/io/layout.hpp"
-#include "knear/io/vectors.hpp"
+#include "knear/io/open_options.hpp"
 
 namespace knear::io {
 

@@ -16,18 +16,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "knear/knn/cuda_matrix.hpp"
 #include "knear/knn/knn.hpp"
 
 struct CUstream_st;  // what a cudaStream_t points to: no header of CUDA is needed here
 
 namespace knear::cuda {
-
-// A matrix in device memory, row after row without gaps. It borrows the data.
-struct MatrixView {
-  const void* data = nullptr;
-  ElementType type = ElementType::f32;
-  std::int64_t rows = 0, cols = 0;
-};
 
 // The k nearest rows of base [n x d] for each of queries [q x d]: writes ids and distances [q x k],
 // which are in device memory too, as knear::knn returns them (order, ties, padding). All on the

@@ -12,7 +12,7 @@
 namespace knear::detail {
 namespace {
 
-constexpr std::int64_t most_sampled = 128, steps = 4, block = 256;
+constexpr std::int64_t most_sampled = 128, steps = 4, queries_together = 256;
 
 // Makes v a vector of length 1; false where it has no length, or none that is a number.
 bool normalise(std::vector<double>& v) {
@@ -74,9 +74,10 @@ std::vector<std::int64_t> order_of_near(AnyMatrixView queries, int threads) {
   const std::vector<double> direction = direction_of(queries, unit);
   if (direction.empty()) return order;
   std::vector<double> along(order.size());
-  parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t b) {
+  parallel_for(threads, (rows + queries_together - 1) / queries_together, [&](std::int64_t b) {
     std::vector<double> row(static_cast<std::size_t>(dim));
-    for (std::int64_t q = b * block; q < std::min(rows, (b + 1) * block); ++q) {
+    for (std::int64_t q = b * queries_together; q < std::min(rows, (b + 1) * queries_together);
+         ++q) {
       row_as_doubles(queries, q, row.data());
       const double place = dot(row.data(), direction.data(), dim) / unit;
       // Infinities of either sign may be NaN together, by which nothing can be sorted.

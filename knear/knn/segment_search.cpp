@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "knear/knn/device/device_grid.hpp"
+#include "knear/knn/device/open_device.hpp"
 #include "knear/knn/faster_device.hpp"
 #include "knear/knn/search/search.hpp"
 

@@ -6,6 +6,7 @@
 // One search goes over the segments in turn, and what it has found so far is the threshold from
 // which the next one starts. The answer does not depend on the division.
 #pragma once
+#include "knear/knn/report.hpp"
 #include "knear/knn/search/search_request.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 #include "knear/scan/scan.hpp"
@@ -31,9 +32,6 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
 // As range_search().
 RangeNeighbors range_search_segments(const SearchRequest& request, double radius,
                                      KnnReport* report);
-
-// What was found, sorted by key and id, in the form of a public answer; uses the lists up.
-RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads);
 
 // As knn(), for a base that comes in blocks: adds what this one has to `found`, the k best of those
 // before.

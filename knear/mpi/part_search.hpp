@@ -14,7 +14,7 @@
 #include "knear/core/peers.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/knn/knn.hpp"
-#include "knear/knn/prepared_rows.hpp"
+#include "knear/knn/rows/prepared_rows.hpp"
 
 namespace knear {
 

@@ -2,7 +2,8 @@
 
 #include <filesystem>
 
-#include "knear/index/shards.hpp"
+#include "knear/index/sharded.hpp"
+#include "knear/index/shards/shards.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/serve/change_log.hpp"
 

@@ -6,7 +6,7 @@
 #include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact_neighbors.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"

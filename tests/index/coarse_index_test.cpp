@@ -14,10 +14,10 @@
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/coarse_quantizer.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/flat.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/index_of_shape.hpp"
+#include "knear/index/quantizers/coarse_quantizer.hpp"
 #include "tests/index/index_test.hpp"
 
 namespace knear {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
-#include "knear/index/code_search.hpp"
-#include "knear/index/index_impl.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "knear/index/ivf_pq.hpp"
+#include "knear/index/lists/code_search.hpp"
 #include "knear/knn/device/code_device_search.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/simt/emulated_launches.hpp"

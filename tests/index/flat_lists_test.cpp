@@ -1,6 +1,6 @@
 // tests/index/flat_lists_test.cpp -- a recall below 1 asked of an index that compares all rows: the
 // lists that it makes for that keep the promise, and go when the rows change.
-#include "knear/index/flat_lists.hpp"
+#include "knear/index/lists/flat_lists.hpp"
 
 #include <gtest/gtest.h>
 

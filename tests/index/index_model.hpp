@@ -23,8 +23,8 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/index_impl.hpp"
-#include "knear/index/segment_store.hpp"
+#include "knear/index/index_of_shape.hpp"
+#include "knear/index/life/segment_store.hpp"
 
 namespace knear {
 

@@ -19,7 +19,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/graph_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
-#include "knear/index/segment_store.hpp"
+#include "knear/index/life/segment_store.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"

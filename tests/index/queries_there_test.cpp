@@ -15,7 +15,7 @@
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
-#include "knear/index/index_there.hpp"
+#include "knear/index/impl/index_there.hpp"
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/device/emulated_gpus.hpp"

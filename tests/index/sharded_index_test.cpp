@@ -24,7 +24,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/replicated.hpp"
-#include "knear/knn/replica_speeds.hpp"
+#include "knear/knn/device/replica_speeds.hpp"
 #include "tests/core/present_cpus.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/sharded_cases.hpp"

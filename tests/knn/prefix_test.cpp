@@ -13,7 +13,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
-#include "knear/knn/prefix/prefix_form.hpp"
+#include "knear/knn/rows/prefix_form.hpp"
 #include "knear/transform/orthonormal.hpp"
 #include "knear/transform/pca.hpp"
 #include "tests/knn/kept_reference.hpp"

@@ -11,7 +11,7 @@
 #include "knear/core/error.hpp"
 #include "knear/cuda/check.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/knn/knn_cuda.hpp"
+#include "knear/knn/cuda_matrix.hpp"
 #include "knear/knn/search/search_request.hpp"
 #include "knear/scan/device/packing.hpp"
 #include "knear/scan/device_choice.hpp"

@@ -8,8 +8,7 @@
 #include <memory>
 #include <span>
 
-#include "knear/knn/device/device_forms.hpp"
-#include "knear/knn/knn.hpp"
+#include "knear/knn/rows/device_forms.hpp"
 #include "knear/scan/methods/code_scan.hpp"
 
 namespace knear::detail {
@@ -34,10 +33,5 @@ class CodeDevice {
   // Between how many replicas of the codes it divides queries; 0: it is one device.
   virtual std::int64_t replicas() const { return 0; }
 };
-
-// That of options.device, several GPUs as one; nullptr for the processor. Throws DeviceUnavailable
-// where one is a GPU that is not there, or knear was built without CUDA; InvalidArgument for any
-// other word.
-std::unique_ptr<CodeDevice> open_code_device(const KnnOptions& options);
 
 }  // namespace knear::detail

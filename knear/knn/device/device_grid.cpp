@@ -12,8 +12,8 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
-#include "knear/knn/device/device_maker.hpp"
-#include "knear/knn/joined_reports.hpp"
+#include "knear/knn/device/present_devices.hpp"
+#include "knear/knn/search/joined_reports.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {

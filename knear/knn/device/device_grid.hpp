@@ -7,10 +7,10 @@
 // Johnson, Douze and Jégou (2017), section 5.4. Rows of an index in shards go to the GPUs in the
 // order in which these are named, in turn where there are fewer; where there are several times as
 // many, each time they make a replica of all rows, and the queries of a batch are divided between
-// replicas by the speed that these had before (knn/replica_speeds.hpp). Rows that are in no shards
-// are one. What GPUs with other rows find is merged on float64 keys, so that the answer does not
-// depend on how many there are. Each GPU is one thread's, of the caller's; with fewer threads some
-// GPUs wait for others.
+// replicas by the speed that these had before (knn/device/replica_speeds.hpp). Rows that are in no
+// shards are one. What GPUs with other rows find is merged on float64 keys, so that the answer does
+// not depend on how many there are. Each GPU is one thread's, of the caller's; with fewer threads
+// some GPUs wait for others.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,9 +19,10 @@
 #include <vector>
 
 #include "knear/knn/device/code_device.hpp"
-#include "knear/knn/joined_reports.hpp"
-#include "knear/knn/list_search.hpp"
-#include "knear/knn/replica_speeds.hpp"
+#include "knear/knn/device/replica_speeds.hpp"
+#include "knear/knn/lists/list_search.hpp"
+#include "knear/knn/report.hpp"
+#include "knear/knn/search/joined_reports.hpp"
 #include "knear/scan/device_choice.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 

@@ -23,8 +23,8 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/knn/device/rows_there.hpp"
-#include "knear/knn/list_search.hpp"
-#include "knear/knn/listed_rows.hpp"
+#include "knear/knn/lists/list_search.hpp"
+#include "knear/knn/lists/listed_rows.hpp"
 
 namespace knear::detail {
 

@@ -1,6 +1,4 @@
-// knear/knn/device/device_maker.hpp -- what searches by GPUs of one kind, and which there are.
-//
-//   if (const DeviceMaker* maker = device_maker()) maker->engine(1, 0)   // of cuda:1
+// knear/knn/device/device_maker.hpp -- what searches by GPUs of one kind.
 //
 // Searches open devices by this interface, so that they depend on no kind: CUDA's where knear has
 // code for it, or emulated ones of a test (tests/knn/device/emulated_gpus.hpp).
@@ -9,8 +7,8 @@
 #include <memory>
 
 #include "knear/knn/device/code_device.hpp"
-#include "knear/knn/device/device_engine.hpp"
-#include "knear/knn/list_search.hpp"
+#include "knear/knn/lists/probed_search.hpp"
+#include "knear/knn/search/device_engine.hpp"
 #include "knear/scan/device_choice.hpp"
 
 namespace knear::detail {
@@ -24,11 +22,5 @@ class DeviceMaker : public Gpus {
                                                     std::int64_t more_bytes) const = 0;
   virtual std::unique_ptr<CodeDevice> code_device(int gpu) const = 0;
 };
-
-// nullptr: there is no code for any GPU.
-const DeviceMaker* device_maker();
-// Has these searched by instead, which are then also the GPUs that are here, for a test that is
-// alone; nullptr: by those that are here again.
-void use_devices(const DeviceMaker* others);
 
 }  // namespace knear::detail

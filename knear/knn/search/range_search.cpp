@@ -5,7 +5,6 @@
 #include "knear/core/cpu.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/search/search.hpp"
-#include "knear/knn/segment_search.hpp"
 
 namespace knear::detail {
 namespace {

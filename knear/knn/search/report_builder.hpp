@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <iterator>
 
-#include "knear/knn/prepared_rows.hpp"
+#include "knear/knn/report.hpp"
+#include "knear/knn/rows/prepared_rows.hpp"
 #include "knear/scan/scan.hpp"
 
 namespace knear::detail {

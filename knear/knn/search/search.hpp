@@ -5,8 +5,8 @@
 //   search_position.hpp     where the search stands: the rows at hand, the memory that is left
 //   report_builder.hpp      what was done so far
 //   first_pass_choice.hpp   by what the rows at hand are scored first
-//   prefix/prefix_search.hpp    whether they are searched by a prefix, and doing so
-//   device/device_engine.hpp    a device that answers what it can before the processor does
+//   prefix_search.hpp       whether they are searched by a prefix, and doing so
+//   device_engine.hpp       a device that answers what it can before the processor does
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "knear/core/threads.hpp"
-#include "knear/knn/prefix/prefix_search.hpp"
+#include "knear/knn/report.hpp"
+#include "knear/knn/search/prefix_search.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
@@ -80,6 +81,9 @@ RangeLists within_on(DeviceEngine* device, const SearchRequest& request, double 
 Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
 RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
                                KnnReport* report);
+
+// What was found, sorted by key and id, in the form of a public answer; uses the lists up.
+RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads);
 // The public form of what nearest_on() and within_on() found; uses the lists up.
 Neighbors rounded_answer(const ExactNeighbors& all, const SearchRequest& request);
 RangeNeighbors sorted_answer(RangeLists& lists, const SearchRequest& request, KnnReport* report);

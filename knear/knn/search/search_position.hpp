@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "knear/knn/device/device_engine.hpp"
+#include "knear/knn/search/device_engine.hpp"
 #include "knear/knn/search/search_request.hpp"
 #include "knear/scan/scan.hpp"
 

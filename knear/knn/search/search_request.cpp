@@ -5,7 +5,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/cost/peak_cache.hpp"
-#include "knear/knn/device/device_engine.hpp"
+#include "knear/knn/search/device_engine.hpp"
 
 namespace knear::detail {
 namespace {

@@ -14,15 +14,12 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/row_set.hpp"
 #include "knear/cost/peaks.hpp"
-#include "knear/knn/prepared_rows.hpp"
+#include "knear/knn/rows/prepared_rows.hpp"
 
 namespace knear::detail {
 
 // Fewer rows than this are not packed: measuring them costs less.
 inline constexpr std::int64_t least_packed_rows = 256;
-
-// KiB of the largest tile that may be chosen.
-inline constexpr std::int64_t most_tile = 65536;
 
 // What plans take for k where there is none.
 inline constexpr std::int64_t usual_k = 10;
@@ -30,10 +27,10 @@ inline constexpr std::int64_t usual_k = 10;
 // Columns up to which a GPU scores whole numbers (scan/device/device_scan.hpp).
 inline constexpr std::int64_t most_device_integer_dim = 16384;
 
-class ListedRows;  // knn/listed_rows.hpp
+class ListedRows;  // knn/lists/listed_rows.hpp
 
 struct SearchSegment {
-  PreparedRows* rows = nullptr;  // nullptr: they are codes (index/code_search.hpp)
+  PreparedRows* rows = nullptr;  // nullptr: they are codes (index/lists/code_search.hpp)
   RowIds ids = {};               // ascending with the rows, unless they are codes
   // The rows that may be found: those that the filter allows, row 0 of the segment being its row
   // `filter_offset`; or those of the set. Not both.

@@ -1,5 +1,5 @@
 """FAISS's files: write_index, read_index, serialize_index, and the same of transforms and product
-quantizers. knear/index/faiss_reader.cpp reads the same files into a knear.Index."""
+quantizers. knear/index/faiss/faiss_reader.cpp reads the same files into a knear.Index."""
 
 from __future__ import annotations
 

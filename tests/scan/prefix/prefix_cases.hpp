@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "knear/knn/prefix/prefix_form.hpp"
+#include "knear/knn/rows/prefix_form.hpp"
 #include "tests/scan/scan_cases.hpp"
 
 namespace knear::detail {

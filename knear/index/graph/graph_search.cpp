@@ -1,0 +1,610 @@
+#include "knear/index/graph/graph_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/distance/exact_neighbors.hpp"
+#include "knear/index/graph/row_graph_building.hpp"
+#include "knear/index/life/segment_store.hpp"
+#include "knear/index/lists/list_probing.hpp"
+#include "knear/index/lists/recall_calibration.hpp"
+#include "knear/knn/lists/list_search.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Of the candidates of a walk so many rows are measured for k neighbours, the nearest by codes.
+std::int64_t rows_measured(std::int64_t k) { return std::max(2 * k, k + 16); }
+// Scoring a node takes so many times as long as scoring a row of a scan.
+constexpr std::int64_t scan_rows_of_node = 64;
+// Rows by which a graph is calibrated.
+constexpr std::int64_t most_rows_calibrated = 1000;
+
+bool may_be_found(const SearchSegment& segment, std::int64_t row) {
+  if (segment.live) return segment.live->contains(row);
+  return segment.filter.everything() || segment.filter.holds(segment.filter_offset + row);
+}
+
+// What was asked for: an effort, a recall below 1, or everything.
+struct Asked {
+  std::int64_t ef = 0;
+  std::optional<double> recall = {};
+  bool everything = false;
+};
+Asked asked_for(const SearchOptions& options, const IndexShape& shape, std::int64_t k) {
+  const KnnOptions scan_options = options_of_scan(options, shape.metric);
+  check_processor(scan_options, "a search of a graph");
+  check_list_options(scan_options, "a graph");
+  const MethodOptions& method = options.method;
+  const auto refuse = [&](std::string_view name, std::int64_t value, std::string_view why) {
+    throw InvalidArgument("{} is {}, but index {} has {}", name, value, shape.description(), why);
+  };
+  if (method.probes != 0) refuse("probes", method.probes, "no inverted lists");
+  if (method.refine_factor != 0)
+    refuse("refine_factor", method.refine_factor, "no codes without their vectors");
+  if (method.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
+  if (method.certify)
+    throw InvalidArgument("certify is on, but a walk on a graph proves nothing: recall = 1 does");
+  if (method.ef < 0) throw InvalidArgument("ef must not be negative, but is {}", method.ef);
+  if (const double recall = method.recall.value_or(1); !(recall > 0 && recall <= 1))
+    throw InvalidArgument("recall must be in (0, 1], but is {}", recall);
+  const bool exact = method.kind == Method::exact;
+  if (exact && method.ef > 0) throw InvalidArgument("method is exact, but ef is {}", method.ef);
+  if (exact && method.recall.value_or(1) != 1)
+    throw InvalidArgument("method is exact, but recall is {}", *method.recall);
+  if (method.ef > 0 && method.recall)
+    throw InvalidArgument("ef is {} and recall is {}, but only one of them can be asked for",
+                          method.ef, *method.recall);
+  if (method.ef == 0 && !method.recall && !exact)
+    throw InvalidArgument(
+        "neither ef nor recall is given, and a search of index {} needs one of them",
+        shape.description());
+  if (method.ef > 0 && method.ef < k)
+    throw InvalidArgument("ef is {}, but {} neighbours are to be found among so many candidates",
+                          method.ef, k);
+  return {.ef = method.ef,
+          .recall = method.recall && *method.recall < 1 ? method.recall : std::nullopt,
+          .everything = exact || method.recall.value_or(0) == 1};
+}
+
+// Searches of one graph for some queries.
+class GraphSearch {
+ public:
+  GraphSearch(const State& state, const IndexShape& shape, const GraphOfState::Made& made,
+              std::span<const SearchSegment> segments, const SearchRequest& request)
+      : state_(state),
+        shape_(shape),
+        graph_(*made.graph),
+        walks_(*made.walks),
+        beside_(*made.beside),
+        segments_(segments),
+        request_(request) {
+    std::int64_t allowed = 0;
+    for (std::size_t s = 0; s < segments.size(); ++s)
+      allowed += segments[s].allowed_between(0, state.segments[s].rows->rows());
+    // Rows that are gone count too: a walk passes through them.
+    const std::int64_t of = std::max(graph_.rows(), allowed);
+    share_ = of > 0 ? static_cast<double>(allowed) / static_cast<double>(of) : 1;
+    allowed_ = allowed, filtered_ = allowed < state.size;
+  }
+
+  // How many nodes a walk keeps so that as many as `ef` of them may be found.
+  std::int64_t widened(std::int64_t ef) const {
+    return static_cast<std::int64_t>(
+        std::min(static_cast<double>(graph_.nodes()),
+                 std::ceil(static_cast<double>(ef) / std::max(share_, 1e-9))));
+  }
+  // Whether all rows that may be found are scanned in less time.
+  bool scan_is_faster(std::int64_t ef) const {
+    return filtered_ && allowed_ < scan_rows_of_node * widened(ef);
+  }
+
+  // The k nearest of each query, [queries x k]. left_out: of each query a node that is not there
+  // and an id that is not found; empty: none.
+  struct LeftOut {
+    std::uint32_t node = no_node;
+    Id id = no_id;
+  };
+  void run(AnyMatrixView queries, std::int64_t k, GraphEffort effort,
+           std::span<const LeftOut> left_out = {}) {
+    const std::int64_t count = queries.rows();
+    // A walk cannot keep more nodes than there are.
+    effort.ef = std::min(effort.ef, std::max<std::int64_t>(graph_.nodes(), 1));
+    found_ = ExactNeighbors(count, k);
+    nearest_starts_.assign(static_cast<std::size_t>(count), 0);
+    scored_.assign(static_cast<std::size_t>(count), 0);
+    measured_.assign(static_cast<std::size_t>(count), 0);
+    constexpr std::int64_t block = 32;
+    // Each thread has a bit a node, the nodes that it keeps, and what it measures.
+    const std::int64_t each = graph_.nodes() / 8 + 56 * widened(effort.ef) + 64 * rows_measured(k) +
+                              16 * (graph_.degree + RowGraph::most_scanned),
+                       answers = count * (16 * k + 24), memory = request_.options.memory;
+    int threads = request_.threads;
+    if (memory > 0) {
+      if (memory < answers + each)
+        throw MemoryBudgetError(
+            "memory is {} bytes, but this walk on a graph needs at least {} ({} queries, k = {}, "
+            "ef = {})",
+            memory, answers + each, count, k, effort.ef);
+      threads = static_cast<int>(std::min<std::int64_t>(threads, (memory - answers) / each));
+    }
+    memory_bytes_ = answers + threads * each;
+    Reporter reporter(request_.options.progress, "search", count);
+    parallel_for(threads, (count + block - 1) / block, [&](std::int64_t b) {
+      const std::int64_t begin = b * block, end = std::min(count, begin + block);
+      walks_.with(graph_, [&](GraphWalk& walk) {
+        Measuring measuring(segments_.size());
+        for (std::int64_t q = begin; q < end; ++q)
+          search(queries, q, k, effort,
+                 left_out.empty() ? LeftOut{} : left_out[static_cast<std::size_t>(q)], walk,
+                 measuring);
+      });
+      reporter.add(end - begin);
+    });
+  }
+
+  // Adds the nearest of the rows that are not in the graph.
+  void add_rows_beside(AnyMatrixView queries, std::int64_t k) {
+    if (beside_.ids.empty()) return;
+    std::vector<SearchSegment> beside(segments_.begin(), segments_.end());
+    for (std::size_t s = 0; s < beside.size(); ++s) {
+      beside[s].filter = beside_.filters[s];
+      if (filtered_) {
+        std::vector<Id> rows;
+        for (const Id row : beside_.of_segments[s])
+          if (may_be_found(segments_[s], row)) rows.push_back(row);
+        beside[s].filter = RowFilter::of_ids(rows, state_.segments[s].rows->rows());
+      }
+      beside[s].filter_offset = 0, beside[s].live = nullptr;
+    }
+    const SearchRequest request(SearchKind::nearest, beside, queries, k, request_.options,
+                                Reuse::expected);
+    ExactNeighbors more;
+    search_more(request, more, nullptr);
+    merge(found_, more, k, request_.threads);
+  }
+
+  const ExactNeighbors& found() const { return found_; }
+  // The same, which is gone then.
+  ExactNeighbors take_found() { return std::move(found_); }
+  // Of each query the score of its nearest start, ascending.
+  std::vector<float> nearest_starts() const {
+    std::vector<float> out(nearest_starts_.begin(), nearest_starts_.end());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+  // A query, on average: nodes scored, rows measured.
+  double scored() const { return mean(scored_); }
+  double measured() const { return mean(measured_); }
+  std::int64_t memory_bytes() const { return memory_bytes_; }
+
+ private:
+  // One thread's.
+  struct Measuring {
+    struct Candidate {
+      std::uint32_t segment;
+      std::int64_t row;
+      Id id;
+    };
+    explicit Measuring(std::size_t segments) : of_segment(segments) {}
+    std::vector<std::optional<ExactDistance>> of_segment;
+    std::vector<Candidate> candidates;
+    std::vector<std::pair<double, Id>> measured;
+    std::vector<std::byte> scratch;
+  };
+
+  static double mean(const std::vector<std::int64_t>& of) {
+    double sum = 0;
+    for (const std::int64_t x : of) sum += static_cast<double>(x);
+    return of.empty() ? 0 : sum / static_cast<double>(of.size());
+  }
+
+  // Whether a row with this id may be found; where it is.
+  bool find(Id id, State::Place& place) const {
+    if (!beside_.ids.empty() && std::binary_search(beside_.ids.begin(), beside_.ids.end(), id))
+      return false;
+    place = state_.find(id);
+    return place.row >= 0 && may_be_found(segments_[place.segment], place.row);
+  }
+  std::span<const Id> ids_of(std::uint32_t node) const {
+    const std::int64_t first = graph_.begin[node];
+    return {graph_.ids.data() + first, static_cast<std::size_t>(graph_.begin[node + 1] - first)};
+  }
+
+  void search(AnyMatrixView queries, std::int64_t q, std::int64_t k, const GraphEffort& effort,
+              const LeftOut& left_out, GraphWalk& walk, Measuring& m) {
+    const std::int64_t before = walk.scored();
+    State::Place place;
+    if (filtered_) {
+      walk.to_some(queries, q, {widened(effort.ef), effort.starts}, [&](std::uint32_t node) {
+        const auto ids = ids_of(node);
+        return std::any_of(ids.begin(), ids.end(), [&](Id id) { return find(id, place); });
+      });
+    } else {
+      walk.to(queries, q, effort, left_out.node);
+    }
+    const auto at = static_cast<std::size_t>(q);
+    nearest_starts_[at] = static_cast<float>(walk.nearest_start());
+    scored_[at] = walk.scored() - before;
+
+    m.candidates.clear();
+    for (const GraphWalk::Candidate& candidate : walk.candidates()) {
+      if (std::ssize(m.candidates) >= rows_measured(k)) break;
+      for (const Id id : ids_of(candidate.node)) {
+        if (id == left_out.id || !find(id, place)) continue;
+        const BaseRows& base = state_.segments[place.segment].rows->base();
+        base.prefetch(place.row, std::min<std::int64_t>(512, base.row_bytes()));
+        m.candidates.push_back({static_cast<std::uint32_t>(place.segment), place.row, id});
+      }
+    }
+    m.measured.clear();
+    std::uint64_t set = 0;  // segments whose measure has the query, of the first 64
+    for (const Measuring::Candidate& one : m.candidates) {
+      const BaseRows& base = state_.segments[one.segment].rows->base();
+      std::optional<ExactDistance>& distance = m.of_segment[one.segment];
+      if (!distance) distance.emplace(shape_.metric, base.type(), request_.isa);
+      if (one.segment >= 64 || !(set >> one.segment & 1)) distance->set_query(queries, q);
+      if (one.segment < 64) set |= std::uint64_t{1} << one.segment;
+      m.scratch.resize(std::max(m.scratch.size(), base.scratch_bytes()));
+      m.measured.emplace_back(distance->key(base.row(one.row, m.scratch.data())), one.id);
+    }
+    measured_[at] = std::ssize(m.measured);
+    const auto kept = std::min<std::int64_t>(k, std::ssize(m.measured));
+    std::partial_sort(m.measured.begin(), m.measured.begin() + kept, m.measured.end());
+    for (std::int64_t i = 0; i < k; ++i) {
+      found_.keys.row(q)[i] = i < kept ? m.measured[static_cast<std::size_t>(i)].first
+                                       : std::numeric_limits<double>::infinity();
+      found_.ids.row(q)[i] = i < kept ? m.measured[static_cast<std::size_t>(i)].second : no_id;
+    }
+  }
+
+  const State& state_;
+  const IndexShape& shape_;
+  const RowGraph& graph_;
+  IdleWalks& walks_;
+  const GraphOfState::RowsBeside& beside_;
+  const std::span<const SearchSegment> segments_;
+  const SearchRequest& request_;
+  double share_ = 1;
+  std::int64_t allowed_ = 0, memory_bytes_ = 0;
+  bool filtered_ = false;
+  ExactNeighbors found_;
+  std::vector<float> nearest_starts_;
+  std::vector<std::int64_t> scored_, measured_;
+};
+
+// The curve of recall of searches of a graph, by queries of which `left_out` is not to be found.
+RecallCurve calibrate_graph(const State& state, const IndexShape& shape,
+                            const GraphOfState::Made& made, std::span<const SearchSegment> segments,
+                            AnyMatrixView queries, std::span<const GraphSearch::LeftOut> left_out,
+                            std::int64_t k, int threads, const Progress& progress) {
+  const std::int64_t count = queries.rows(), wanted = k + !left_out.empty();
+  const KnnOptions options{.metric = shape.metric, .threads = threads, .progress = progress};
+  const SearchRequest request(SearchKind::nearest, segments, queries, wanted, options,
+                              Reuse::expected);
+  const Neighbors truth = search_segments(request, nullptr);
+  const SearchRequest quiet(SearchKind::nearest, segments, queries, k,
+                            {.metric = shape.metric, .threads = threads}, Reuse::expected);
+  GraphSearch search(state, shape, made, segments, quiet);
+  std::vector<RuleSeen> seen;
+  std::vector<float> starts_seen;
+  constexpr std::int64_t starts_tried[] = {4, 16, 64};
+  // Nodes kept for each neighbour at most; what nobody can tell from 1 by so many queries; what
+  // twice the effort has to find more at least.
+  const std::int64_t most_ef = std::max<std::int64_t>(1024, 16 * k);
+  constexpr double enough = 0.999, least_gain = 0.0005;
+  Reporter reporter(progress, "calibrate", std::ssize(starts_tried));
+  for (const std::int64_t starts : starts_tried) {
+    double best = 0;
+    for (std::int64_t step = 0;; ++step) {
+      // k, 1.5 k, 2 k, 3 k, 4 k, ...
+      const std::int64_t ef = std::max<std::int64_t>(k, 8) * (step % 2 ? 3 : 2) << (step / 2) >> 1;
+      if (step > 0 && (ef > most_ef || ef > made.graph->nodes())) break;
+      search.run(queries, k, {ef, starts}, left_out);
+      search.add_rows_beside(queries, k);
+      RuleSeen rule;
+      rule.rule.lists = 1, rule.rule.ef = ef, rule.rule.starts = starts;
+      rule.lists = static_cast<double>(ef), rule.rows = search.scored();
+      rule.cost = search.scored() + 4 * static_cast<double>(ef);
+      double sum = 0;
+      for (std::int64_t q = 0; q < count; ++q) {
+        std::vector<Id> ids;
+        for (std::int64_t i = 0; i < wanted && std::ssize(ids) < k; ++i)
+          if (const Id id = truth.ids.row(q)[i];
+              id != no_id && (left_out.empty() || id != left_out[static_cast<std::size_t>(q)].id))
+            ids.push_back(id);
+        std::int64_t hits = 0;
+        for (const Id id : ids) {
+          const Id* const row = search.found().ids.row(q);
+          hits += std::find(row, row + k, id) != row + k;
+        }
+        rule.recalls.push_back(
+            ids.empty() ? 1 : static_cast<double>(hits) / static_cast<double>(std::ssize(ids)));
+        sum += rule.recalls.back();
+      }
+      seen.push_back(std::move(rule));
+      if (starts_seen.empty()) starts_seen = search.nearest_starts();
+      const double recall = count > 0 ? sum / static_cast<double>(count) : 1;
+      if (recall >= enough || (step % 2 == 0 && recall < std::exchange(best, recall) + least_gain))
+        break;
+    }
+    reporter.add(1);
+  }
+  return curve_of(k, std::move(seen), std::move(starts_seen));
+}
+
+RecallCurve calibrate_graph_by_rows(const State& state, const IndexShape& shape,
+                                    const GraphOfState::Made& made, std::int64_t k, int threads,
+                                    const Progress& progress) {
+  const std::vector<DrawnRow> rows = drawn_rows(state, most_rows_calibrated);
+  const ElementType type = state.type.value_or(ElementType::f32);
+  AnyMatrix queries(type, std::ssize(rows), shape.inner_dim());
+  std::vector<GraphSearch::LeftOut> left_out;
+  std::unordered_map<Id, std::size_t> drawn;
+  std::vector<std::byte> scratch;
+  for (const DrawnRow& one : rows) {
+    const BaseRows& base = state.segments[one.segment].rows->base();
+    scratch.resize(std::max(scratch.size(), base.scratch_bytes()));
+    copy_exactly(base.row_view(one.row, scratch.data()), type, queries.row(std::ssize(left_out)));
+    drawn[one.id] = left_out.size();
+    left_out.push_back({no_node, one.id});
+  }
+  // Each row is left out with its node, unless other rows share that.
+  const RowGraph& graph = *made.graph;
+  for (std::int64_t node = 0; node < graph.nodes(); ++node) {
+    const auto first = static_cast<std::size_t>(node);
+    if (graph.begin[first + 1] != graph.begin[first] + 1) continue;
+    const auto at = drawn.find(graph.ids[static_cast<std::size_t>(graph.begin[first])]);
+    if (at != drawn.end()) left_out[at->second].node = static_cast<std::uint32_t>(node);
+  }
+  return calibrate_graph(state, shape, made, live_segments(state), queries.view(), left_out, k,
+                         threads, progress);
+}
+
+std::shared_ptr<const GraphOfState::RowsBeside> rows_beside(const State& state,
+                                                            const std::vector<Id>& added) {
+  auto out = std::make_shared<GraphOfState::RowsBeside>();
+  out->of_segments.resize(state.segments.size());
+  for (const Id id : added)
+    if (const State::Place place = state.find(id); place.row >= 0)
+      out->ids.push_back(id), out->of_segments[place.segment].push_back(place.row);
+  for (std::size_t s = 0; s < state.segments.size(); ++s)
+    out->filters.push_back(RowFilter::of_ids(out->of_segments[s], state.segments[s].rows->rows()));
+  return out;
+}
+
+// What making a graph takes: vectors, their packed codes, codes by rows, and links in all the forms
+// that they have meanwhile.
+std::int64_t building_bytes(const State& state, const IndexShape& shape) {
+  const std::int64_t dim = shape.inner_dim() + (shape.metric == Metric::ip),
+                     value = size_of(state.type.value_or(ElementType::f32));
+  return state.size * (dim * (value + 3) + 24 * shape.graph_degree + 96);
+}
+
+// All rows are compared.
+SearchOptions as_scan(const SearchOptions& options) {
+  SearchOptions out = options;
+  out.method = {};
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<GraphWalk> IdleWalks::take(const RowGraph& graph) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<GraphWalk> out = std::move(idle_.back());
+      idle_.pop_back();
+      return out;
+    }
+  }
+  return std::make_unique<GraphWalk>(graph);
+}
+
+GraphOfState::Made GraphOfState::as_made(std::shared_ptr<const RowGraph> graph,
+                                         std::vector<Id> added) {
+  const std::int64_t rows = graph->rows();
+  return {std::move(graph), std::make_shared<RecallCurves>(rows), std::make_shared<IdleWalks>(),
+          std::make_shared<const std::vector<Id>>(std::move(added))};
+}
+
+std::shared_ptr<GraphOfState> GraphOfState::after(std::span<const Id> added) const {
+  auto out = std::make_shared<GraphOfState>();
+  out->made_ = made();
+  if (out->made_) out->made_->beside = nullptr;  // that is of a state
+  if (!out->made_ || added.empty()) return out;
+  std::vector<Id> all(*out->made_->added);
+  all.insert(all.end(), added.begin(), added.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  out->made_->added = std::make_shared<const std::vector<Id>>(std::move(all));
+  return out;
+}
+
+std::optional<GraphOfState::Made> GraphOfState::current(const State& state) {
+  std::lock_guard lock(mutex_);
+  if (!made_) return {};
+  if (!made_->beside) made_->beside = rows_beside(state, *made_->added);
+  const std::int64_t added = std::ssize(made_->beside->ids);
+  const std::int64_t rows = made_->graph->rows(), kept = state.size - added;
+  if (8 * added > std::max<std::int64_t>(8192, rows) || 4 * kept < 3 * rows) return {};
+  return made_;
+}
+
+std::optional<GraphOfState::Made> GraphOfState::get(const State& state, const IndexShape& shape,
+                                                    int threads, const Progress& progress,
+                                                    double* seconds) {
+  if (state.size < least_rows_in_graph) return {};
+  if (auto there = current(state)) return there;
+  std::lock_guard one(making_);
+  if (auto there = current(state)) return there;
+  const Stopwatch time;
+  Made made = as_made(build_row_graph(state, shape, resolve_threads(threads), progress));
+  made.beside = rows_beside(state, {});
+  if (seconds) *seconds = time.seconds();
+  std::lock_guard lock(mutex_);
+  made_ = made;
+  return made;
+}
+
+std::int64_t GraphOfState::bytes() const {
+  const auto there = made();
+  return there ? there->graph->bytes() + 8 * std::ssize(*there->added) : 0;
+}
+
+ExactNeighbors search_graph(const State& state, const IndexShape& shape,
+                            std::span<const SearchSegment> segments, AnyMatrixView queries,
+                            std::int64_t k, const SearchOptions& options, KnnReport* report) {
+  Asked asked = asked_for(options, shape, k);
+  // Among as many candidates as there are rows all are found, also where codes cannot tell them
+  // apart or the graph does not lead to them. A scan takes more memory than a walk.
+  if (asked.ef >= std::max<std::int64_t>(state.size, 1) && options.memory == 0)
+    asked.everything = true;
+  if (options.memory > 0 && !asked.everything && state.size >= least_rows_in_graph &&
+      !state.graph->current(state))
+    if (const std::int64_t bytes = building_bytes(state, shape); bytes > options.memory)
+      throw MemoryBudgetError(
+          "memory is {} bytes, but the graph of {} rows, which has to be made first, takes about "
+          "{}: optimize() makes it",
+          options.memory, state.size, bytes);
+  const SearchRequest request(SearchKind::nearest, segments, queries, k,
+                              as_scan(options).with(shape.metric, RowFilter{}), Reuse::expected);
+  double made_seconds = 0;
+  const auto made = asked.everything ? std::nullopt
+                                     : state.graph->get(state, shape, request.threads,
+                                                        options.progress, &made_seconds);
+  if (!made) return nearest_in_segments(request, report);
+  const Stopwatch time;
+  std::string note;
+  if (made_seconds > 0)
+    note = fmt::format(
+        "the graph of {} rows was made first, which the index keeps, and its file "
+        "once it is saved (optimize() does that)",
+        made->graph->rows());
+  const auto add_note = [&](std::string_view more) {
+    if (!note.empty()) note += "; ";
+    note += more;
+  };
+  GraphSearch search(state, shape, *made, segments, request);
+  const bool filtered = !options.filter.everything();
+  GraphEffort effort = usual_effort(asked.ef);
+  double expected = 0, calibrating_seconds = 0;
+  bool holds = true;
+  const auto scan = [&] {
+    ExactNeighbors out = nearest_in_segments(request, report);
+    if (report) report->prepare_seconds += made_seconds + calibrating_seconds, report->note = note;
+    return out;
+  };
+  if (asked.recall) {
+    const Stopwatch calibrating;
+    bool first = false;
+    std::shared_ptr<const RecallCurve> curve = made->curves->get(k, [&] {
+      first = true;
+      return calibrate_graph_by_rows(state, shape, *made, k, request.threads, options.progress);
+    });
+    if (first)
+      add_note(
+          fmt::format("recall of {} neighbours was calibrated first, which the index keeps, "
+                      "and its file once it is saved ('knear tune' does that)",
+                      k));
+    calibrating_seconds = calibrating.seconds();
+    const RecallPoint* point = curve->find(*asked.recall);
+    if (!point) return scan();  // more than a walk is known to find
+    effort = {point->rule.ef, point->rule.starts}, expected = point->expected;
+    if (search.scan_is_faster(effort.ef)) return scan();
+    search.run(queries, k, effort);
+    if (filtered || !of_one_kind(*curve, search.nearest_starts())) {
+      const std::string_view reason =
+          filtered ? "a filter leaves other rows than recall was calibrated on"
+                   : "the queries are unlike those that recall was calibrated on";
+      if (queries.rows() >= least_calibrated_batch) {
+        const Stopwatch again;
+        const AnyMatrix sample = copies_of(queries, queries_to_calibrate(queries.rows()));
+        const RecallCurve own = calibrate_graph(state, shape, *made, segments, sample.view(), {}, k,
+                                                request.threads, options.progress);
+        calibrating_seconds += again.seconds();
+        add_note(fmt::format("{}, so recall was calibrated on {} queries of this batch{}", reason,
+                             sample.rows(),
+                             filtered ? ""
+                                      : "; tune() with such queries keeps that for searches to "
+                                        "come"));
+        point = own.find(*asked.recall);
+        if (!point) return scan();
+        effort = {point->rule.ef, point->rule.starts}, expected = point->expected;
+        if (search.scan_is_faster(effort.ef)) return scan();
+        search.run(queries, k, effort);
+      } else {
+        holds = false;
+        add_note(fmt::format(
+            "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by "
+            "itself, and recall = 1 compares all rows",
+            reason, *asked.recall, least_calibrated_batch));
+      }
+    }
+  } else {
+    if (search.scan_is_faster(effort.ef)) return scan();
+    search.run(queries, k, effort);
+  }
+  search.add_rows_beside(queries, k);
+  if (report) {
+    *report = {};
+    report->rows = report->allowed_rows = request.rows;
+    report->allowed_rows = request.allowed_rows;
+    report->dim = queries.cols(), report->queries = queries.rows(), report->k = k;
+    report->metric = shape.metric, report->isa = name_of(request.isa);
+    report->first_pass = "graph", report->method = "graph";
+    report->threads = request.threads;
+    report->seconds = time.seconds() - calibrating_seconds;
+    report->prepare_seconds = made_seconds + calibrating_seconds;
+    report->survivors_per_query = search.measured();
+    report->probed_rows = search.scored(), report->ef = effort.ef;
+    report->memory_bytes = state.graph->bytes() + search.memory_bytes();
+    report->promised_recall = asked.recall && holds ? *asked.recall : 0;
+    report->expected_recall = asked.recall && holds ? expected : 0;
+    report->recall_argument = asked.recall && holds ? "calibrated" : "none";
+    for (std::int64_t q = 0; q < queries.rows(); ++q)
+      report->short_queries += search.found().ids.row(q)[k - 1] == no_id;
+    report->note = note;
+  }
+  return search.take_found();
+}
+
+RangeLists range_search_graph(const IndexShape& shape, std::span<const SearchSegment> segments,
+                              AnyMatrixView queries, double radius, const SearchOptions& options,
+                              KnnReport* report) {
+  if (options.method.ef != 0 || options.method.probes != 0)
+    throw InvalidArgument("{} is {}, but a range search of index {} compares all rows",
+                          options.method.ef != 0 ? "ef" : "probes",
+                          options.method.ef != 0 ? options.method.ef : options.method.probes,
+                          shape.description());
+  const SearchRequest request(SearchKind::range, segments, queries, usual_k,
+                              options.with(shape.metric, RowFilter{}), Reuse::expected);
+  return within_segments(request, radius, report);
+}
+
+RecallCurve tune_graph(const State& state, const IndexShape& shape, std::int64_t k,
+                       AnyMatrixView queries, const ChangeOptions& options) {
+  const auto made = state.graph->get(state, shape, options.threads, options.progress);
+  if (!made)
+    throw InvalidArgument(
+        "index {} has {} rows, but below {} all are compared, whatever the recall: there is "
+        "nothing to tune",
+        shape.description(), state.size, least_rows_in_graph);
+  const int threads = resolve_threads(options.threads);
+  RecallCurve curve =
+      queries.rows() == 0
+          ? calibrate_graph_by_rows(state, shape, *made, k, threads, options.progress)
+          : calibrate_graph(state, shape, *made, live_segments(state), queries, {}, k, threads,
+                            options.progress);
+  made->curves->set(curve);
+  return curve;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,597 @@
+#include "knear/index/graph/row_graph_building.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/index/life/segment_store.hpp"
+#include "knear/index/lists/flat_lists.hpp"
+#include "knear/index/lists/list_probing.hpp"
+#include "knear/index/lists/recall_calibration.hpp"
+#include "knear/knn/knn.hpp"
+#include "knear/knn/lists/list_search.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Rows from which neighbours are found by inverted lists, and with which recall; rows of which the
+// layers above find them so.
+constexpr std::int64_t least_rows_by_lists = 65536, least_rows_above_by_lists = 1 << 18;
+constexpr double recall_of_neighbours = 0.95;
+// Fewer rows are not put in the order of lists.
+constexpr std::int64_t least_rows_in_order = 4096;
+// Of a node: how many rows that have it among their neighbours are looked at, for each of its own.
+constexpr std::int64_t most_reverse = 4;
+constexpr std::int64_t task_nodes = 1024;  // nodes of a task
+
+template <class F>
+void each_block(std::int64_t count, int threads, F f) {
+  parallel_for(threads, (count + task_nodes - 1) / task_nodes,
+               [&](std::int64_t b) { f(b * task_nodes, std::min(count, (b + 1) * task_nodes)); });
+}
+
+struct Row {
+  Id id;
+  std::uint32_t segment;
+  std::int64_t row;
+};
+
+std::vector<Row> live_rows(const State& state) {
+  std::vector<Row> out;
+  out.reserve(static_cast<std::size_t>(state.size));
+  for (std::size_t s = 0; s < state.segments.size(); ++s)
+    for (std::int64_t row = 0; row < state.segments[s].rows->rows(); ++row)
+      if (state.segments[s].live.contains(row))
+        out.push_back({state.segments[s].rows->ids()(row), static_cast<std::uint32_t>(s), row});
+  std::sort(out.begin(), out.end(), [](const Row& a, const Row& b) { return a.id < b.id; });
+  return out;
+}
+
+// Calls f(vector, i) for rows begin, ..., end - 1, each as a matrix of one row.
+template <class F>
+void each_vector(const State& state, const std::vector<Row>& rows, std::int64_t begin,
+                 std::int64_t end, F f) {
+  std::vector<std::byte> scratch;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const Row& row = rows[static_cast<std::size_t>(i)];
+    const BaseRows& base = state.segments[row.segment].rows->base();
+    scratch.resize(std::max(scratch.size(), base.scratch_bytes()));
+    f(base.row_view(row.row, scratch.data()), i);
+  }
+}
+
+// One unit for all columns, by which nearly all of some drawn rows fall into 8 bits.
+GraphCoding learn_coding(const State& state, const IndexShape& shape, const std::vector<Row>& rows,
+                         int threads) {
+  GraphCoding out;
+  out.metric = shape.metric, out.dim = shape.inner_dim();
+  ValueRange found;
+  for (const Segment& segment : state.segments) found = united(found, segment.rows->found());
+  if (out.metric == Metric::l2 && found.integer && found.high - found.low <= 255) {
+    out.lows.assign(static_cast<std::size_t>(out.dim), found.low);
+    return out;  // codes are the numbers themselves
+  }
+  if (out.metric == Metric::ip) {
+    const std::int64_t blocks = (std::ssize(rows) + task_nodes - 1) / task_nodes;
+    std::vector<double> longest(static_cast<std::size_t>(blocks)), squares(longest.size());
+    each_block(std::ssize(rows), threads, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<double> row(static_cast<std::size_t>(out.dim));
+      each_vector(state, rows, begin, end, [&](AnyMatrixView vector, std::int64_t) {
+        row_as_doubles(vector, 0, row.data());
+        const double length = length_of_row(row.data(), out.dim);
+        const auto at = static_cast<std::size_t>(begin / task_nodes);
+        longest[at] = std::max(longest[at], length);
+        squares[at] += length / static_cast<double>(std::ssize(rows)) * length;
+      });
+    });
+    out.longest = *std::max_element(longest.begin(), longest.end());
+    out.query_length = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+  }
+  constexpr std::int64_t most_drawn = 16384;
+  std::vector<Row> drawn;
+  for (const DrawnRow& one : drawn_rows(state, most_drawn))
+    drawn.push_back({one.id, static_cast<std::uint32_t>(one.segment), one.row});
+  const std::int64_t count = std::ssize(drawn), columns = out.columns();
+  Matrix<double> values(columns, count);
+  each_block(count, threads, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<double> row(static_cast<std::size_t>(columns));
+    each_vector(state, drawn, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
+      out.to_space(vector, 0, false, row.data());
+      for (std::int64_t j = 0; j < columns; ++j)
+        values.row(j)[i] = row[static_cast<std::size_t>(j)];
+    });
+  });
+  // A few that lie far from the others are cut off; the others keep a margin.
+  const std::int64_t cut = count / 2000;
+  out.lows.resize(static_cast<std::size_t>(columns));
+  double widest = 0;
+  for (std::int64_t j = 0; j < columns; ++j) {
+    double* const column = values.row(j);
+    std::sort(column, column + count);
+    out.lows[static_cast<std::size_t>(j)] = column[cut];
+    widest = std::max(widest, column[count - 1 - cut] - column[cut]);
+  }
+  // Queries of products have 0 in the last column.
+  if (out.metric == Metric::ip) {
+    out.lows.back() = 0;
+    widest = std::max(widest, values.row(columns - 1)[count - 1 - cut]);
+  }
+  if (!(widest > 0)) return out;
+  const double range = 1.1 * widest;
+  for (double& low : out.lows) low -= 0.05 * widest;
+  out.scale = 255 / range;
+  return out;
+}
+
+// Rows of equal codes together: their numbers, and where each node's begin.
+struct Groups {
+  std::vector<std::uint32_t> rows;
+  std::vector<std::int64_t> begin;
+};
+Groups equal_codes(const AlignedArray<std::uint8_t>& codes, std::int64_t count, std::int64_t stride,
+                   int threads) {
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> keys(static_cast<std::size_t>(count));
+  each_block(count, threads, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::uint64_t hash = 0;
+      for (std::int64_t b = 0; b < stride; b += 8) {
+        std::uint64_t word;
+        std::memcpy(&word, codes.data() + i * stride + b, 8);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+      }
+      keys[static_cast<std::size_t>(i)] = {hash, static_cast<std::uint32_t>(i)};
+    }
+  });
+  const auto code_of = [&](std::uint32_t row) { return codes.data() + std::int64_t{row} * stride; };
+  const auto compared = [&](std::uint32_t a, std::uint32_t b) {
+    return std::memcmp(code_of(a), code_of(b), static_cast<std::size_t>(stride));
+  };
+  std::sort(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first < b.first;
+    const int order = compared(a.second, b.second);
+    return order != 0 ? order < 0 : a.second < b.second;
+  });
+  // Groups in the order of their first rows.
+  std::vector<std::pair<std::uint32_t, std::size_t>> firsts;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (i == 0 || keys[i].first != keys[i - 1].first ||
+        compared(keys[i].second, keys[i - 1].second) != 0)
+      firsts.emplace_back(keys[i].second, i);
+  std::vector<std::size_t> ends;
+  for (std::size_t g = 1; g <= firsts.size(); ++g)
+    ends.push_back(g < firsts.size() ? firsts[g].second : keys.size());
+  std::vector<std::size_t> order(firsts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return firsts[a].first < firsts[b].first; });
+  Groups out;
+  out.begin.push_back(0);
+  for (const std::size_t g : order) {
+    for (std::size_t i = firsts[g].second; i < ends[g]; ++i) out.rows.push_back(keys[i].second);
+    out.begin.push_back(std::ssize(out.rows));
+  }
+  return out;
+}
+
+// The k nearest others of each row of a matrix [n x k], padded with no_node, and the order of its
+// rows by inverted list.
+class NearestOthers {
+ public:
+  NearestOthers(AnyMatrixView rows, Metric metric, std::int64_t k, int threads,
+                const Progress& progress)
+      : rows_(rows), metric_(metric), k_(k), threads_(threads), progress_(progress) {}
+
+  // By lists, which are made first.
+  std::vector<std::uint32_t> order() {
+    std::vector<std::uint32_t> out(static_cast<std::size_t>(rows_.rows()));
+    std::iota(out.begin(), out.end(), 0u);
+    if (rows_.rows() < least_rows_in_order) return out;
+    make_lists();
+    const std::vector<std::uint32_t> list = lists_->segments.front().rows->list_of();
+    std::stable_sort(out.begin(), out.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return list[a] < list[b]; });
+    return out;
+  }
+
+  // In the order of `order`, in whose places the neighbours are.
+  Matrix<std::uint32_t> find(std::span<const std::uint32_t> order, bool by_lists) {
+    const std::int64_t n = rows_.rows();
+    std::vector<std::uint32_t> place(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::uint32_t>(i);
+    Matrix<std::uint32_t> out = Matrix<std::uint32_t>::unset(n, k_);
+    const auto take = [&](std::int64_t at, const Id* found, std::int64_t count) {
+      std::uint32_t* const to = out.row(at);
+      const Id own = order[static_cast<std::size_t>(at)];
+      std::int64_t filled = 0;
+      for (std::int64_t j = 0; j < count && filled < k_; ++j)
+        if (found[j] != own && found[j] != no_id)
+          to[filled++] = place[static_cast<std::size_t>(found[j])];
+      std::fill(to + filled, to + k_, no_node);
+    };
+    if (!by_lists) {
+      const Neighbors found =
+          self_join(rows_, k_, {.metric = metric_, .threads = threads_, .progress = progress_});
+      for (std::int64_t i = 0; i < n; ++i)
+        take(i, found.ids.row(order[static_cast<std::size_t>(i)]), k_);
+      return out;
+    }
+    make_lists();
+    const RecallCurve curve =
+        calibrate_by_rows(*lists_, metric_, k_, threads_, progress_, CurveUse::once);
+    const RecallPoint* point = curve.find(recall_of_neighbours);
+    const RecallRule rule = point ? point->rule : RecallRule{.lists = lists_->coarse->lists()};
+    const std::vector<SearchSegment> segments = live_segments(*lists_);
+    constexpr std::int64_t together = 65536;
+    Reporter reporter(progress_, "neighbours", n);
+    for (std::int64_t begin = 0; begin < n; begin += together) {
+      const std::int64_t end = std::min(n, begin + together);
+      AnyMatrix queries(rows_.type(), end - begin, rows_.cols());
+      const auto bytes = static_cast<std::size_t>(rows_.cols() * size_of(rows_.type()));
+      for (std::int64_t i = begin; i < end; ++i)
+        std::memcpy(queries.row(i - begin), rows_.row(order[static_cast<std::size_t>(i)]), bytes);
+      const SearchRequest request(SearchKind::nearest, segments, queries.view(), k_ + 1,
+                                  {.metric = metric_, .threads = threads_}, Reuse::expected);
+      ListSearch scan(request);
+      ListProbing probing(*lists_, request, scan);
+      probing.probe_by(rule, probing.lists_near(rule));
+      const ExactNeighbors& found = probing.found();
+      for (std::int64_t i = begin; i < end; ++i) take(i, found.ids.row(i - begin), found.columns());
+      reporter.add(end - begin);
+    }
+    return out;
+  }
+
+ private:
+  void make_lists() {
+    if (lists_) return;
+    State state;
+    state.type = rows_.type();
+    state.next_id = state.size = rows_.rows();
+    const ValueRange found = find_value_range(rows_, metric_, "rows", threads_);
+    state.segments.push_back(
+        {SegmentRows::of_matrix({.matrix = rows_, .keeper = {}, .found = found, .first = 0},
+                                metric_),
+         RowSet(rows_.rows())});
+    lists_ = in_lists(state, {.dim = rows_.cols(), .metric = metric_}, KeptApart::calibrated,
+                      threads_, progress_);
+  }
+
+  const AnyMatrixView rows_;
+  const Metric metric_;
+  const std::int64_t k_;
+  const int threads_;
+  const Progress& progress_;
+  std::shared_ptr<const State> lists_;
+};
+
+// Chooses the links of the nodes of one layer.
+class Linking {
+ public:
+  // above: the layer above, which has its links.
+  Linking(const RowGraph::Layer& layer, const RowGraph::Layer& above, std::int64_t stride,
+          std::int64_t degree, const Matrix<std::uint32_t>& near, int threads)
+      : codes_(layer.codes.data()),
+        above_(above),
+        nodes_(layer.nodes),
+        stride_(stride),
+        degree_(degree),
+        near_(near),
+        threads_(threads) {}
+
+  AlignedArray<std::uint32_t> links() {
+    Matrix<std::uint32_t> chosen = Matrix<std::uint32_t>::unset(nodes_, degree_);
+    const Lists back = reversed(near_, most_reverse * near_.cols());
+    each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
+      Scratch scratch;
+      for (std::int64_t i = begin; i < end; ++i) {
+        scratch.begin();
+        for (std::int64_t j = 0; j < near_.cols(); ++j) scratch.add(near_.row(i)[j]);
+        for (const std::uint32_t other : back.of(i)) scratch.add(other);
+        add_far(i, scratch);
+        sort_candidates(i, scratch);
+        choose(scratch, chosen.row(i));
+      }
+    });
+    const Lists chosen_back = reversed(chosen, nodes_);
+    AlignedArray<std::uint32_t> out =
+        AlignedArray<std::uint32_t>::unset(static_cast<std::size_t>(nodes_ * degree_));
+    each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
+      Scratch scratch;
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::uint32_t* const to = out.data() + i * degree_;
+        scratch.begin();
+        for (std::int64_t j = 0; j < degree_; ++j) scratch.add(chosen.row(i)[j]);
+        for (const std::uint32_t other : chosen_back.of(i)) scratch.add(other);
+        sort_candidates(i, scratch);
+        if (std::ssize(scratch.candidates) > degree_) {
+          choose(scratch, to);
+        } else {
+          std::fill(to, to + degree_, no_node);
+          for (std::size_t j = 0; j < scratch.candidates.size(); ++j)
+            to[j] = scratch.candidates[j].second;
+        }
+        // What is left of the places: the nearest that are no links yet.
+        std::int64_t filled = std::find(to, to + degree_, no_node) - to;
+        const auto fill = [&](std::uint32_t node) {
+          if (filled < degree_ && node != no_node &&
+              std::find(to, to + filled, node) == to + filled)
+            to[filled++] = node;
+        };
+        for (const auto& candidate : scratch.candidates) fill(candidate.second);
+        for (std::int64_t j = 0; j < near_.cols(); ++j) fill(near_.row(i)[j]);
+      }
+    });
+    return out;
+  }
+
+ private:
+  using Candidate = std::pair<std::uint32_t, std::uint32_t>;  // distance, node
+  struct Scratch {
+    std::vector<std::uint32_t> nodes, distances;
+    std::vector<Candidate> candidates;
+    std::vector<std::int16_t> query;
+    void begin() { nodes.clear(); }
+    void add(std::uint32_t node) {
+      if (node != no_node) nodes.push_back(node);
+    }
+  };
+  // Numbers in rows of different length.
+  struct Lists {
+    std::vector<std::int64_t> begin;
+    std::vector<std::uint32_t> numbers;
+    std::span<const std::uint32_t> of(std::int64_t i) const {
+      const auto at = static_cast<std::size_t>(i);
+      return {numbers.data() + begin[at], static_cast<std::size_t>(begin[at + 1] - begin[at])};
+    }
+  };
+
+  // Of each node those that have it in their rows, ascending, the first `most` of them.
+  Lists reversed(const Matrix<std::uint32_t>& rows, std::int64_t most) const {
+    Lists out;
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(nodes_));
+    const auto each = [&](auto f) {
+      for (std::int64_t i = 0; i < nodes_; ++i)
+        for (std::int64_t j = 0; j < rows.cols() && rows.row(i)[j] != no_node; ++j)
+          f(rows.row(i)[j], static_cast<std::uint32_t>(i));
+    };
+    each([&](std::uint32_t to, std::uint32_t) { counts[to] += counts[to] < most; });
+    out.begin.assign(counts.size() + 1, 0);
+    std::partial_sum(counts.begin(), counts.end(), out.begin.begin() + 1);
+    out.numbers.resize(static_cast<std::size_t>(out.begin.back()));
+    std::fill(counts.begin(), counts.end(), 0);
+    each([&](std::uint32_t to, std::uint32_t from) {
+      if (counts[to] < out.begin[to + 1] - out.begin[to])
+        out.numbers[static_cast<std::size_t>(out.begin[to] + counts[to]++)] = from;
+    });
+    return out;
+  }
+
+  // The code of a node as that of a query.
+  const std::int16_t* widened(std::uint32_t node, Scratch& scratch) const {
+    const std::uint8_t* const code = codes_ + std::int64_t{node} * stride_;
+    scratch.query.assign(code, code + stride_);
+    return scratch.query.data();
+  }
+
+  // Neighbours alone lead nowhere where rows lie in groups of fewer. So the links of a node of the
+  // layer above that lies near are looked at too: of one that is a neighbour, or else of the one
+  // that stands for the list at this place.
+  void add_far(std::int64_t i, Scratch& scratch) const {
+    constexpr auto step = static_cast<std::uint32_t>(RowGraph::layer_step);
+    if (above_.links.size() == 0) {
+      for (std::int64_t j = 0; j < above_.nodes; ++j)
+        scratch.add(RowGraph::below(static_cast<std::uint32_t>(j)));
+      return;
+    }
+    auto at = static_cast<std::uint32_t>(std::min(i / RowGraph::layer_step, above_.nodes - 1));
+    for (std::int64_t j = 0; j < near_.cols() && near_.row(i)[j] != no_node; ++j)
+      if (near_.row(i)[j] % step == step / 2) {
+        at = near_.row(i)[j] / step;
+        break;
+      }
+    scratch.add(RowGraph::below(at));
+    const std::uint32_t* const links = above_.links.data() + std::int64_t{at} * degree_;
+    for (std::int64_t j = 0; j < degree_ && links[j] != no_node; ++j)
+      scratch.add(RowGraph::below(links[j]));
+  }
+
+  // Candidates by distance from node i and number, each once, none the node itself.
+  void sort_candidates(std::int64_t i, Scratch& scratch) const {
+    auto& nodes = scratch.nodes;
+    std::sort(nodes.begin(), nodes.end());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    std::erase(nodes, static_cast<std::uint32_t>(i));
+    scratch.distances.resize(nodes.size());
+    distances_(widened(static_cast<std::uint32_t>(i), scratch), codes_, stride_, nodes.data(),
+               std::ssize(nodes), scratch.distances.data());
+    scratch.candidates.clear();
+    for (std::size_t j = 0; j < nodes.size(); ++j)
+      scratch.candidates.emplace_back(scratch.distances[j], nodes[j]);
+    std::sort(scratch.candidates.begin(), scratch.candidates.end());
+  }
+
+  // Of the candidates, from the nearest on, those of which none that was taken is nearer to them
+  // than the node is; at most degree, padded with no_node.
+  void choose(Scratch& scratch, std::uint32_t* out) const {
+    std::int64_t taken = 0;
+    std::uint32_t distances[8];
+    for (const auto& [distance, node] : scratch.candidates) {
+      bool hidden = false;
+      const std::int16_t* const query = widened(node, scratch);
+      for (std::int64_t j = 0; j < taken && !hidden; j += 8) {
+        const std::int64_t some = std::min<std::int64_t>(8, taken - j);
+        distances_(query, codes_, stride_, out + j, some, distances);
+        hidden = std::any_of(distances, distances + some,
+                             [limit = distance](std::uint32_t x) { return x < limit; });
+      }
+      if (!hidden) out[taken++] = node;
+      if (taken == degree_) break;
+    }
+    std::fill(out + taken, out + degree_, no_node);
+  }
+
+  const RowCodeKernel distances_ = row_code_kernel(active_isa());
+  const std::uint8_t* const codes_;
+  const RowGraph::Layer& above_;
+  const std::int64_t nodes_, stride_, degree_;
+  const Matrix<std::uint32_t>& near_;
+  const int threads_;
+};
+
+// Links to what no walk from the starts would come to: the nodes of the layer above are the starts.
+// A node that is not reached hangs from one of its own links that is, in place of that one's last.
+void connect(std::int64_t nodes, std::int64_t degree, std::uint32_t* links) {
+  constexpr int rounds = 8;
+  std::vector<char> reached, altered(static_cast<std::size_t>(nodes), 0);
+  for (int round = 0; round < rounds; ++round) {
+    reached.assign(static_cast<std::size_t>(nodes), 0);
+    std::vector<std::uint32_t> next;
+    const auto reach = [&](std::uint32_t node) {
+      if (!std::exchange(reached[node], char{1})) next.push_back(node);
+    };
+    for (std::int64_t i = 0; i < RowGraph::nodes_above(nodes); ++i)
+      reach(RowGraph::below(static_cast<std::uint32_t>(i)));
+    const auto go_on = [&] {
+      while (!next.empty()) {
+        const std::uint32_t* const row = links + std::int64_t{next.back()} * degree;
+        next.pop_back();
+        for (std::int64_t j = 0; j < degree && row[j] != no_node; ++j) reach(row[j]);
+      }
+    };
+    go_on();
+    bool any = false;
+    for (std::int64_t i = 0; i < nodes; ++i) {
+      if (reached[static_cast<std::size_t>(i)]) continue;
+      const std::uint32_t* const own = links + i * degree;
+      for (std::int64_t j = 0; j < degree && own[j] != no_node; ++j) {
+        if (!reached[own[j]] || altered[own[j]]) continue;
+        std::uint32_t* const row = links + std::int64_t{own[j]} * degree;
+        const std::int64_t used = std::find(row, row + degree, no_node) - row;
+        row[std::min(used, degree - 1)] = static_cast<std::uint32_t>(i);
+        altered[own[j]] = char{1}, any = true;
+        reach(static_cast<std::uint32_t>(i)), go_on();
+        break;
+      }
+    }
+    if (!any) return;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexShape& shape,
+                                                int threads, const Progress& progress) {
+  const std::vector<Row> rows = live_rows(state);
+  if (std::ssize(rows) >= std::int64_t{1} << 31)
+    throw InvalidArgument("a graph has fewer than 2^31 rows, but there are {}", rows.size());
+  auto graph = std::make_shared<RowGraph>();
+  graph->coding = learn_coding(state, shape, rows, threads);
+  graph->degree = shape.graph_degree;
+  const GraphCoding& coding = graph->coding;
+  const std::int64_t stride = coding.stride(), columns = coding.columns();
+
+  AlignedArray<std::uint8_t> codes =
+      AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(std::ssize(rows) * stride));
+  each_block(std::ssize(rows), threads, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<double> scratch(static_cast<std::size_t>(columns));
+    each_vector(state, rows, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
+      coding.code_row(vector, 0, scratch.data(), codes.data() + i * stride);
+    });
+  });
+  const Groups groups = equal_codes(codes, std::ssize(rows), stride, threads);
+  const std::int64_t nodes = std::ssize(groups.begin) - 1;
+  std::vector<Row> firsts;
+  for (std::int64_t g = 0; g < nodes; ++g)
+    firsts.push_back(
+        rows[groups.rows[static_cast<std::size_t>(groups.begin[static_cast<std::size_t>(g)])]]);
+
+  // The vectors of the nodes, for products with their last column.
+  const bool lifted = coding.metric == Metric::ip;
+  const Metric metric = lifted ? Metric::l2 : coding.metric;
+  const ElementType type = lifted ? ElementType::f32 : state.type.value_or(ElementType::f32);
+  AnyMatrix vectors(type, nodes, columns);
+  each_block(nodes, threads, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<double> scratch(static_cast<std::size_t>(columns));
+    each_vector(state, firsts, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
+      if (!lifted) {
+        copy_exactly(vector, type, vectors.row(i));
+        return;
+      }
+      coding.to_space(vector, 0, false, scratch.data());
+      std::transform(scratch.begin(), scratch.end(), static_cast<float*>(vectors.row(i)),
+                     [](double x) { return static_cast<float>(x); });
+    });
+  });
+
+  const std::int64_t k = std::min(nodes - 1, graph->degree + graph->degree / 2);
+  NearestOthers nearest(vectors.view(), metric, std::max<std::int64_t>(1, k), threads, progress);
+  const std::vector<std::uint32_t> order = nearest.order();
+  RowGraph::Layer base;
+  base.nodes = nodes;
+  base.codes = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(nodes * stride));
+  graph->begin = AlignedArray<std::int64_t>(static_cast<std::size_t>(nodes) + 1);
+  graph->ids = AlignedArray<Id>::unset(rows.size());
+  std::int64_t at = 0;
+  for (std::int64_t node = 0; node < nodes; ++node) {
+    const std::size_t group = order[static_cast<std::size_t>(node)];
+    for (std::int64_t i = groups.begin[group]; i < groups.begin[group + 1]; ++i)
+      graph->ids[static_cast<std::size_t>(at++)] =
+          rows[groups.rows[static_cast<std::size_t>(i)]].id;
+    graph->begin[static_cast<std::size_t>(node) + 1] = at;
+    std::memcpy(
+        base.codes.data() + node * stride,
+        codes.data() +
+            std::int64_t{groups.rows[static_cast<std::size_t>(groups.begin[group])]} * stride,
+        static_cast<std::size_t>(stride));
+  }
+  codes = {};
+
+  // The layers, then their links from the coarsest on.
+  graph->layers.push_back(std::move(base));
+  std::vector<std::vector<std::uint32_t>> vectors_of{order};  // of the nodes of each layer
+  while (graph->layers.back().nodes > RowGraph::most_scanned) {
+    const RowGraph::Layer& under = graph->layers.back();
+    RowGraph::Layer layer;
+    layer.nodes = RowGraph::nodes_above(under.nodes);
+    layer.codes = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(layer.nodes * stride));
+    std::vector<std::uint32_t> above;
+    for (std::int64_t i = 0; i < layer.nodes; ++i) {
+      const std::uint32_t below = RowGraph::below(static_cast<std::uint32_t>(i));
+      above.push_back(vectors_of.back()[below]);
+      std::memcpy(layer.codes.data() + i * stride,
+                  under.codes.data() + std::int64_t{below} * stride,
+                  static_cast<std::size_t>(stride));
+    }
+    vectors_of.push_back(std::move(above));
+    graph->layers.push_back(std::move(layer));
+  }
+  for (std::size_t l = graph->layers.size() - 1; l-- > 0;) {
+    RowGraph::Layer& layer = graph->layers[l];
+    Matrix<std::uint32_t> near;
+    if (l == 0) {
+      near = nearest.find(order, layer.nodes >= least_rows_by_lists);
+    } else {
+      AnyMatrix some(type, layer.nodes, columns);
+      for (std::int64_t i = 0; i < layer.nodes; ++i)
+        std::memcpy(some.row(i), vectors.view().row(vectors_of[l][static_cast<std::size_t>(i)]),
+                    static_cast<std::size_t>(columns * size_of(type)));
+      std::vector<std::uint32_t> same(static_cast<std::size_t>(layer.nodes));
+      std::iota(same.begin(), same.end(), 0u);
+      NearestOthers of_layer(some.view(), metric, std::min(k, layer.nodes - 1), threads, progress);
+      near = of_layer.find(same, layer.nodes >= least_rows_above_by_lists);
+    }
+    layer.links =
+        Linking(layer, graph->layers[l + 1], stride, graph->degree, near, threads).links();
+    connect(layer.nodes, graph->degree, layer.links.data());
+  }
+  return graph;
+}
+
+}  // namespace knear::detail

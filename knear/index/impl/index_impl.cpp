@@ -1,0 +1,669 @@
+#include "knear/index/impl/index_impl.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/index/graph/graph_search.hpp"
+#include "knear/index/impl/index_training.hpp"
+#include "knear/index/lists/code_calibration.hpp"
+#include "knear/index/lists/flat_lists.hpp"
+#include "knear/index/lists/ivf_search.hpp"
+#include "knear/index/lists/recall_calibration.hpp"
+#include "knear/knn/search/search.hpp"
+
+namespace knear::detail {
+
+void check_index_dim(std::int64_t dim) {
+  if (dim < 1 || dim > 65536)
+    throw InvalidArgument("dim must be between 1 and 65536, but is {}", dim);
+}
+
+void check_lists(std::int64_t lists) {
+  if (lists < 1 || lists > most_lists)
+    throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
+}
+
+IndexImpl::IndexImpl(const IndexShape& of, State from) : shape(of), store(of) {
+  if (shape.has_graph()) {
+    if (!from.graph) from.graph = std::make_shared<GraphOfState>();
+  } else if (!shape.is_probed() && !from.flat_lists) {
+    from.flat_lists = std::make_shared<FlatLists>();
+  }
+  state_ = std::make_shared<const State>(std::move(from));
+}
+
+IndexImpl::IndexImpl(const IndexImpl& older, State from) : IndexImpl(older.shape, std::move(from)) {
+  store.share(older.store);
+}
+
+void IndexImpl::publish(State next, std::span<const Id> added) {
+  next.version = state_->version + 1, next.size = 0;
+  for (const Segment& segment : next.segments) next.size += segment.size();
+  if ((next.coarse || next.coder) &&
+      (!next.recall || !next.recall->hold_for(next.size, next.changed_rows)))
+    next.recall = std::make_shared<RecallCurves>(next.size), next.changed_rows = 0;
+  if (shape.has_graph())
+    next.graph = state_->graph->after(added);
+  else if (!shape.is_probed())
+    next.flat_lists = std::make_shared<FlatLists>();
+  auto made = std::make_shared<const State>(std::move(next));
+  std::lock_guard lock(state_mutex_);
+  state_.swap(made);  // the old one goes after the lock, if no search has it
+}
+
+void IndexImpl::check_columns(std::string_view argument, AnyMatrixView vectors) const {
+  if (vectors.cols() != shape.dim)
+    throw ShapeMismatch("{} {} {} columns, index has {}", argument,
+                        argument == "base" ? "has" : "have", vectors.cols(), shape.dim);
+}
+
+void IndexImpl::check_trained(const State& state, std::string_view what) const {
+  if (!is_trained(state))
+    throw InvalidArgument("index {} is not trained, which comes before {}", shape.description(),
+                          what);
+}
+
+void check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors) {
+  if (std::ssize(ids) != vectors.rows())
+    throw ShapeMismatch("ids are {}, vectors are {} rows", ids.size(), vectors.rows());
+}
+
+void check_own_ids(std::span<const Id> ids) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0)
+      throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
+  check_each_once(ids);
+}
+
+void check_bits(const IdFilter& filter, Id next_id) {
+  if (!filter.bits().everything() && filter.bits().rows() > next_id)
+    throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
+                        filter.bits().rows(), next_id);
+}
+
+IdFilter quick_filter(std::int64_t size, Id next_id, const IdFilter& filter) {
+  const std::vector<Id>* const list = filter.list();
+  const bool dense = size == next_id && next_id <= std::int64_t{1} << 31;
+  if (!list || list->empty() || !dense || std::ssize(*list) < size / 1024 ||
+      list->back() >= next_id)
+    return filter;
+  return filter.as_bits(next_id);
+}
+
+namespace {
+
+// Queries as the rows of an index are kept: after its transforms, if it has any. Keeps a reference.
+class Transformed {
+ public:
+  Transformed(const State& state, Metric metric, AnyMatrixView queries, int threads)
+      : view_(queries) {
+    if (!state.transform || queries.cols() != state.transform->dim_in()) return;
+    find_value_range(queries, metric, "queries", threads);
+    made_ = state.transform->apply(queries, threads), view_ = made_.view();
+  }
+  AnyMatrixView view() const { return view_; }
+
+ private:
+  Matrix<float> made_;
+  AnyMatrixView view_;
+};
+
+// The rows of a segment that a filter lets through, or nothing if that is all or none that are
+// live. `named` counts those of a list that were found. by_ids: bits are left as they are.
+SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, bool by_ids,
+                                std::int64_t& named) {
+  const SegmentRows& rows = *segment.rows;
+  const std::int64_t n = rows.rows();
+  SearchSegment out{.rows = rows.is_codes() ? nullptr : &rows.prepared(),
+                    .ids = rows.ids(),
+                    .lists = rows.lists(),
+                    .shard = segment.shard};
+  if (filter.everything() || by_ids) {
+    if (!segment.live.all()) out.live = &segment.live;
+    if (by_ids) out.allowed_ids = &filter.bits();
+    return out;
+  }
+  if (const std::vector<Id>* list = filter.list()) {
+    std::vector<Id> allowed;
+    for (auto id = std::lower_bound(list->begin(), list->end(), rows.first_id());
+         id != list->end() && *id <= rows.last_id(); ++id) {
+      const std::int64_t row = rows.find(*id);
+      if (row >= 0 && segment.live.contains(row)) allowed.push_back(row);
+    }
+    named += std::ssize(allowed);
+    out.filter = RowFilter::of_ids(allowed, n);
+    return out;
+  }
+  const RowFilter& bits = filter.bits();
+  if (!rows.has_own_ids() && segment.live.all() && rows.last_id() < bits.rows()) {
+    out.filter = bits, out.filter_offset = rows.first_id();
+    return out;
+  }
+  // Without branches on single rows, which nothing could foretell.
+  std::vector<std::uint8_t> own(static_cast<std::size_t>((n + 7) / 8), 0);
+  const bool all_live = segment.live.all();
+  for (std::int64_t row = 0; row < n; row += 8) {
+    unsigned byte = 0;
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(8, n - row); ++i)
+      byte |= static_cast<unsigned>(bits.holds(out.ids(row + i))) << i;
+    if (!all_live)
+      for (std::int64_t i = 0; byte != 0 && i < std::min<std::int64_t>(8, n - row); ++i)
+        if (!segment.live.contains(row + i)) byte &= ~(1u << i);
+    own[static_cast<std::size_t>(row / 8)] = static_cast<std::uint8_t>(byte);
+  }
+  out.filter = RowFilter::of_bits(own, n);
+  return out;
+}
+
+}  // namespace
+
+std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter,
+                                              bool by_ids) {
+  std::vector<SearchSegment> segments;
+  std::int64_t named = 0;
+  for (const Segment& segment : state.segments)
+    segments.push_back(search_segment_of(segment, filter, by_ids, named)),
+        segments.back().shards = state.shards;
+  if (const std::vector<Id>* list = filter.list(); list && named < std::ssize(*list))
+    for (const Id id : *list)
+      if (state.find(id).row < 0)
+        throw InvalidArgument("filter holds id {}, which the index does not hold", id);
+  check_bits(filter, state.next_id);
+  return segments;
+}
+
+namespace {
+
+// Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
+// for all rows before: for few queries of codes, where k rows at least are allowed for certain.
+// How many rows it allows is not known then.
+bool looks_up_ids(const State& state, const IndexShape& shape, std::int64_t queries, std::int64_t k,
+                  const RowFilter& bits, const SearchOptions& options) {
+  // Larger batches may be calibrated by themselves, for which rows have to be counted.
+  constexpr std::int64_t usual_probes = 64, most_queries = 256;
+  if (!shape.codes || !state.coarse || bits.everything() || queries > most_queries) return false;
+  const std::int64_t lists = state.coarse->lists(),
+                     asked = options.method.probes > 0 ? options.method.probes : usual_probes,
+                     probes = std::min(asked, lists);  // which may not have been checked yet
+  return options.method.kind != Method::exact && queries * probes <= lists / 2 &&
+         bits.count() - (state.next_id - state.size) >= k;
+}
+
+}  // namespace
+
+std::vector<Id> IndexImpl::ids() const {
+  const auto now = state();
+  std::vector<Id> out;
+  out.reserve(static_cast<std::size_t>(now->size));
+  for (const Segment& segment : now->segments)
+    for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+      if (segment.live.contains(row)) out.push_back(segment.rows->ids()(row));
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::int64_t IndexImpl::memory_bytes() const {
+  const auto now = state();
+  std::int64_t sum = now->coarse ? now->coarse->bytes() : 0;
+  if (now->known) sum += now->known->bytes();
+  if (now->flat_lists) sum += now->flat_lists->bytes();
+  if (now->graph) sum += now->graph->bytes();
+  for (const auto& coder : {now->coder, now->refiner})
+    if (coder) sum += coder->bytes();
+  for (const Segment& segment : now->segments) sum += segment.rows->bytes() + segment.live.bytes();
+  std::set<const RowBuffer*> buffers;
+  for (const Segment& segment : now->segments)
+    if (const RowBuffer* buffer = segment.rows->buffer(); buffer && buffers.insert(buffer).second)
+      sum += buffer->used_bytes();
+  return sum;
+}
+
+Matrix<float> IndexImpl::centroids() const {
+  const auto now = state();
+  if (!now->coarse) return Matrix<float>(0, shape.dim);
+  const MatrixView<float> from = now->coarse->centroids();
+  Matrix<float> out(from.rows(), from.cols());
+  std::copy_n(from.data(), from.rows() * from.cols(), out.data());
+  return out;
+}
+
+std::vector<std::int64_t> IndexImpl::list_sizes() const {
+  std::vector<std::int64_t> out(static_cast<std::size_t>(shape.lists));
+  if (out.empty()) return out;  // codes without lists are all in one
+  const auto now = state();     // which stays as long as it is read
+  for (const Segment& segment : now->segments) {
+    const std::vector<std::uint32_t> of = segment.rows->list_of();
+    for (std::size_t row = 0; row < of.size(); ++row)
+      out[of[row]] += segment.live.contains(static_cast<std::int64_t>(row));
+  }
+  return out;
+}
+
+std::vector<std::int64_t> IndexImpl::lists_of(std::span<const Id> ids) const {
+  if (shape.lists == 0)
+    throw InvalidArgument("index {} has no inverted lists", shape.description());
+  const auto now = state();
+  std::vector<std::vector<std::uint32_t>> of(now->segments.size());
+  std::vector<std::int64_t> out;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const State::Place place = now->find(ids[i]);
+    if (place.row < 0)
+      throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
+    auto& lists = of[place.segment];
+    if (lists.empty()) lists = now->segments[place.segment].rows->list_of();
+    out.push_back(lists[static_cast<std::size_t>(place.row)]);
+  }
+  return out;
+}
+
+void IndexImpl::train(AnyMatrixView vectors, const TrainOptions& options,
+                      TrainCentroidIndex index) {
+  check_columns("vectors", vectors);
+  if (options.rows < 0) throw InvalidArgument("rows must not be negative, but is {}", options.rows);
+  if (!shape.learns()) {
+    const TrainOptions usual;
+    const auto refuse = [&](std::string_view option, auto value, auto as_usual) {
+      if (value != as_usual)
+        throw InvalidArgument("{} is {}, but index {} learns nothing from vectors", option, value,
+                              shape.description());
+    };
+    refuse("iterations", options.iterations, usual.iterations);
+    refuse("rows", options.rows, usual.rows);
+    refuse("hold_out", options.hold_out, usual.hold_out);
+    refuse("seed", options.seed, usual.seed);
+    find_value_range(vectors, shape.metric, "vectors", options.threads);
+    return;
+  }
+  if (shape.lists == 0 && options.iterations != TrainOptions().iterations)
+    throw InvalidArgument(
+        "iterations is {}, but index {} has no inverted lists, whose centroids they are for",
+        options.iterations, shape.description());
+  std::lock_guard lock(writer);
+  State next = *state();
+  if (next.size > 0)
+    throw InvalidArgument("index {} holds {} rows, and is trained before any are added",
+                          shape.description(), next.size);
+  detail::train(next, shape, vectors, options, index);
+  next.segments.clear();
+  publish(std::move(next));
+}
+
+void IndexImpl::append(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options,
+                       std::int64_t first) {
+  std::lock_guard lock(writer);
+  State next = *state();
+  check_trained(next, "adding vectors");
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (next.find(ids[i]).row >= 0)
+      throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
+  std::vector<Id> added(ids.begin(), ids.end());
+  if (ids.empty() && shape.has_graph()) {
+    added.resize(static_cast<std::size_t>(vectors.rows()));
+    std::iota(added.begin(), added.end(), next.next_id);
+  }
+  store.append(next, vectors, ids, options, first);
+  publish(std::move(next), added);
+}
+
+void IndexImpl::add(AnyMatrixView vectors, const ChangeOptions& options) {
+  check_columns("vectors", vectors);
+  if (vectors.rows() > 0) append(vectors, {}, options);
+}
+
+void IndexImpl::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
+  check_columns("vectors", vectors);
+  check_one_a_row(ids, vectors);
+  if (vectors.rows() == 0) return;
+  check_own_ids(ids);
+  append(vectors, ids, options);
+}
+
+void IndexImpl::reserve(std::int64_t rows) {
+  if (rows < 0) throw InvalidArgument("rows must not be negative, but is {}", rows);
+  const std::int64_t row_bytes = shape.dim * size_of(element_type());
+  if (rows > machine_memory() / row_bytes)
+    throw MemoryBudgetError("rows is {}, of {} bytes each, but this machine has {}", rows,
+                            row_bytes, machine_memory());
+  std::lock_guard lock(writer);
+  store.reserve(rows);
+}
+
+void IndexImpl::remove(std::span<const Id> ids, const ChangeOptions& options) {
+  if (ids.empty()) return;
+  std::lock_guard lock(writer);
+  State next = *state();
+  store.take_out(next, ids);
+  store.tidy(next, 0.5, options);
+  store.settle(next, options);
+  publish(std::move(next));
+}
+
+void IndexImpl::replace(std::span<const Id> ids, AnyMatrixView vectors,
+                        const ChangeOptions& options) {
+  check_columns("vectors", vectors);
+  check_one_a_row(ids, vectors);
+  if (ids.empty()) return;
+  std::lock_guard lock(writer);
+  State next = *state();
+  store.take_out(next, ids);
+  store.append(next, vectors, ids, options);
+  store.tidy(next, 0.5, options);
+  store.settle(next, options);
+  publish(std::move(next), ids);
+}
+
+void IndexImpl::merge(const IndexImpl& other, MergeIds ids) {
+  if (&other == this) throw InvalidArgument("other is the index itself: copy it first");
+  const auto from = other.state();
+  const IndexShape &theirs = other.shape, &ours = shape;
+  if (theirs.kind() != ours.kind() || theirs.codes != ours.codes || theirs.refine != ours.refine ||
+      theirs.rounded != ours.rounded || theirs.transforms != ours.transforms)
+    throw InvalidArgument("other is an index {}, this one is {}", other.shape.description(),
+                          shape.description());
+  if (other.shape.dim != shape.dim)
+    throw ShapeMismatch("other has {} columns, index has {}", other.shape.dim, shape.dim);
+  if (other.shape.metric != shape.metric)
+    throw InvalidArgument("other has metric {}, index has {}", name_of(other.shape.metric),
+                          name_of(shape.metric));
+  std::lock_guard lock(writer);
+  State next = *state();
+  check_trained(next, "merging");
+  if (from->size == 0) return;
+  next.known = nullptr;  // what it knew does not know these rows
+  next.changed_rows += from->size;
+  if (next.type && *next.type != *from->type)
+    throw InvalidArgument("other has element type {}, index has {}", name_of(*from->type),
+                          name_of(*next.type));
+  next.type = from->type;
+  if (ids == MergeIds::keep) {
+    for (const Segment& segment : from->segments)
+      for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+        if (segment.live.contains(row) && next.find(segment.rows->ids()(row)).row >= 0)
+          throw InvalidArgument("other holds id {}, which the index holds already",
+                                segment.rows->ids()(row));
+    next.next_id = std::max(next.next_id, from->next_id);
+  } else if (next.next_id > std::numeric_limits<Id>::max() - from->next_id) {
+    throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
+                          next.next_id);
+  }
+  const auto trained_apart = [](const auto& a, const auto& b) { return a && !a->equals(*b); };
+  if (trained_apart(next.coder, from->coder) || trained_apart(next.refiner, from->refiner))
+    throw InvalidArgument(
+        "other is an index {} that was trained to other codes than this one: add its vectors",
+        other.shape.description());
+  if (next.transform && !equal(*next.transform, *from->transform))
+    throw InvalidArgument(
+        "other is an index {} that was trained to another transform than this one: add its "
+        "vectors",
+        other.shape.description());
+  const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
+  for (const Segment& segment : from->segments) {
+    Segment taken = segment;
+    if (other_lists) taken = store.in_lists_of(*next.coarse, segment, *next.type, {});
+    if (ids == MergeIds::shifted && next.next_id > 0)
+      taken.rows = SegmentRows::shifted(taken.rows, next.next_id);
+    next.segments.push_back(std::move(taken));
+  }
+  std::vector<Id> added;
+  if (ours.has_graph())
+    for (const Segment& segment : from->segments)
+      for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+        if (segment.live.contains(row))
+          added.push_back(segment.rows->ids()(row) + (ids == MergeIds::shifted ? next.next_id : 0));
+  if (ids == MergeIds::shifted) next.next_id += from->next_id;
+  store.settle(next, {});
+  publish(std::move(next), added);
+}
+
+void IndexImpl::compact(const ChangeOptions& options) {
+  std::lock_guard lock(writer);
+  State next = *state();
+  store.tidy(next, 0, options);
+  store.settle(next, options, true);
+  publish(std::move(next));
+}
+
+std::int64_t IndexImpl::optimize(const ChangeOptions& options) {
+  resolve_threads(options.threads);
+  if (shape.is_probed()) {
+    compact(options);
+    return state()->size;
+  }
+  if (shape.has_graph()) {
+    const auto now = state();
+    const auto made = now->graph->get(*now, shape, options.threads, options.progress);
+    return made ? now->size : 0;
+  }
+  std::lock_guard lock(writer);
+  std::int64_t rows = 0;
+  const auto now = state();
+  for (const Segment& segment : now->segments)
+    if (detail::optimize(segment.rows->prepared(), options.threads, options.progress))
+      rows += segment.size();
+  return rows;
+}
+
+namespace {
+
+std::vector<OperatingPoint> points_of(const RecallCurve& curve) {
+  std::vector<OperatingPoint> out;
+  for (const RecallPoint& point : curve.points)
+    out.push_back({point.promised, point.expected, point.lists, point.rows});
+  return out;
+}
+
+std::vector<OperatingPoint> keep_curve(const State& state, const RecallCurve& curve) {
+  state.recall->set(curve);
+  return points_of(curve);
+}
+
+// Which rows of a base have ids that an index holds, all of which have to be there.
+RowFilter rows_held(const State& state, std::span<const Id> ids) {
+  std::vector<Id> rows;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (state.find(ids[i]).row >= 0) rows.push_back(static_cast<Id>(i));
+  if (std::ssize(rows) != state.size)
+    throw InvalidArgument("base has {} of the {} rows that the index holds", std::ssize(rows),
+                          state.size);
+  return RowFilter::of_ids(rows, std::ssize(ids));
+}
+
+}  // namespace
+
+std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView queries,
+                                            const ChangeOptions& options) {
+  check_k(k);
+  const bool by_rows = queries.rows() == 0;
+  const bool by_vectors = shape.codes && shape.keeps_vectors();
+  if (shape.codes && !by_rows && !by_vectors)
+    throw InvalidArgument(
+        "queries are {}, but index {} has codes, which cannot tell what is nearest to them "
+        "without base, the vectors that they were made of",
+        queries.rows(), shape.description());
+  if (!by_rows) check_columns("queries", queries);
+  std::lock_guard lock(writer);
+  const auto now = state();
+  check_trained(*now, "tuning");
+  if (by_vectors && !by_rows)  // which takes them as they are
+    return keep_curve(*now, calibrate_codes_by(*now, shape, live_segments(*now), queries, k,
+                                               options.threads, options.progress));
+  const Transformed transformed(*now, shape.metric, queries, options.threads);
+  queries = transformed.view();
+  if (now->graph) return points_of(tune_graph(*now, shape, k, queries, options));
+  if (now->flat_lists) return points_of(now->flat_lists->tune(*now, shape, k, queries, options));
+  return keep_curve(
+      *now, shape.codes ? calibrate_codes(*now, shape, k, options.threads, options.progress)
+            : by_rows ? calibrate_by_rows(*now, shape.metric, k, options.threads, options.progress)
+                      : calibrate(*now, shape.metric, live_segments(*now), k, queries, {},
+                                  CurveUse::kept, options.threads, options.progress));
+}
+
+std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView queries,
+                                            AnyMatrixView base, std::span<const Id> ids,
+                                            const ChangeOptions& options) {
+  check_k(k);
+  if (!shape.codes)
+    throw InvalidArgument("base has {} rows, but index {} keeps its vectors itself", base.rows(),
+                          shape.description());
+  check_columns("base", base);
+  if (queries.rows() > 0) check_columns("queries", queries);
+  std::vector<Id> numbers;
+  if (ids.empty()) {
+    numbers.resize(static_cast<std::size_t>(base.rows()));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    ids = numbers;
+  }
+  if (std::ssize(ids) != base.rows())
+    throw ShapeMismatch("ids are {}, base is {} rows", ids.size(), base.rows());
+  check_each_once(ids);
+  std::lock_guard lock(writer);
+  State next = *state();
+  check_trained(next, "tuning");
+  const RowFilter held = rows_held(next, ids);
+  const AnyMatrixView by = queries.rows() > 0 ? queries : base;
+  if (by.rows() < least_calibration_queries)
+    throw InvalidArgument("{} {} rows, but recall of codes is calibrated by {} at least",
+                          queries.rows() > 0 ? "queries have" : "base has", by.rows(),
+                          least_calibration_queries);
+  next.known = KnownNeighbors::among(base, ids, held, queries, k, shape.metric, options.threads,
+                                     options.progress);
+  next.recall = std::make_shared<RecallCurves>(next.size), next.changed_rows = 0;
+  const RecallCurve curve = calibrate_codes(next, shape, k, options.threads, options.progress);
+  const auto out = keep_curve(next, curve);
+  publish(std::move(next));
+  return out;
+}
+
+AnyMatrix IndexImpl::reconstruct(std::span<const Id> ids) const {
+  const auto now = state();
+  const ElementType type = now->type.value_or(ElementType::f32);
+  // Codes are read as floats, and so is what a transform gives back.
+  const bool by_codes = shape.codes && (!shape.refine || now->refiner);
+  const bool inverted = now->transform && !shape.refine;
+  AnyMatrix out(type, std::ssize(ids), inverted ? shape.inner_dim() : shape.dim);
+  std::vector<std::byte> scratch(static_cast<std::size_t>(out.cols()) + 3);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const State::Place place = now->find(ids[i]);
+    if (place.row < 0)
+      throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
+    const SegmentRows& rows = *now->segments[place.segment].rows;
+    const auto to = static_cast<std::int64_t>(i);
+    if (by_codes && shape.refine) {
+      const BaseRows codes(rows.coded().vectors, rows.coded().guard.get());
+      now->refiner->decode(static_cast<const std::uint8_t*>(codes.row(place.row, nullptr)), 1, 0,
+                           static_cast<float*>(out.row(to)));
+      continue;
+    }
+    if (by_codes) {
+      const CodedLists& lists = *rows.coded().lists;
+      const auto code = lists.place(place.row);
+      now->coder->decode(code.code, code.stride, lists.list_at(place.row),
+                         static_cast<float*>(out.row(to)));
+      continue;
+    }
+    const BaseRows& base =
+        rows.is_codes() ? BaseRows(rows.coded().vectors, rows.coded().guard.get()) : rows.base();
+    copy_exactly(base.row_view(place.row, scratch.data()), type, out.row(to));
+  }
+  if (!inverted) return out;
+  const Matrix<float> back = now->transform->inverse(out);
+  AnyMatrix whole(ElementType::f32, back.rows(), back.cols());
+  copy_exactly(back.view(), ElementType::f32, whole.row(0));
+  return whole;
+}
+
+namespace {
+
+// Of an index that alters vectors: what a search has proven or promises is so with respect to what
+// the index keeps, and of the vectors that were added it knows nothing.
+void promise_nothing(KnnReport& report, const IndexShape& shape) {
+  if (report.recall_argument != "none") {
+    const std::string what =
+        report.recall_argument == "exact"
+            ? "exact"
+            : fmt::format("a recall of {} is promised", report.promised_recall);
+    report.note += fmt::format(
+        "{}{} with respect to the vectors as index {} keeps them, not to those that were added",
+        report.note.empty() ? "" : "; ", what, shape.description());
+  }
+  report.recall_argument = "none";
+  report.promised_recall = report.expected_recall = 0;
+  report.certified_queries = 0, report.uncertified.clear();
+}
+
+}  // namespace
+
+ExactNeighbors IndexImpl::nearest(const State& now, AnyMatrixView queries, std::int64_t k,
+                                  const SearchOptions& options, KnnReport* report) const {
+  check_answer(queries.rows(), k);
+  check_columns("queries", queries);
+  check_trained(now, "searching");
+  const IdFilter filter = quick_filter(now.size, now.next_id, options.filter);
+  const bool looked_up = looks_up_ids(now, shape, queries.rows(), k, filter.bits(), options);
+  const std::vector<SearchSegment> segments = search_segments_of(now, filter, looked_up);
+  const Transformed transformed(now, shape.metric, queries, options.threads);
+  const AnyMatrixView inner = transformed.view();
+  const auto search = [&] {
+    if (shape.is_probed())
+      return search_probed(now, shape, segments, inner, queries, k, options, report);
+    if (now.graph) return search_graph(now, shape, segments, inner, k, options, report);
+    if (now.flat_lists)
+      if (auto near = now.flat_lists->search(now, shape, inner, k, options, report))
+        return std::move(*near);
+    const SearchRequest request(SearchKind::nearest, segments, inner, k,
+                                options.with(shape.metric, RowFilter{}), Reuse::expected);
+    return nearest_in_segments(request, report);
+  };
+  ExactNeighbors near = search();
+  if (report) report->rows = now.size, report->version = now.version, report->dim = shape.dim;
+  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
+  if (report && looked_up) report->allowed_rows = -1;
+  return near;
+}
+
+Neighbors IndexImpl::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                            KnnReport* report) const {
+  const ExactNeighbors near = nearest(queries, k, options, report);
+  return rounded(near, shape.metric, queries.rows(), options.method.aggregate ? k : near.columns(),
+                 resolve_threads(options.threads));
+}
+
+RangeLists IndexImpl::within(AnyMatrixView queries, double radius, const SearchOptions& options,
+                             KnnReport* report) const {
+  radius = checked_radius(radius);
+  check_columns("queries", queries);
+  const auto now = state();
+  check_trained(*now, "searching");
+  const IdFilter filter = quick_filter(now->size, now->next_id, options.filter);
+  const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
+  const Transformed transformed(*now, shape.metric, queries, options.threads);
+  const AnyMatrixView inner = transformed.view();
+  const auto search = [&] {
+    if (shape.is_probed())
+      return range_search_probed(*now, shape, segments, inner, queries, radius, options, report);
+    if (now->graph) return range_search_graph(shape, segments, inner, radius, options, report);
+    const SearchRequest request(SearchKind::range, segments, inner, usual_k,
+                                options.with(shape.metric, RowFilter{}), Reuse::expected);
+    return within_segments(request, radius, report);
+  };
+  RangeLists near = search();
+  if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
+  return near;
+}
+
+RangeNeighbors IndexImpl::range_search(AnyMatrixView queries, double radius,
+                                       const SearchOptions& options, KnnReport* report) const {
+  RangeLists near = within(queries, radius, options, report);
+  const Stopwatch time;
+  RangeNeighbors out = sorted_neighbors(near, shape.metric, resolve_threads(options.threads));
+  if (report) report->seconds += time.seconds();
+  return out;
+}
+
+}  // namespace knear::detail

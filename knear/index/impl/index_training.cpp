@@ -1,0 +1,195 @@
+#include "knear/index/impl/index_training.hpp"
+
+#include <algorithm>
+
+#include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/quantize/opq.hpp"
+
+namespace knear::detail {
+namespace {
+
+using TransformKind = TransformShape::Kind;
+
+Transform rotation_for(const TransformShape& shape, AnyMatrixView rows,
+                       const TrainOptions& options) {
+  return train_opq(rows, shape.sub_quantizers,
+                   {.bits = shape.bits,
+                    .dim_out = shape.dim_out,
+                    .seed = options.seed,
+                    .threads = options.threads,
+                    .progress = options.progress});
+}
+
+// Rows that learning a transform takes; 0: it learns nothing.
+std::int64_t least_rows(const TransformShape& shape) {
+  return shape.kind == TransformKind::pca   ? std::max<std::int64_t>(2, shape.dim_out)
+         : shape.kind == TransformKind::opq ? std::int64_t{1} << shape.bits
+                                            : 0;
+}
+
+Transform trained(const TransformShape& shape, AnyMatrixView rows, const TrainOptions& options) {
+  const std::int64_t least = least_rows(shape);
+  if (rows.rows() < least)
+    throw InvalidArgument("vectors are {} rows, but training {} takes {} at least", rows.rows(),
+                          shape.name(), least);
+  switch (shape.kind) {
+    case TransformKind::pca:
+      return Transform::pca(rows, shape.dim_out,
+                            {.whiten = shape.whiten,
+                             .rotate = shape.rotate,
+                             .seed = options.seed,
+                             .threads = options.threads,
+                             .progress = options.progress});
+    case TransformKind::opq:
+      return rotation_for(shape, rows, options);
+    case TransformKind::rotation:
+      return Transform::rotation(rows.cols(), shape.dim_out, options.seed);
+    case TransformKind::unit_norm:
+      break;
+  }
+  return Transform::unit_norm(rows.cols());
+}
+
+// Which vectors an index learns from, if not from all; else nothing.
+std::vector<std::int64_t> drawn_rows(const IndexShape& shape, std::int64_t n,
+                                     const TrainOptions& options) {
+  constexpr std::int64_t usual_rows = 131072;
+  const std::int64_t rows =
+      options.rows > 0 ? options.rows : std::max(usual_rows, CoarseQuantizer::training_rows(shape));
+  if (rows >= n) return {};
+  Random random(options.seed);
+  return sample_of(n, rows, random);
+}
+
+// Of the rows that an index is given to learn from, those that it does: some are held out, so that
+// queries like them are no strangers. At most so many, and of few rows a tenth.
+class HeldOut {
+ public:
+  static constexpr std::int64_t most = 1000, part = 10;
+
+  HeldOut(const IndexShape& shape, std::int64_t rows, const TrainOptions& options) {
+    // What learning takes at least.
+    std::int64_t least = shape.lists;
+    for (const auto& codes : {shape.codes, shape.refine ? shape.refine->codes : std::nullopt})
+      if (codes && codes->is_product()) least = std::max(least, std::int64_t{1} << codes->bits);
+    for (const TransformShape& one : shape.transforms) least = std::max(least, least_rows(one));
+    const std::int64_t count = std::min({most, rows / part, rows - least});
+    if (!options.hold_out || !shape.is_probed() || count <= 0) return;
+    Random random(options.seed ^ 0x68656c646f7574ULL);
+    which_ = sample_of(rows, count, random);
+    for (std::int64_t row = 0, next = 0; row < rows; ++row)
+      if (next < count && which_[static_cast<std::size_t>(next)] == row)
+        ++next;
+      else
+        others_.push_back(row);
+  }
+
+  // Rows are numbered as these, which they are in turn.
+  void number(std::span<const std::int64_t> numbers) {
+    for (auto* some : {&which_, &others_})
+      for (std::int64_t& row : *some) row = numbers[static_cast<std::size_t>(row)];
+  }
+
+  bool any() const { return !which_.empty(); }
+  // Which row the others have at a place.
+  std::int64_t other(std::int64_t at) const {
+    return any() ? others_[static_cast<std::size_t>(at)] : at;
+  }
+  AnyMatrix rows(AnyMatrixView all) const { return rows_at(all, which_); }
+  // The others, as copies in `storage` if there are held out ones.
+  AnyMatrixView others(AnyMatrixView all, AnyMatrix& storage) const {
+    if (!any()) return all;
+    storage = rows_at(all, others_);
+    return storage;
+  }
+
+ private:
+  std::vector<std::int64_t> which_, others_;
+};
+
+// The keys of the nearest centroids of vectors that these were not learned from, ascending.
+std::shared_ptr<const std::vector<float>> keys_of(const CoarseQuantizer& coarse,
+                                                  AnyMatrixView vectors, int threads) {
+  const Neighbors near = coarse.probe(vectors, 1, threads);
+  std::vector<float> keys(near.distances.data(), near.distances.data() + vectors.rows());
+  std::sort(keys.begin(), keys.end());
+  return std::make_shared<const std::vector<float>>(std::move(keys));
+}
+
+// Whether a rotation for a quantiser comes last that keeps distances, so that the lists may be
+// found before it and it may serve what is left beside their centroids.
+bool turns_residuals(const IndexShape& shape) {
+  if (shape.transforms.empty() || shape.lists == 0 || !shape.codes || !shape.codes->residual)
+    return false;
+  const TransformShape& last = shape.transforms.back();
+  const std::size_t count = shape.transforms.size();
+  const std::int64_t before = count > 1 ? shape.transforms[count - 2].dim_out : shape.dim;
+  return last.kind == TransformKind::opq && last.dim_out == before && shape.codes->is_product();
+}
+
+}  // namespace
+
+void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const TrainOptions& options,
+           TrainCentroidIndex index) {
+  find_value_range(vectors, shape.metric, "vectors", options.threads);  // by their own numbers
+  if (shape.rounds_vectors())
+    check_float32_tells_apart(vectors, "vectors", "codes and transformed vectors");
+  const std::vector<std::int64_t> drawn = drawn_rows(shape, vectors.rows(), options);
+  HeldOut held_out(shape, drawn.empty() ? vectors.rows() : std::ssize(drawn), options);
+  AnyMatrix sample;
+  if (!drawn.empty() && !shape.transforms.empty()) sample = rows_at(vectors, drawn);
+  const AnyMatrixView plain = sample.rows() > 0 ? sample.view() : vectors;
+  if (!drawn.empty() && shape.transforms.empty()) held_out.number(drawn);
+  // Of a row that is learned from, in the vectors.
+  const auto number = [&](std::int64_t row) {
+    row = held_out.other(row);
+    return sample.rows() > 0 ? drawn[static_cast<std::size_t>(row)] : row;
+  };
+  AnyMatrix storage;
+  AnyMatrixView rows = plain;
+  Matrix<float> transformed;
+  std::vector<Transform> chain;
+  const bool residuals = turns_residuals(shape);
+  for (const TransformShape& one : shape.transforms) {
+    const bool last = chain.size() + 1 == shape.transforms.size();
+    if (last && residuals) {
+      const AnyMatrixView others = held_out.others(rows, storage);
+      next.coarse = CoarseQuantizer::trained(others, shape, options, index);
+      const Matrix<float> left = next.coarse->residuals(others, options.threads, options.progress);
+      check_lengths(left.view(), shape.metric, number);
+      chain.push_back(trained(one, left.view(), options));
+      next.coarse = next.coarse->turned(chain.back(), shape, options, index);
+    } else {
+      chain.push_back(
+          trained(one, least_rows(one) > 0 ? held_out.others(rows, storage) : rows, options));
+    }
+    if (last && !shape.is_probed()) break;
+    transformed = chain.back().apply(rows, options.threads);
+    rows = transformed.view();
+  }
+  if (!chain.empty()) next.transform = Transform::chain(chain);
+  const AnyMatrix apart = held_out.any() ? held_out.rows(rows) : AnyMatrix();
+  const AnyMatrix apart_as_given =
+      held_out.any() && shape.codes ? held_out.rows(plain) : AnyMatrix();
+  rows = held_out.others(rows, storage);
+  if (shape.lists > 0 && !residuals)
+    next.coarse = CoarseQuantizer::trained(rows, shape, options, index);
+  if (shape.codes)
+    next.coder = RowCoder::trained(*shape.codes, rows, shape.metric, next.coarse, options, number);
+  if (shape.refine && shape.refine->codes)
+    next.refiner = RowCoder::trained(*shape.refine->codes, held_out.others(plain, storage),
+                                     shape.metric, nullptr, options, number);
+  // Where few are held out, what would be seen of them is worth little.
+  constexpr std::int64_t enough = HeldOut::most / 2;
+  if (shape.codes && options.hold_out)
+    next.known =
+        KnownNeighbors::of(apart_as_given.rows() >= enough ? apart_as_given.view() : vectors,
+                           shape.metric, options.seed);
+  else if (shape.lists > 0 && apart.rows() >= enough)
+    next.fresh_keys = keys_of(*next.coarse, apart, options.threads);
+}
+
+}  // namespace knear::detail

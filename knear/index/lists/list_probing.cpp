@@ -1,0 +1,412 @@
+#include "knear/index/lists/list_probing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "knear/core/threads.hpp"
+#include "knear/index/recall/recall_rule.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+// Bytes that the distances to all centroids of some queries may take.
+constexpr std::int64_t most_distance_bytes = 64 << 20;
+// What a list of a query takes at most while it is found and scanned, as measured.
+constexpr std::int64_t bytes_of_probe = 72;
+
+// What is certain of the keys of rows in lists that were not probed.
+class ListBounds {
+ public:
+  // The largest distance of a live or removed row from its centroid, of each list.
+  ListBounds(const State& state, Metric metric) : metric_(metric) {
+    radii_.assign(static_cast<std::size_t>(state.coarse->lists()), 0);
+    for (const Segment& segment : state.segments)
+      for (std::size_t l = 0; l < radii_.size(); ++l)
+        radii_[l] = std::max<double>(radii_[l], segment.rows->radii()[l]);
+    const MatrixView<float> centroids = state.coarse->centroids();
+    for (std::int64_t l = 0; l < centroids.rows(); ++l)
+      longest_ = std::max(longest_, length_of(centroids.rows(l, l + 1)));
+  }
+
+  // No row of a list has a smaller key, where the distance of its centroid from a query of a given
+  // length was rounded to float32.
+  double least_key(std::int64_t list, float distance, double query_length) const {
+    const double radius = radii_[static_cast<std::size_t>(list)];
+    // Rounding to float32, and that of products and sums of up to 2^16 terms in float64.
+    constexpr double to_float = 0x1p-23, sum = 1e-11;
+    double d = distance;
+    if (metric_ == Metric::ip)
+      return -(d + std::abs(d) * to_float + query_length * longest_ * sum +
+               query_length * radius * (1 + 1e-9) + std::numeric_limits<float>::min());
+    d = std::min<double>(d, std::numeric_limits<float>::max()) * (1 - to_float);
+    if (metric_ == Metric::cosine) d = 2 * (d - sum);
+    const bool cosine = metric_ == Metric::cosine;
+    const double least = cosine ? -sum : 0;  // 1 - cosine may be a little below 0
+    if (!(d >= std::numeric_limits<float>::min())) return least;
+    const double gap = std::sqrt(d) - radius;
+    if (gap <= 0) return least;
+    const double key = gap * gap * (1 - 1e-9);
+    return cosine ? key / 2 - sum : key;
+  }
+
+ private:
+  const Metric metric_;
+  std::vector<double> radii_;
+  double longest_ = 0;
+};
+
+// Of fewer queries than that, one that is far from every centroid is one too many.
+constexpr std::int64_t few_queries = 11;
+// How often queries of the same kind may be taken for others because of those that are far.
+constexpr double seldom = 1e-3;
+
+// Of n numbers and m more of the same kind, all orders are as likely: so that the last `count` of
+// them are all of the n.
+double chance_at_the_end(std::int64_t count, double n, double m) {
+  double out = 1;
+  for (std::int64_t i = 0; i < count; ++i)
+    out *= (n - static_cast<double>(i)) / (n + m - static_cast<double>(i));
+  return out;
+}
+
+// Whether more numbers lie beyond the known ones, by half of their range, than may be expected of
+// the same kind; both ascending, not empty. Of thousands some lie there whatever the kind.
+bool too_many_beyond(std::span<const float> keys, std::span<const float> known) {
+  const auto n = static_cast<double>(keys.size()), m = static_cast<double>(known.size());
+  const double low = known.front(), high = known.back();
+  const auto within = [&](double ranges) {
+    const double room = ranges * (high - low);
+    const auto above = [&](float key) { return key > high + room; };
+    const auto below = [&](float key) { return key < low - room; };
+    return std::pair(std::find_if_not(keys.rbegin(), keys.rend(), above) - keys.rbegin(),
+                     std::find_if_not(keys.begin(), keys.end(), below) - keys.begin());
+  };
+  if (std::ssize(keys) < few_queries) {
+    // Of one, and of the fewer the more of them there are beside those that are known.
+    const auto [above, below] = within(std::max(0.5, 50 * n / m));
+    if (above + below > 0) return true;
+  }
+  const auto [above, below] = within(0.5);
+  return chance_at_the_end(std::max(above, below), n, m) < seldom / 2;
+}
+
+// Whether so many of n queries or more are unlikely to lie where a share of m known ones does: the
+// bound of Chernoff, of once in 100,000 times, for a share as large as those may have come from.
+bool unlikely(double count, double n, double share, double m) {
+  const double part = count / n, most = share + (4.3 * std::sqrt(share * m) + 9) / m;
+  if (part <= most) return false;
+  const double others = part < 1 ? (1 - part) * std::log((1 - part) / (1 - most)) : 0;
+  return n * (part * std::log(part / most) + others) > 11.512925464970229;  // ln(1e5)
+}
+
+// The same of nearness, by what is far alone: what is nearer is found as well. Of the farthest
+// twentieth of the queries that are known the recall is hardly known.
+bool too_many_farther(std::span<const float> nearness, const RecallByNearness& known) {
+  const auto n = static_cast<double>(nearness.size()), m = static_cast<double>(known.queries);
+  const auto beyond = [&](double ranges) {
+    const double room = ranges * (known.most - known.least);
+    return std::count_if(nearness.begin(), nearness.end(),
+                         [&](float x) { return x > known.most + room; });
+  };
+  if (std::ssize(nearness) < few_queries && beyond(std::max(0.5, 50 * n / m)) > 0) return true;
+  std::vector<double> counts(known.shares.size());
+  for (const float x : nearness) ++counts[known.group_of(x)];
+  double share = 0, count = 0;
+  for (std::size_t g = counts.size(); g-- > 1;) {
+    share += known.shares[g], count += counts[g];
+    if (share > 0.051) break;
+    if (unlikely(count, n, share, m)) return true;
+  }
+  return chance_at_the_end(beyond(0.5), n, m) < seldom / 2;
+}
+
+// How often queries of the same kind may be taken for others because of what they find: that is a
+// bound, and is reached by few queries alone. Other lists are probed for large batches.
+constexpr double seldom_lower = 0.01, seldom_lower_of_many = 1e-5;
+
+// Whether the mean recall of n queries, drawn from those that are known, is less likely than that
+// to be so low, by the bound of Chernoff. Of few queries it has a longer tail than its variance
+// says.
+bool is_unlikely_mean(double mean, double n, const RecallByNearness& known, double chance) {
+  // What is known is the mean of no more than so many queries itself.
+  const double m = static_cast<double>(known.queries), counted = n * m / (n + m);
+  // The bound is not below the share of those whose recall is as low, which is enough for most.
+  double as_low = 0;
+  for (std::size_t g = 0; g < known.shares.size(); ++g)
+    if (known.recalls[g] <= mean) as_low += known.shares[g];
+  if (std::log(as_low) * counted > std::log(chance)) return false;
+  const auto log_of_bound = [&](double t) {
+    double sum = 0;
+    for (std::size_t g = 0; g < known.shares.size(); ++g)
+      sum += known.shares[g] * std::exp(t * (mean - known.recalls[g]));
+    return std::log(sum);
+  };
+  double low = 0, high = 1e4;  // of a convex function
+  for (int i = 0; i < 100; ++i) {
+    const double a = low + (high - low) / 3, b = high - (high - low) / 3;
+    if (log_of_bound(a) > log_of_bound(b))
+      low = a;
+    else
+      high = b;
+  }
+  return std::min(0.0, log_of_bound(low)) * counted < std::log(chance);
+}
+
+}  // namespace
+
+std::int64_t queries_together(const SearchRequest& request, std::int64_t lists) {
+  const std::int64_t queries = std::max<std::int64_t>(1, request.queries.rows());
+  if (!request.limited()) return queries;
+  const std::int64_t room = request.options.memory / 4 / bytes_of_probe;
+  return std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, lists), 1, queries);
+}
+
+std::int64_t bytes_of_probing(const SearchRequest& request, std::int64_t lists) {
+  return queries_together(request, lists) * lists * bytes_of_probe;
+}
+
+void ListProbing::probe(std::int64_t probes) {
+  const std::int64_t queries = request_.queries.rows(), block = queries_together(request_, probes);
+  for (std::int64_t begin = 0; begin < queries; begin += block) {
+    const std::int64_t end = std::min(queries, begin + block);
+    search_lists(order_lists(request_.queries.rows(begin, end), probes), begin);
+  }
+  if (queries == 0) search_.nearest(Matrix<Id>(0, probes).view(), found_);
+  probed_.assign(static_cast<std::size_t>(queries), probes);
+}
+
+void ListProbing::search_lists(const Neighbors& near, std::int64_t begin) {
+  if (near.ids.rows() == request_.queries.rows()) return search_.nearest(near.ids.view(), found_);
+  std::vector<std::int64_t> which(static_cast<std::size_t>(near.ids.rows()));
+  std::iota(which.begin(), which.end(), begin);
+  search_.nearest(near.ids.view(), found_, which);
+}
+
+NearLists ListProbing::lists_near(std::int64_t lists) {
+  const std::int64_t queries = request_.queries.rows(), block = queries_together(request_, lists);
+  NearLists out;
+  for (std::int64_t begin = 0; begin < queries; begin += block) {
+    const std::int64_t end = std::min(queries, begin + block);
+    Neighbors near = order_lists(request_.queries.rows(begin, end), lists);
+    for (std::int64_t q = 0; q < end - begin; ++q) {
+      out.nearest.push_back(near.distances.row(q)[0]);
+      out.farthest.push_back(near.distances.row(q)[lists - 1]);
+    }
+    if (end - begin == queries) out.lists = std::move(near);
+  }
+  return out;
+}
+
+void ListProbing::probe_by(const RecallRule& rule, NearLists near) {
+  const std::int64_t queries = request_.queries.rows(),
+                     ordered = std::min(coarse_.lists(), rule.lists),
+                     together = queries_together(request_, ordered);
+  probed_.resize(static_cast<std::size_t>(queries));
+  const auto probe_some = [&](Neighbors some, std::int64_t first) {
+    constexpr std::int64_t block = 256;
+    const std::int64_t count = some.ids.rows();
+    parallel_for(request_.threads, (count + block - 1) / block, [&](std::int64_t b) {
+      for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i) {
+        std::int64_t& probed = probed_[static_cast<std::size_t>(first + i)];
+        probed = lists_within({some.distances.row(i), static_cast<std::size_t>(ordered)}, rule);
+        std::fill(some.ids.row(i) + probed, some.ids.row(i) + ordered, no_id);
+      }
+    });
+    search_lists(some, first);
+  };
+  if (near.lists.ids.rows() == queries) {
+    probe_some(std::move(near.lists), 0);
+  } else {
+    for (std::int64_t begin = 0; begin < queries; begin += together) {
+      const std::int64_t end = std::min(queries, begin + together);
+      probe_some(order_lists(request_.queries.rows(begin, end), ordered), begin);
+    }
+  }
+  widen();
+}
+
+void ListProbing::widen() {
+  const std::int64_t lists = coarse_.lists();
+  for (;;) {
+    std::vector<std::int64_t> open;
+    for (std::int64_t q = 0; q < request_.queries.rows(); ++q)
+      if (is_short(q) && probed_[static_cast<std::size_t>(q)] < lists) open.push_back(q);
+    if (open.empty()) return;
+    // Those that have probed the least come first, so that all have probed the same number.
+    std::int64_t from = lists;
+    for (const std::int64_t q : open) from = std::min(from, probed_[static_cast<std::size_t>(q)]);
+    std::erase_if(open,
+                  [&](std::int64_t q) { return probed_[static_cast<std::size_t>(q)] != from; });
+    const std::int64_t to = std::min(lists, 2 * from);
+    const auto block = static_cast<std::size_t>(queries_together(request_, to));
+    for (std::size_t begin = 0; begin < open.size(); begin += block) {
+      const auto some = std::span(open).subspan(begin, std::min(block, open.size() - begin));
+      const AnyMatrix queries = copies_of(request_.queries, some);
+      const Neighbors near = order_lists(queries.view(), to);
+      for (const std::int64_t q : some) probed_[static_cast<std::size_t>(q)] = to;
+      search_.nearest({near.ids.data() + from, std::ssize(some), to - from, to}, found_, some);
+    }
+  }
+}
+
+void ListProbing::certify(bool go_on) {
+  if (!certified_.empty()) return;  // that was done, and lists were probed out of order since
+  const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
+  const ListBounds bounds(state_, request_.options.metric);
+  const std::int64_t bytes = request_.limited()
+                                 ? std::min(most_distance_bytes, request_.options.memory / 4)
+                                 : most_distance_bytes;
+  const std::int64_t block = std::max<std::int64_t>(1, bytes / (lists * 28));
+  certified_.assign(static_cast<std::size_t>(queries), 0);
+  // Lists that are left to probe, after one another: of all queries, which fills the lists best, or
+  // where memory is limited of those that are looked at together.
+  const std::int64_t together = request_.limited() ? block : queries;
+  for (std::int64_t first = 0; first < queries; first += together) {
+    const std::int64_t last = std::min(queries, first + together);
+    std::vector<std::vector<Id>> left(static_cast<std::size_t>(last - first));
+    for (std::int64_t begin = first; begin < last; begin += block) {
+      const std::int64_t end = std::min(last, begin + block);
+      const AnyMatrixView some = request_.queries.rows(begin, end);
+      const Neighbors all = order_lists(some, lists);
+      const Matrix<float> distances = coarse_.distances(some, request_.threads);
+      parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
+        const std::int64_t q = begin + i;
+        std::vector<Id>& theirs = left[static_cast<std::size_t>(q - first)];
+        const double length =
+            request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+        const double kth = kth_key(q);
+        for (std::int64_t p = probed_[static_cast<std::size_t>(q)]; p < lists; ++p) {
+          const Id list = all.ids.row(i)[p];
+          if (!(bounds.least_key(list, distances.row(i)[list], length) > kth))
+            theirs.push_back(list);
+        }
+        certified_[static_cast<std::size_t>(q)] = theirs.empty();
+      });
+    }
+    if (go_on) probe_all(left, first);
+  }
+  if (go_on) certified_.assign(certified_.size(), 1);
+}
+
+KnnReport ListProbing::report() {
+  KnnReport out = search_.report();
+  const std::int64_t queries = request_.queries.rows(), lists = coarse_.lists();
+  out.lists = lists, out.coarse_seconds = coarse_seconds_;
+  const std::int64_t probed = std::accumulate(probed_.begin(), probed_.end(), std::int64_t{0});
+  out.probes =
+      static_cast<double>(probed) / static_cast<double>(std::max<std::int64_t>(1, queries));
+  for (std::int64_t q = 0; q < queries; ++q)
+    out.short_queries += request_.k_asked > request_.k || is_short(q);
+  out.certified_queries = 0;
+  for (std::size_t q = 0; q < probed_.size(); ++q) {
+    const bool certain =
+        !state_.coder && (probed_[q] == lists || (!certified_.empty() && certified_[q]));
+    out.certified_queries += certain;
+    if (!certain && !certified_.empty()) out.uncertified.push_back(static_cast<std::int64_t>(q));
+  }
+  const bool exact = out.certified_queries == queries;
+  out.promised_recall = exact ? 1 : 0, out.expected_recall = exact ? 1 : 0;
+  out.recall_argument = exact ? "exact" : "none";
+  out.method = "inverted-lists";
+  return out;
+}
+
+Neighbors ListProbing::order_lists(AnyMatrixView queries, std::int64_t probes) {
+  const Stopwatch time;
+  Neighbors out = coarse_.probe(queries, probes, request_.threads);
+  coarse_seconds_ += time.seconds();
+  return out;
+}
+
+double ListProbing::kth_key(std::int64_t q) const {
+  return request_.k == 0 ? -infinity : found_.keys.row(q)[request_.k - 1];
+}
+
+void ListProbing::probe_all(const std::vector<std::vector<Id>>& left, std::int64_t first) {
+  std::size_t most = 0;
+  for (std::size_t q = 0; q < left.size(); ++q) {
+    most = std::max(most, left[q].size());
+    probed_[static_cast<std::size_t>(first) + q] += std::ssize(left[q]);
+  }
+  std::vector<std::int64_t> which;  // none: all
+  if (std::ssize(left) < request_.queries.rows()) {
+    which.resize(left.size());
+    std::iota(which.begin(), which.end(), first);
+  }
+  constexpr std::size_t columns = 64;
+  for (std::size_t from = 0; from < most; from += columns) {
+    Matrix<Id> probes(std::ssize(left), static_cast<std::int64_t>(std::min(columns, most - from)));
+    std::fill_n(probes.data(), probes.rows() * probes.cols(), no_id);
+    for (std::size_t q = 0; q < left.size(); ++q)
+      if (left[q].size() > from)
+        std::copy_n(left[q].data() + from, std::min(columns, left[q].size() - from),
+                    probes.row(static_cast<std::int64_t>(q)));
+    search_.nearest(probes.view(), found_, which);
+  }
+}
+
+bool of_one_kind(const RecallCurve& curve, const NearLists& near) {
+  std::vector<float> keys = near.nearest;
+  std::sort(keys.begin(), keys.end());
+  return of_one_kind(curve, keys);
+}
+
+bool of_one_kind(const RecallCurve& curve, std::span<const float> keys) {
+  const std::vector<float>& known = curve.nearest_keys;
+  if (keys.empty() || known.empty()) return true;
+  return !too_many_beyond(keys, known) && alike(keys, known);
+}
+
+std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near) {
+  if (metric == Metric::ip) return scales_without_lists(queries, metric);
+  std::vector<Nearness> out;
+  for (const float farthest : near.farthest) out.push_back({1, farthest});
+  return out;
+}
+
+std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric) {
+  std::vector<Nearness> out;
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    const auto scale =
+        metric == Metric::ip ? static_cast<float>(length_of(queries.rows(q, q + 1))) : 1;
+    out.push_back({scale, scale});
+  }
+  return out;
+}
+
+bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
+                         const ExactNeighbors& found, std::span<const Nearness> scales) {
+  const std::int64_t queries = found.ids.rows();
+  if (queries == 0 || found.columns() < k) return true;  // all rows are found
+  const std::int64_t places[nearness_measures] = {0, last_of_a_third(k) - 1};
+  for (std::size_t m = 0; m < nearness_measures; ++m) {
+    const RecallByNearness& known = point.by_nearness[m];
+    if (known.recalls.empty()) continue;
+    std::vector<float> nearness;
+    double sum = 0;
+    for (std::int64_t q = 0; q < queries; ++q) {
+      nearness.push_back(
+          nearness_of(found.keys.row(q)[places[m]], scales[static_cast<std::size_t>(q)][m]));
+      sum += known.recalls[known.group_of(nearness.back())];
+    }
+    if (too_many_farther(nearness, known)) return false;
+    const double mean = sum / static_cast<double>(queries);
+    const double chance = queries < least_calibrated_batch ? seldom_lower : seldom_lower_of_many;
+    if (mean < recall && is_unlikely_mean(mean, static_cast<double>(queries), known, chance))
+      return false;
+  }
+  return true;
+}
+
+KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {
+  KnnOptions out = options.with(metric, RowFilter{});
+  out.method.probes = out.method.ef = 0, out.method.recall = {};
+  out.method.widen = out.method.certify = false, out.method.refine_factor = 0;
+  return out;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,370 @@
+#include "knear/index/quantizers/coarse_quantizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "knear/cluster/centroid_scan.hpp"
+#include "knear/cluster/k_means.hpp"
+#include "knear/core/cpu.hpp"
+#include "knear/core/error.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/cost/list_plan.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/index/index_shape.hpp"
+#include "knear/index/options.hpp"
+#include "knear/index/quantizers/coded_part.hpp"
+#include "knear/index/recall/recall_rule.hpp"
+#include "knear/knn/knn.hpp"
+#include "knear/transform/transform.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Fewer rows than these are searched like queries, by centroids that are packed already.
+constexpr std::int64_t most_searched_rows = 1024;
+// Above so many centroids, rows that are added go by an index over these, if there is one: with
+// fewer the scan is faster.
+constexpr std::int64_t most_lists_compared_with_rows = 131072;
+// To learn a centroid from, where nothing else is said; so many centroids make do with half, which
+// is copied.
+constexpr std::int64_t usual_rows_of_list = 256;
+// Most iterations see a quarter of the rows or less, if a list has so many of these.
+constexpr std::int64_t rows_of_list_at_first = 32;
+
+// Rounded up, of a key that was computed in float64.
+float radius_of(double key, Metric metric) {
+  // 1 - cosine is off by up to a few times dim 2^-53.
+  const double squared = metric == Metric::cosine ? 2 * (std::max(0.0, key) + 1e-10) : key;
+  const double radius = std::sqrt(squared) * (1 + 1e-9);
+  return std::nextafter(static_cast<float>(radius), std::numeric_limits<float>::infinity());
+}
+
+Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
+               const Progress& progress) {
+  const auto count = static_cast<std::size_t>(rows.rows());
+  std::vector<double> squares(count);
+  Lifts out;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    const double length = length_of(rows.rows(row, row + 1));
+    squares[i] = length * length, out.longest = std::max(out.longest, length);
+  }
+  // Beyond these squares are not floats; then lists are in the order of products.
+  if (!(out.longest > 1e-15 && out.longest < 1e15)) return {};
+  std::vector<std::uint32_t> list_of(count);
+  CentroidScan(centroids, Metric::l2, resolve_threads(threads))
+      .assign(rows, false, list_of, {}, progress);
+  std::vector<double> sums(static_cast<std::size_t>(centroids.rows())), counts(sums.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[list_of[i]] += std::sqrt(std::max(0.0, out.longest * out.longest - squares[i]));
+    counts[list_of[i]] += 1;
+  }
+  for (std::size_t l = 0; l < sums.size(); ++l) {
+    // A list without rows is where its centroid is.
+    const auto list = static_cast<std::int64_t>(l);
+    const double length = length_of(centroids.rows(list, list + 1));
+    out.values.push_back(static_cast<float>(
+        counts[l] > 0 ? sums[l] / counts[l]
+                      : std::sqrt(std::max(0.0, out.longest * out.longest - length * length))));
+  }
+  return out;
+}
+
+Matrix<float> lifted_by(MatrixView<float> centroids, const Lifts& lifts) {
+  const std::int64_t dim = centroids.cols();
+  Matrix<float> out(centroids.rows(), dim + 1);
+  for (std::int64_t l = 0; l < centroids.rows(); ++l) {
+    std::copy_n(centroids.row(l), dim, out.row(l));
+    out.row(l)[dim] = lifts.values[static_cast<std::size_t>(l)];
+  }
+  return out;
+}
+
+}  // namespace
+
+class CoarseQuantizer::Searcher {
+ public:
+  Searcher(MatrixView<float> centroids, Metric metric,
+           std::shared_ptr<const CentroidIndex> index = {})
+      : centroids_(centroids.rows()),
+        metric_(metric),
+        index_(std::move(index)),
+        searcher_(centroids, {.metric = metric}) {}
+
+  bool has_index() const { return index_ != nullptr; }
+  Neighbors exact(AnyMatrixView vectors, std::int64_t k, int threads) const {
+    return searcher_.search(vectors, k, {.metric = metric_, .threads = threads});
+  }
+  Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const {
+    if (!index_) return exact(vectors, k, threads);
+    Neighbors near = index_->nearest(vectors, k, threads);
+    complete(near, vectors, threads);
+    return near;
+  }
+
+ private:
+  // Puts what the index did not find behind what it did.
+  void complete(Neighbors& near, AnyMatrixView vectors, int threads) const {
+    const std::int64_t k = near.ids.cols();
+    std::vector<std::int64_t> open;
+    for (std::int64_t q = 0; q < vectors.rows(); ++q)
+      if (k > 0 && near.ids.row(q)[k - 1] == no_id) open.push_back(q);
+    const auto block = static_cast<std::size_t>(std::max<std::int64_t>(1, (1 << 22) / centroids_));
+    for (std::size_t begin = 0; begin < open.size(); begin += block) {
+      const std::span<const std::int64_t> some(open.data() + begin,
+                                               std::min(block, open.size() - begin));
+      const Neighbors all = exact(rows_at(vectors, some), centroids_, threads);
+      parallel_for(threads, std::ssize(some), [&](std::int64_t i) {
+        Id* const ids = near.ids.row(some[static_cast<std::size_t>(i)]);
+        float* const keys = near.distances.row(some[static_cast<std::size_t>(i)]);
+        const std::int64_t found = std::find(ids, ids + k, no_id) - ids;
+        std::vector<bool> taken(static_cast<std::size_t>(centroids_));
+        for (std::int64_t j = 0; j < found; ++j) taken[static_cast<std::size_t>(ids[j])] = true;
+        std::int64_t to = found;
+        for (std::int64_t j = 0; to < k; ++j) {
+          const Id id = all.ids.row(i)[j];
+          if (taken[static_cast<std::size_t>(id)]) continue;
+          const float key = all.distances.row(i)[j];
+          ids[to] = id, keys[to] = found > 0 ? std::max(key, keys[found - 1]) : key, ++to;
+        }
+      });
+    }
+  }
+
+  const std::int64_t centroids_;
+  const Metric metric_;
+  const std::shared_ptr<const CentroidIndex> index_;
+  const ExactSearcher searcher_;
+};
+
+CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts,
+                                 CentroidIndexes indexes)
+    : centroids_(std::move(centroids)),
+      metric_(metric),
+      lifts_(std::move(lifts)),
+      indexes_(std::move(indexes)),
+      by_metric_(std::make_unique<Searcher>(centroids_.view(), metric,
+                                            assigned_by() == metric ? indexes_.plain : nullptr)) {
+  if (assigned_by() != metric)
+    by_l2_ = std::make_unique<Searcher>(centroids_.view(), assigned_by(), indexes_.plain);
+  if (lifts_.longest == 0) return;
+  lifted_centroids_ = lifted_by(centroids_.view(), lifts_);
+  by_lifted_ = std::make_unique<Searcher>(lifted_centroids_.view(), Metric::l2, indexes_.lifted);
+}
+
+CoarseQuantizer::~CoarseQuantizer() = default;
+
+namespace {
+
+bool has_two_levels(const IndexShape& shape) {
+  return shape.lists > most_lists_of_one_level && shape.metric != Metric::cosine;
+}
+
+CentroidIndexes indexes_of(const IndexShape& shape, MatrixView<float> centroids, const Lifts& lifts,
+                           const TrainOptions& options, TrainCentroidIndex index) {
+  if (shape.coarse.empty()) return {};
+  const Metric by = shape.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  CentroidIndexes out;
+  out.plain = index(shape.coarse.front(), centroids, by, options);
+  if (lifts.longest != 0)
+    out.lifted =
+        index(shape.coarse.front(), lifted_by(centroids, lifts).view(), Metric::l2, options);
+  return out;
+}
+
+}  // namespace
+
+std::int64_t CoarseQuantizer::training_rows(const IndexShape& shape) {
+  return shape.lists * (has_two_levels(shape) ? usual_rows_of_list / 2 : usual_rows_of_list);
+}
+
+std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::turned(const Transform& turn,
+                                                               const IndexShape& shape,
+                                                               const TrainOptions& options,
+                                                               TrainCentroidIndex index) const {
+  Matrix<float> centroids = turn.apply(centroids_.view(), options.threads);
+  CentroidIndexes indexes = indexes_of(shape, centroids.view(), lifts_, options, index);
+  return std::make_shared<CoarseQuantizer>(std::move(centroids), metric_, lifts_,
+                                           std::move(indexes));
+}
+
+std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::renumbered(
+    std::span<const std::uint32_t> order) const {
+  Matrix<float> centroids(lists(), centroids_.cols());
+  Lifts lifts{lifts_.longest, std::vector<float>(lifts_.values.size())};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::copy_n(centroids_.row(order[i]), centroids_.cols(),
+                centroids.row(static_cast<std::int64_t>(i)));
+    if (!lifts.values.empty()) lifts.values[i] = lifts_.values[order[i]];
+  }
+  return std::make_shared<CoarseQuantizer>(std::move(centroids), metric_, std::move(lifts));
+}
+
+Matrix<float> CoarseQuantizer::residuals(AnyMatrixView rows, int threads,
+                                         const Progress& progress) const {
+  const std::vector<std::uint32_t> list_of = assign(rows, threads, progress).list_of;
+  return coded_part(rows, 0, rows.rows(), metric_, centroids(), list_of);
+}
+
+std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView vectors,
+                                                                const IndexShape& shape,
+                                                                const TrainOptions& options,
+                                                                TrainCentroidIndex index) {
+  const std::int64_t lists = shape.lists;
+  const Metric metric = shape.metric;
+  if (vectors.rows() < lists)
+    throw InvalidArgument("vectors are {} rows, but training {} lists takes as many at least",
+                          vectors.rows(), lists);
+  if (options.rows != 0 && options.rows < lists)
+    throw InvalidArgument("rows is {}, but training {} lists takes as many at least", options.rows,
+                          lists);
+  find_value_range(vectors, metric, "vectors", options.threads);  // of all, by their own numbers
+  const Metric by = metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  const bool two_levels = has_two_levels(shape);
+  AnyMatrix sample;
+  if (const std::int64_t rows = options.rows > 0 ? options.rows : training_rows(shape);
+      rows < vectors.rows()) {
+    Random random(options.seed);
+    sample = rows_at(vectors, sample_of(vectors.rows(), rows, random));
+    vectors = sample;
+  }
+  KMeansOptions by_rows = {.metric = by,
+                           .iterations = options.iterations,
+                           .seed = options.seed,
+                           .levels = two_levels ? 2 : 1,
+                           .takes_far_rows = true,  // all in one list then
+                           .threads = options.threads,
+                           .progress = options.progress};
+  // On more and more of them: most of what centroids have to move they move on the first few.
+  std::vector<Matrix<float>> stages;
+  if (const std::int64_t of_list = vectors.rows() / (4 * lists);
+      !two_levels && of_list >= rows_of_list_at_first && options.iterations > 1) {
+    const int half = (options.iterations + 1) / 2;
+    KMeansOptions by_some = by_rows;
+    by_some.rows_per_centroid = rows_of_list_at_first / 2;
+    by_some.iterations = half;
+    by_some.seeding = Seeding::k_means_plus_plus;
+    stages.push_back(k_means(vectors, lists, by_some).centroids);
+    by_some.rows_per_centroid = of_list;
+    by_some.iterations = options.iterations;
+    by_some.initial = stages.back().view();
+    stages.push_back(k_means(vectors, lists, by_some).centroids);
+    by_rows.initial = stages.back().view();
+    by_rows.iterations = half;
+  }
+  KMeans found = k_means(vectors, lists, by_rows);
+  Lifts lifts;
+  if (metric == Metric::ip)
+    lifts = lifts_of(vectors, found.centroids.view(), options.threads, options.progress);
+  CentroidIndexes indexes = indexes_of(shape, found.centroids.view(), lifts, options, index);
+  return std::make_shared<CoarseQuantizer>(std::move(found.centroids), metric, std::move(lifts),
+                                           std::move(indexes));
+}
+
+bool CoarseQuantizer::equals(const CoarseQuantizer& other) const {
+  const auto same = [&](const CentroidIndex* a, const CentroidIndex* b) {
+    return a && b ? a->equals(*b) : a == b;
+  };
+  return same_bits(centroids(), other.centroids()) &&
+         same(indexes_.plain.get(), other.indexes_.plain.get());
+}
+
+ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
+                                       const Progress& progress) const {
+  const auto count = static_cast<std::size_t>(rows.rows());
+  ListAssignment out;
+  out.list_of.resize(count);
+  std::vector<double> keys(count);
+  const Searcher& searcher = by_l2_ ? *by_l2_ : *by_metric_;
+  const bool by_index = searcher.has_index() && lists() > most_lists_compared_with_rows;
+  if (by_index || rows.rows() < most_searched_rows) {
+    const Neighbors near =
+        by_index ? searcher.nearest(rows, 1, threads) : searcher.exact(rows, 1, threads);
+    for (std::size_t i = 0; i < count; ++i)
+      out.list_of[i] = static_cast<std::uint32_t>(near.ids.data()[i]);
+    set_keys(rows, out.list_of, threads, keys);
+  } else {
+    CentroidScan scan(centroids_.view(), assigned_by(), resolve_threads(threads));
+    scan.assign(rows, false, out.list_of, keys, progress);
+  }
+  set_radii(keys, out);
+  return out;
+}
+
+ListAssignment CoarseQuantizer::as_given(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                                         int threads) const {
+  ListAssignment out{{list_of.begin(), list_of.end()}, {}};
+  std::vector<double> keys(list_of.size());
+  set_keys(rows, list_of, threads, keys);
+  set_radii(keys, out);
+  return out;
+}
+
+void CoarseQuantizer::set_keys(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                               int threads, std::span<double> keys) const {
+  constexpr std::int64_t block = 256;
+  parallel_for(threads, (rows.rows() + block - 1) / block, [&](std::int64_t b) {
+    ExactDistance distance(assigned_by(), ElementType::f32, active_isa());
+    for (std::int64_t i = b * block; i < std::min(rows.rows(), (b + 1) * block); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      distance.set_query(rows, i);
+      keys[at] = distance.key(centroids_.row(list_of[at]));
+    }
+  });
+}
+
+void CoarseQuantizer::set_radii(std::span<const double> keys, ListAssignment& to) const {
+  to.radii.assign(static_cast<std::size_t>(lists()), 0);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    float& radius = to.radii[to.list_of[i]];
+    radius = std::max(radius, radius_of(keys[i], assigned_by()));
+  }
+}
+
+AnyMatrix CoarseQuantizer::lifted(AnyMatrixView queries) const {
+  const std::int64_t dim = queries.cols();
+  AnyMatrix out(ElementType::f32, queries.rows(), dim + 1);
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    const double length = length_of(queries.rows(q, q + 1));
+    const double scale = length > 0 ? lifts_.longest / length : 0;
+    float* const to = static_cast<float*>(out.row(q));
+    visit(queries, [&](auto view) {
+      for (std::int64_t j = 0; j < dim; ++j)
+        to[j] = static_cast<float>(scale * to_double(view.row(q)[j]));
+    });
+    to[dim] = 0;
+  }
+  return out;
+}
+
+Neighbors CoarseQuantizer::probe(AnyMatrixView queries, std::int64_t probes, int threads) const {
+  if (by_lifted_) return by_lifted_->nearest(lifted(queries).view(), probes, threads);
+  Neighbors near = by_metric_->nearest(queries, probes, threads);
+  if (metric_ == Metric::ip)
+    for (std::int64_t i = 0; i < near.distances.rows() * probes; ++i)
+      near.distances.data()[i] = -near.distances.data()[i];
+  return near;
+}
+
+Matrix<float> CoarseQuantizer::distances(AnyMatrixView queries, int threads) const {
+  const Neighbors near = by_metric_->exact(queries, lists(), threads);
+  Matrix<float> out(queries.rows(), lists());
+  for (std::int64_t q = 0; q < queries.rows(); ++q)
+    for (std::int64_t p = 0; p < lists(); ++p)
+      out.row(q)[near.ids.row(q)[p]] = near.distances.row(q)[p];
+  return out;
+}
+
+std::int64_t CoarseQuantizer::bytes() const {
+  std::int64_t out =
+      centroids_.rows() * centroids_.cols() * static_cast<std::int64_t>(sizeof(float));
+  for (const CentroidIndex* index : {indexes_.plain.get(), indexes_.lifted.get()})
+    if (index) out += index->memory_bytes();
+  return out;
+}
+
+}  // namespace knear::detail

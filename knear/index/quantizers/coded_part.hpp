@@ -1,0 +1,25 @@
+// knear/index/quantizers/coded_part.hpp -- what quantisers code of rows: all of them, or what is
+// left beside the centroids of their lists.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
+
+namespace knear::detail {
+
+// What is coded of rows [begin, end): what is left beside the centroids of their lists; without
+// centroids all. Of length 1 before that for cosine.
+Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,
+                         MatrixView<float> centroids, std::span<const std::uint32_t> list_of);
+// The first row of what is coded [n x dim] whose distances are beyond float32; n: there is none.
+std::int64_t first_too_long(MatrixView<float> coded, Metric metric);
+
+// Which vector of its caller's a row is, for messages; empty: that of the same number.
+using RowNumber = std::function<std::int64_t(std::int64_t)>;
+// Throws InvalidArgument for a row that is too long.
+void check_lengths(MatrixView<float> coded, Metric metric, const RowNumber& number);
+
+}  // namespace knear::detail

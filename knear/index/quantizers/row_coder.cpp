@@ -1,0 +1,257 @@
+#include "knear/index/quantizers/row_coder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/index/options.hpp"
+#include "knear/index/recall/recall_rule.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Rows that a quantiser learns from, if nothing else is said.
+constexpr std::int64_t usual_training_rows = 65536;
+// Rows that are coded together.
+constexpr std::int64_t rows_together = 1024;
+
+}  // namespace
+
+RowCoder::RowCoder(const CodeShape& shape, Metric metric,
+                   std::shared_ptr<const CoarseQuantizer> coarse, ProductQuantizer quantizer,
+                   std::optional<ScalarQuantizer> scalar)
+    : shape_(shape),
+      metric_(metric),
+      coarse_(std::move(coarse)),
+      quantizer_(std::move(quantizer)),
+      scalar_(std::move(scalar)) {
+  if (!residual() || !l2()) return;
+  const MatrixView<float> centroids = coarse_->centroids();
+  middle_.assign(static_cast<std::size_t>(centroids.cols()), 0);
+  for (std::int64_t l = 0; l < centroids.rows(); ++l)
+    for (std::size_t j = 0; j < middle_.size(); ++j) middle_[j] += double{centroids.row(l)[j]};
+  for (double& x : middle_) x /= static_cast<double>(centroids.rows());
+}
+
+ProductQuantizer RowCoder::product_of(const ScalarQuantizer& scalar) {
+  const int bits = scalar.code() == ScalarCode::bits8 ? 8 : 4;
+  const std::int64_t count = std::int64_t{1} << bits, dim = scalar.dim();
+  Matrix<std::uint8_t> codes(count, scalar.code_size());
+  for (std::int64_t c = 0; c < count; ++c)
+    std::fill_n(codes.row(c), codes.cols(), static_cast<std::uint8_t>(bits == 8 ? c : c * 17));
+  const Matrix<float> levels = scalar.decode(codes.view(), 1);
+  Matrix<float> centroids(dim * count, 1);
+  for (std::int64_t j = 0; j < dim; ++j)
+    for (std::int64_t c = 0; c < count; ++c) centroids.row(j * count + c)[0] = levels.row(c)[j];
+  return ProductQuantizer::from_centroids(centroids.view(), dim, bits);
+}
+
+std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMatrixView vectors,
+                                                  Metric metric,
+                                                  std::shared_ptr<const CoarseQuantizer> coarse,
+                                                  const TrainOptions& options,
+                                                  const RowNumber& number) {
+  const std::int64_t least = shape.is_product() ? std::int64_t{1} << shape.bits : 1;
+  if (vectors.rows() < least)
+    throw InvalidArgument("vectors are {} rows, but training {} takes {} at least", vectors.rows(),
+                          shape.name(), least);
+  find_value_range(vectors, metric, "vectors", options.threads);
+  AnyMatrix sample;
+  std::vector<std::int64_t> drawn;
+  const std::int64_t rows = options.rows > 0 ? options.rows : usual_training_rows;
+  if (rows < vectors.rows()) {
+    Random random(options.seed);
+    drawn = sample_of(vectors.rows(), rows, random);
+    sample = rows_at(vectors, drawn);
+    vectors = sample;
+  }
+  std::vector<std::uint32_t> list_of;
+  if (coarse && shape.residual)
+    list_of = coarse->assign(vectors, options.threads, options.progress).list_of;
+  const Matrix<float> coded =
+      coded_part(vectors, 0, vectors.rows(), metric,
+                 list_of.empty() ? MatrixView<float>() : coarse->centroids(), list_of);
+  check_lengths(coded.view(), metric, [&](std::int64_t row) {
+    if (!drawn.empty()) row = drawn[static_cast<std::size_t>(row)];
+    return number ? number(row) : row;
+  });
+  if (!shape.is_product()) {
+    ScalarQuantizer scalar = ScalarQuantizer::train(
+        coded.view(), shape.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, options.threads);
+    ProductQuantizer levels = product_of(scalar);
+    return std::make_shared<const RowCoder>(shape, metric, std::move(coarse), std::move(levels),
+                                            std::move(scalar));
+  }
+  return std::make_shared<const RowCoder>(
+      shape, metric, std::move(coarse),
+      ProductQuantizer::train(coded.view(), shape.sub_quantizers, shape.bits,
+                              {.seed = options.seed,
+                               .most_rows = 0,
+                               .threads = options.threads,
+                               .progress = options.progress}));
+}
+
+bool RowCoder::equals(const RowCoder& other) const {
+  return shape_ == other.shape_ &&
+         same_bits(quantizer_.all_centroids(), other.quantizer_.all_centroids()) &&
+         (!coarse_ || coarse_->equals(*other.coarse_));
+}
+
+float RowCoder::scalar_of(const float* decoded, std::int64_t list) const {
+  const std::int64_t dim = quantizer_.dim();
+  const float* centroid = residual() ? coarse_->centroids().row(list) : nullptr;
+  double sum = 0;
+  if (metric_ == Metric::cosine) {
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double y = double{decoded[j]} + (centroid ? double{centroid[j]} : 0.0);
+      sum += y * y;
+    }
+    return static_cast<float>(std::sqrt(sum));
+  }
+  for (std::int64_t j = 0; j < dim; ++j) {
+    const double r = decoded[j];
+    sum += r * r + 2 * (double{centroid[j]} - middle_[static_cast<std::size_t>(j)]) * r;
+  }
+  return static_cast<float>(sum);
+}
+
+RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                                 int threads, const Progress& progress, std::int64_t first) const {
+  const std::int64_t n = rows.rows(), tasks = (n + rows_together - 1) / rows_together;
+  Codes out{Matrix<std::uint8_t>(n, code_size()), {}};
+  Reporter reporter(progress, "encode", tasks);
+  std::vector<std::int64_t> too_long(static_cast<std::size_t>(tasks), n);
+  parallel_for(threads, tasks, [&](std::int64_t task) {
+    const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
+    const Matrix<float> part =
+        coded_part(rows, begin, end, metric_,
+                   residual() ? coarse_->centroids() : MatrixView<float>(), list_of);
+    if (const std::int64_t row = first_too_long(part.view(), metric_); row < part.rows()) {
+      too_long[static_cast<std::size_t>(task)] = begin + row;
+      return;
+    }
+    const Matrix<std::uint8_t> codes =
+        scalar_ ? scalar_->encode(part.view(), 1) : quantizer_.encode(part.view(), 1);
+    std::copy_n(codes.data(), (end - begin) * code_size(), out.codes.row(begin));
+    reporter.add(1);
+  });
+  const auto bad = std::min_element(too_long.begin(), too_long.end());
+  if (bad != too_long.end() && *bad < n) refuse_length(first + *bad);
+  add_scalars(list_of, threads, out, first);
+  return out;
+}
+
+void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to,
+                           std::int64_t first) const {
+  if (!has_scalars()) return;
+  const std::int64_t n = to.codes.rows();
+  to.scalars.resize(static_cast<std::size_t>(n));
+  parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
+    std::vector<float> decoded(static_cast<std::size_t>(quantizer_.dim()));
+    for (std::int64_t i = task * rows_together; i < std::min(n, (task + 1) * rows_together); ++i) {
+      book().decode(to.codes.row(i), 1, decoded.data());
+      to.scalars[static_cast<std::size_t>(i)] =
+          scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[static_cast<std::size_t>(i)]);
+    }
+  });
+  const auto bad = std::find_if(to.scalars.begin(), to.scalars.end(),
+                                [](float scalar) { return !std::isfinite(scalar); });
+  if (bad != to.scalars.end()) refuse_length(first + (bad - to.scalars.begin()));
+}
+
+void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list,
+                      float* out) const {
+  if (scalar_ && stride == 1)
+    scalar_->decode_one(code, out);  // levels are quicker computed than looked up
+  else
+    book().decode(code, stride, out);
+  if (!residual()) return;
+  const float* centroid = coarse_->centroids().row(list);
+  for (std::int64_t j = 0; j < quantizer_.dim(); ++j) out[j] += centroid[j];
+}
+
+std::vector<float> RowCoder::distances_to_few(AnyMatrixView rows, int threads) const {
+  constexpr std::int64_t few = 4;
+  const std::int64_t n = rows.rows(), parts = quantizer_.sub_quantizers(),
+                     columns = quantizer_.dim() / parts,
+                     step = (std::int64_t{1} << quantizer_.bits()) / few;
+  std::vector<float> out(static_cast<std::size_t>(n));
+  parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
+    const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
+    const Matrix<float> coded = coded_part(rows, begin, end, metric_, MatrixView<float>(), {});
+    for (std::int64_t i = begin; i < end; ++i) {
+      double sum = 0;
+      for (std::int64_t m = 0; m < parts; ++m) {
+        const MatrixView<float> centroids = quantizer_.centroids(m);
+        const float* const part = coded.row(i - begin) + m * columns;
+        double least = std::numeric_limits<double>::infinity();
+        for (std::int64_t c = 0; c < few; ++c) {
+          const float* const centroid = centroids.row(c * step + step / 2);
+          double d = 0;
+          for (std::int64_t j = 0; j < columns; ++j)
+            d += (double{part[j]} - double{centroid[j]}) * (double{part[j]} - double{centroid[j]});
+          least = std::min(least, d);
+        }
+        sum += least;
+      }
+      out[static_cast<std::size_t>(i)] =
+          static_cast<float>(std::min(sum, static_cast<double>(std::numeric_limits<float>::max())));
+    }
+  });
+  return out;
+}
+
+CodedVectors RowCoder::vectors() const {
+  CodedVectors out{.known = true};
+  if (residual()) out.centroids = coarse_->centroids(), out.middle = middle_;
+  return out;
+}
+
+void RowCoder::prepare(AnyMatrixView queries, std::int64_t query, double* out) const {
+  read_row(queries, query, metric_, out);
+  if (squared()) return;
+  for (std::int64_t j = 0; j < quantizer_.dim(); ++j)
+    out[j] = l2() ? -2 * (out[j] - middle_[static_cast<std::size_t>(j)]) : -out[j];
+}
+
+Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int threads,
+                              const Progress& progress) const {
+  Matrix<float> out(probes.rows(), probes.cols());
+  if (!residual()) return out;
+  const Metric metric = l2() ? Metric::l2 : Metric::ip;
+  constexpr std::int64_t together = 64;
+  const std::int64_t tasks = (probes.rows() + together - 1) / together;
+  Reporter reporter(progress, "measure centroids", tasks);
+  parallel_for(threads, tasks, [&](std::int64_t task) {
+    ExactDistance distance(metric, ElementType::f32, active_isa());
+    AnyMatrix unit;  // of a query, for cosine
+    std::vector<double> row(static_cast<std::size_t>(queries.cols()));
+    for (std::int64_t q = task * together; q < std::min(probes.rows(), (task + 1) * together);
+         ++q) {
+      if (metric_ == Metric::cosine) {
+        unit = AnyMatrix(ElementType::f32, 1, queries.cols());
+        read_row(queries, q, metric_, row.data());
+        std::transform(row.begin(), row.end(), static_cast<float*>(unit.row(0)),
+                       [](double x) { return static_cast<float>(x); });
+        distance.set_query(unit, 0);
+      } else {
+        distance.set_query(queries, q);
+      }
+      for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p)
+        out.row(q)[p] =
+            static_cast<float>(distance.key(coarse_->centroids().row(probes.row(q)[p])));
+    }
+    reporter.add(1);
+  });
+  return out;
+}
+
+}  // namespace knear::detail

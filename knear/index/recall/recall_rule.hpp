@@ -1,0 +1,174 @@
+// knear/index/recall/recall_rule.hpp -- when a query of inverted lists has probed enough for the
+// recall that was asked: a rule for each query, and how it is calibrated.
+//
+// Of so many lists, the nearest, a query probes those whose centroids are not much farther away
+// than the first one: the list in place j while (d_j - d_1) times the fourth root of j is at most
+// `spread`, where d are distances. So a query near one centroid probes few lists and one between
+// many centroids many, all of them known before anything is scanned, and the answer depends on
+// query and index alone. No query stops with fewer than k rows while there are more: it doubles its
+// lists until then.
+//
+// Calibration takes some queries whose exact neighbours are known, rows of the index that are left
+// out of their own answers, and notes what each of some rules would have found: spreads from small
+// to large, each with the lists that are enough for most queries. A rule promises the lower end of
+// Wilson's interval for its mean recall (one side, 99.5 %).
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
+#include "knear/core/progress.hpp"
+
+namespace knear::detail {
+
+struct RecallRule {
+  std::int64_t lists = 1;  // that a query probes at most, if it finds k rows in these
+  double spread = -1;      // negative: it probes all of these
+  // Codes that are refined: how many are measured by their vectors for each neighbour.
+  std::int64_t refine_factor = 0;
+  // Of a graph, instead of lists: how far a search goes (index/graph/row_graph.hpp).
+  std::int64_t ef = 0, starts = 0;
+
+  bool operator==(const RecallRule&) const = default;
+};
+
+// |q| of a query [1 x dim].
+double length_of(AnyMatrixView query);
+// How far the list in place `at` (from 0 on) is beyond the nearest one, as a rule compares it with
+// its spread; of keys that are squares of distances. Never smaller for a later place.
+double spread_of(float key, float nearest_key, std::int64_t at);
+// How many of the lists, whose centroids have these keys (ascending), a query probes: 1 at least.
+std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule);
+// The number of lists of a rule by whose spread alone queries [at least one] want so many: what is
+// enough for nine in ten. More for the others find less than they cost.
+std::int64_t lists_enough(std::vector<std::int64_t> wanted);
+
+// How near to a query the rows are that it found: the key of the nearest, and that of the last of
+// the first third of the k neighbours, which is found even where many are missed, in parts of the
+// key of the farthest list that the query chose from. Of products both in parts of its length.
+inline constexpr std::size_t nearness_measures = 2;
+using Nearness = std::array<float, nearness_measures>;
+constexpr std::int64_t last_of_a_third(std::int64_t k) { return (k + 2) / 3; }
+float nearness_of(double key, double scale);
+
+// What recall queries have by one measure of nearness: of groups of these, from the nearest on,
+// those up to each bound and those beyond the last. Of the farthest there are smaller and smaller
+// groups.
+struct RecallByNearness {
+  std::vector<float> bounds;           // ascending
+  std::vector<float> recalls, shares;  // of each group, one more: mean recall; share of the queries
+  std::int64_t queries = 0;
+  float least = 0, most = 0;  // the range of nearness
+
+  std::size_t group_of(float nearness) const {
+    return static_cast<std::size_t>(std::lower_bound(bounds.begin(), bounds.end(), nearness) -
+                                    bounds.begin());
+  }
+
+  bool operator==(const RecallByNearness&) const = default;
+};
+
+// What a rule was seen to do.
+struct RecallPoint {
+  RecallRule rule;
+  double promised = 0, expected = 0;  // mean recall: the lower end of its interval, and itself
+  double lists = 0, rows = 0;         // that a query probes, on average
+  // By each measure; no groups where that was not noted.
+  std::array<RecallByNearness, nearness_measures> by_nearness = {};
+
+  bool operator==(const RecallPoint&) const = default;
+};
+
+// The rules worth using for k neighbours, from the cheapest on; each promises more than the one
+// before.
+struct RecallCurve {
+  std::int64_t k = 0;
+  std::vector<RecallPoint> points;
+  // The key of the nearest centroid of each query, ascending: queries from elsewhere have others.
+  std::vector<float> nearest_keys;
+
+  // The cheapest point that promises a recall; nullptr if none does.
+  const RecallPoint* find(double recall) const;
+
+  bool operator==(const RecallCurve&) const = default;
+};
+
+// What calibration has to know of its queries.
+struct CalibrationSample {
+  std::int64_t k = 0, lists = 0, dim = 0;
+  // Whether keys are squares of distances, so that rules may have a spread.
+  bool distances = true;
+  Matrix<float> keys;         // [queries x lists looked at], of lists, ascending
+  Matrix<std::int32_t> rows;  // [queries x lists looked at]: rows in the first 1, 2, ... lists
+  // [queries x k]: places in that order of the lists of the neighbours; beyond the last: not among
+  // these. -1: there is no such neighbour.
+  Matrix<std::int32_t> ranks;
+  // [queries]: lists in which k rows are found, or all that there are if these are fewer; one more
+  // than are looked at if those are too few.
+  std::vector<std::int32_t> enough;
+};
+// What a search by a rule was seen to do for some queries.
+struct RuleSeen {
+  RecallRule rule;
+  std::vector<double> recalls;       // of each query
+  std::vector<std::int64_t> probed;  // lists of each query, of those looked at; or empty
+  std::vector<Nearness> nearness;    // of each query, or empty
+  double lists = 0, rows = 0;        // that a query probes, on average
+  double cost = 0;                   // in any unit
+};
+// The points of rules that were tried; nearest_keys: of each query, in any order.
+RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<float> nearest_keys);
+
+// The lower end of Wilson's interval (one side, 99.5 %) for the mean of so many shares of k, which
+// have this mean and variance: near 1, where a few misses more or less decide, the usual one is too
+// narrow. As many independent yes-or-no answers as have the variance of the mean stand for the
+// shares.
+double promised_mean(double mean, double variance, double count, std::int64_t k);
+
+// Simulates the rules of a grid; the same curve for any number of threads and on every machine.
+// nearness: says how near the rows are that queries find by a rule in so many lists of those that
+// were looked at, for one rule after another, each of which takes no fewer lists than that before.
+using NearnessOf = std::function<std::vector<Nearness>(const RecallRule& rule,
+                                                       std::span<const std::int64_t> probed)>;
+RecallCurve calibrated(const CalibrationSample& sample, int threads,
+                       const NearnessOf& nearness = {});
+
+// Whether two ascending lists of numbers come from one distribution: false if that is very
+// unlikely.
+bool alike(std::span<const float> a, std::span<const float> b);
+
+// The curves of a state, made on first use. Any number of threads.
+class RecallCurves {
+ public:
+  explicit RecallCurves(std::int64_t rows) : rows_(rows) {}
+
+  // That for k neighbours; made by one caller while others wait.
+  std::shared_ptr<const RecallCurve> get(std::int64_t k, const std::function<RecallCurve()>& make);
+  void set(RecallCurve curve);
+  // That for k neighbours, if there is one.
+  std::shared_ptr<const RecallCurve> find(std::int64_t k) const;
+  std::vector<std::shared_ptr<const RecallCurve>> all() const;
+  // Whether curves of an index that had so many rows still say something of one that has `rows`,
+  // after so many were added or taken out.
+  bool hold_for(std::int64_t rows, std::int64_t changed) const {
+    return 5 * rows >= 4 * rows_ && 4 * changed <= rows_;
+  }
+  std::int64_t rows() const { return rows_; }
+
+ private:
+  const std::int64_t rows_;
+  std::mutex making_;
+  mutable std::mutex mutex_;  // of curves_
+  std::map<std::int64_t, std::shared_ptr<const RecallCurve>> curves_;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,548 @@
+// A search of all shards for all queries: cut into parts, one for each shard and each replica's
+// queries, which run at the same time; what becomes of their answers and reports; and all shards as
+// one index.
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/index/shards/shards.hpp"
+#include "knear/knn/device/device_grid.hpp"
+#include "knear/knn/near_queries.hpp"
+#include "knear/knn/search/joined_reports.hpp"
+#include "knear/knn/search/search_position.hpp"
+#include "knear/knn/search/search_request.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Fewer queries are not divided further: kernels score twelve side by side.
+constexpr std::int64_t least_queries_of_replica = 48;
+
+// Throws InvalidArgument where a recall cannot be told from that of each shard by itself.
+void check_recall_of_parts(const Shard& like) {
+  if (like.index->has_codes() && !like.index->keeps_vectors())
+    throw InvalidArgument(
+        "recall below 1 is known of all shards of an index {} together, of which some are missing: "
+        "codes of one are compared with those of others; probes says how many lists are searched",
+        like.index->description());
+}
+
+// Throws an error about a file again, with the name of the shard before it.
+[[noreturn]] void rethrow_named(const std::string& name) {
+  try {
+    throw;
+  } catch (const CorruptFile& error) {
+    throw CorruptFile("shard {}: {}", name, error.what());
+  } catch (const IoError& error) {
+    throw IoError(error.cause(), "shard {}: {}", name, error.what());
+  }
+}
+
+// What shards answered to the queries begin, ..., end - 1, in the order in which they were divided
+// (ShardSearch::query).
+template <class Found>
+struct Slice {
+  std::int64_t begin = 0, end = 0;
+  std::vector<Found> found;  // of each shard that was searched
+  KnnReport report;
+};
+
+// One search: the parts that it has, and what is left out of it.
+class ShardSearch {
+ public:
+  ShardSearch(const Shards& shards, AnyMatrixView queries, const SearchOptions& options,
+              ReplicaSpeeds& speeds)
+      : shards_(shards),
+        queries_(queries),
+        divided_(queries),
+        options_(options),
+        speeds_(speeds),
+        threads_(resolve_threads(options.threads)),
+        devices_(parse_devices(options.device)),
+        groups_(threads_ > 1 ? cpu_groups() : std::vector<CpuSet>{}) {
+    // Each shard would name the GPUs that it has.
+    if (devices_.several() && shards.any().index->has_graph())
+      check_processor({.device = options.device}, "a search of a graph");
+    if (!options.method.aggregate && shards.all.size() > 1)
+      throw InvalidArgument(
+          "aggregate is off, but what shards find is merged into the k nearest of all");
+    if (const std::int64_t logical = options.method.logical_rows;
+        options.method.kind == Method::partial_reduce && logical != 0 &&
+        (logical < shards.size || logical > (std::int64_t{1} << 40)))
+      throw InvalidArgument(
+          "logical_rows must be between the {} rows that there are and 2^40, but is {}",
+          shards.size, logical);
+    for (const Shard& shard : shards.all)
+      if (shard.index && shard.rows > 0) searched_.push_back(&shard);
+    if (options.method.recall.value_or(1) < 1 && searched_.size() > 1 && !shards.one)
+      check_recall_of_parts(*searched_.front());
+    if (searched_.empty()) searched_.push_back(&shards.any());
+    divide_filter();
+    failed_.resize(searched_.size());
+  }
+
+  int threads() const { return threads_; }
+  // The number of the query that is the place-th of those that were divided between replicas.
+  std::int64_t query(std::int64_t place) const {
+    return order_.empty() ? place : order_[static_cast<std::size_t>(place)];
+  }
+
+  // Calls one(index, queries, options, report) for each shard and each replica's queries.
+  template <class Found, class One>
+  std::vector<Slice<Found>> run(bool wants_report, One one) {
+    const std::int64_t count = std::ssize(searched_), replicas = replicas_used();
+    if (replicas > 1) {  // a query that is wrong has the number that the caller knows
+      const Index::Impl& like = searched_.front()->impl();
+      like.check_columns("queries", queries_);
+      find_value_range(queries_, like.shape.metric, "queries", threads_);
+      if (like.shape.lists > 0 && options_.memory == 0) put_near_together();
+    }
+    const std::vector<std::int64_t> begin = speeds_.split(queries_.rows(), replicas);
+    std::vector<Slice<Found>> slices(static_cast<std::size_t>(replicas));
+    std::vector<std::vector<KnnReport>> reports(slices.size());
+    for (std::size_t r = 0; r < slices.size(); ++r) {
+      slices[r].begin = begin[r], slices[r].end = begin[r + 1];
+      slices[r].found.resize(searched_.size()), reports[r].resize(searched_.size());
+    }
+    const std::int64_t parts = count * replicas;
+    const int workers = static_cast<int>(std::min<std::int64_t>(threads_, parts));
+    std::vector<double> ends(static_cast<std::size_t>(parts));
+    if (are_placed()) get_ready_for_run_on();
+    SharedProgress progress(options_.progress, parts);
+    const Stopwatch time;
+    parallel_for(workers, parts, [&](std::int64_t part) {
+      const auto r = static_cast<std::size_t>(part / count),
+                 s = static_cast<std::size_t>(part % count);
+      SearchOptions options = options_of(s, workers, part);
+      options.progress = progress.of(part);
+      const auto search = [&] {
+        slices[r].found[s] = one(searched_[s]->impl(), divided_.rows(begin[r], begin[r + 1]),
+                                 options, wants_report ? &reports[r][s] : nullptr);
+      };
+      try {
+        // Next to where append() has put the rows of the shard.
+        const std::int64_t all = std::ssize(shards_.all), shard = searched_[s] - shards_.all.data();
+        if (are_placed() && workers > 1)
+          run_on(cpus_of_part(groups_, shard * replicas + part / count, all * replicas), search);
+        else
+          search();
+      } catch (const CorruptFile& error) {
+        leave_out(s, error.what());
+      } catch (const IoError& error) {
+        leave_out(s, error.what());
+      }
+      ends[static_cast<std::size_t>(part)] = time.seconds();
+    });
+    // All of them at work from the begin on.
+    if (workers == parts && replicas > 1 && replicas == speeds_.replicas()) {
+      std::vector<double> seconds;
+      for (std::int64_t r = 0; r < replicas; ++r)
+        seconds.push_back(
+            *std::max_element(ends.begin() + r * count, ends.begin() + (r + 1) * count));
+      speeds_.note(begin, seconds);
+    }
+    drop_failed(slices, reports);
+    if (wants_report)
+      for (std::size_t r = 0; r < slices.size(); ++r) {
+        slices[r].report = std::move(reports[r].front());
+        for (std::size_t s = 1; s < reports[r].size(); ++s)
+          add_shard(slices[r].report, reports[r][s]);
+      }
+    return slices;
+  }
+
+  // The report of all slices. merge_seconds: of what was done with their answers.
+  template <class Found>
+  KnnReport report(const std::vector<Slice<Found>>& slices, double merge_seconds) const {
+    const std::int64_t queries = queries_.rows();
+    KnnReport out =
+        slices.size() == 1 ? slices[0].report : begin_queries(slices[0].report, queries);
+    bool told = tells_certified(slices[0].report);
+    for (std::size_t r = 1; r < slices.size(); ++r) {
+      told &= tells_certified(slices[r].report);
+      add_queries(out, slices[r].report, slices[r].begin, queries);
+    }
+    if (!told) out.certified_queries = 0, out.uncertified.clear();
+    for (std::int64_t& q : out.uncertified) q = query(q);
+    std::sort(out.uncertified.begin(), out.uncertified.end());
+    out.threads = threads_, out.version = shards_.version;
+    out.shards = std::ssize(searched_);
+    out.replicas = std::max<std::int64_t>(out.replicas, std::ssize(slices));
+    out.memory_bytes += together_.rows() * together_.cols() * size_of(together_.type()) +
+                        std::ssize(order_) * std::int64_t{sizeof(std::int64_t)};
+    if (devices_.several()) out.device = options_.device;
+    out.merge_seconds = slices.size() > 1 || slices[0].found.size() > 1 ? merge_seconds : 0;
+    out.seconds = time_.seconds() - out.prepare_seconds;
+    note_unsearched(out);
+    return out;
+  }
+
+ private:
+  // Whether parts stay on groups of processors.
+  bool are_placed() const { return groups_.size() > 1; }
+
+  // Queries are divided between groups of processors, where no answer depends on the batch. In one
+  // group threads share all queries: divided, 10,000 of a flat index took a seventh longer.
+  std::int64_t replicas_used() const {
+    const MethodOptions& method = options_.method;
+    if (!are_placed() || devices_.several()) return 1;
+    if (method.recall.value_or(1) < 1 || method.kind == Method::partial_reduce) return 1;
+    const std::int64_t enough = queries_.rows() / least_queries_of_replica;
+    return std::clamp<std::int64_t>(std::min<std::int64_t>(enough, threads_), 1,
+                                    speeds_.replicas());
+  }
+
+  // Each replica gets queries that probe the same inverted lists, of which each is then gone over
+  // for as many of them as if they were not divided. Takes a copy of the queries, so not where
+  // memory is limited.
+  void put_near_together() {
+    order_ = order_of_near(queries_, threads_);
+    together_ = copies_of(queries_, order_);
+    divided_ = together_.view();
+  }
+
+  // Of several GPUs those that have a shard by itself, as all shards together would give them.
+  Devices devices_of(std::int64_t shard) const {
+    const DeviceGrid grid(devices_, std::ssize(shards_.all));
+    Devices out;
+    for (std::int64_t r = 0; r < grid.replicas(); ++r)
+      out.gpus.push_back(grid.gpu(r, grid.column_of(shard)));
+    return out;
+  }
+
+  SearchOptions options_of(std::size_t shard, int workers, std::int64_t part) const {
+    SearchOptions out = options_;
+    // Those that are left over go to the first parts.
+    out.threads = threads_ / workers + (part < threads_ % workers);
+    if (out.memory > 0) out.memory = std::max<std::int64_t>(1, out.memory / workers);
+    if (!filters_.empty()) out.filter = filters_[shard];
+    if (devices_.several())
+      out.device = words_of(devices_of(searched_[shard] - shards_.all.data()));
+    // The base is a random part of the logical rows, but a shard is no random part of the base: all
+    // neighbours that are in the base may be in one shard.
+    if (out.method.logical_rows > 0 && shards_.size > 0)
+      out.method.logical_rows = static_cast<std::int64_t>(
+          static_cast<double>(out.method.logical_rows) / static_cast<double>(shards_.size) *
+          static_cast<double>(searched_[shard]->rows));
+    if (out.method.logical_rows > 0)
+      out.method.logical_rows = std::max(out.method.logical_rows, searched_[shard]->rows);
+    return out;
+  }
+
+  // A list of ids is one for each shard; bits mean the same everywhere.
+  void divide_filter() {
+    check_bits(options_.filter, shards_.next_id);
+    if (!options_.filter.list()) return;
+    const bool whole = shards_.size == shards_.next_id;
+    const IdFilter quick =
+        whole ? quick_filter(shards_.size, shards_.next_id, options_.filter) : options_.filter;
+    if (!quick.list()) {
+      filters_.assign(searched_.size(), quick);
+      return;
+    }
+    std::vector<std::vector<Id>> lists(searched_.size());
+    for (const Id id : *quick.list()) {
+      const auto holder = std::find_if(states().begin(), states().end(),
+                                       [&](const auto& state) { return state->find(id).row >= 0; });
+      if (holder != states().end())
+        lists[static_cast<std::size_t>(holder - states().begin())].push_back(id);
+      else if (!is_partial())
+        throw InvalidArgument("filter holds id {}, which the index does not hold", id);
+    }
+    for (const auto& list : lists) filters_.push_back(IdFilter::of_ids(list));
+  }
+
+  bool is_partial() const {
+    return std::any_of(shards_.all.begin(), shards_.all.end(),
+                       [](const Shard& shard) { return !shard.index; });
+  }
+
+  const std::vector<std::shared_ptr<const State>>& states() {
+    if (states_.empty())
+      for (const Shard* shard : searched_) states_.push_back(shard->state());
+    return states_;
+  }
+
+  // In a handler: that a shard could not be searched.
+  void leave_out(std::size_t shard, const char* why) {
+    if (shards_.all.size() == 1) throw;  // of an index that is not in shards
+    try {
+      rethrow_named(searched_[shard]->name);
+    } catch (...) {
+      if (!shards_.allow_partial) throw;
+      std::lock_guard lock(mutex_);
+      failed_[shard] = why;
+      failure_ = std::current_exception();
+    }
+  }
+
+  template <class Found>
+  void drop_failed(std::vector<Slice<Found>>& slices,
+                   std::vector<std::vector<KnnReport>>& reports) const {
+    std::size_t to = 0;
+    for (std::size_t s = 0; s < failed_.size(); ++s) {
+      if (!failed_[s].empty()) continue;
+      for (std::size_t r = 0; r < slices.size() && to < s; ++r) {
+        slices[r].found[to] = std::move(slices[r].found[s]);
+        reports[r][to] = std::move(reports[r][s]);
+      }
+      ++to;
+    }
+    if (to == 0) std::rethrow_exception(failure_);
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      slices[r].found.resize(to), reports[r].resize(to);
+  }
+
+  void note_unsearched(KnnReport& out) const {
+    std::string why;
+    const auto add = [&](const Shard& shard, const std::string& reason) {
+      out.unsearched_rows += shard.rows;
+      out.unsearched_shards.push_back(shard.name);
+      if (why.empty()) why = reason;
+    };
+    for (const Shard& shard : shards_.all) {
+      if (!shard.index) add(shard, shard.why_missing);
+      for (std::size_t s = 0; s < failed_.size(); ++s)
+        if (searched_[s] == &shard && !failed_[s].empty()) add(shard, failed_[s]);
+    }
+    if (out.unsearched_shards.empty()) return;
+    out.shards -= std::count_if(failed_.begin(), failed_.end(),
+                                [](const std::string& text) { return !text.empty(); });
+    out.promised_recall = out.expected_recall = 0, out.recall_argument = "none";
+    out.certified_queries = 0, out.uncertified.clear();
+    if (!out.note.empty()) out.note += "; ";
+    out.note +=
+        fmt::format("{} of {} rows were not searched, those of shard{} {}: {}", out.unsearched_rows,
+                    out.rows + out.unsearched_rows, out.unsearched_shards.size() > 1 ? "s" : "",
+                    fmt::join(out.unsearched_shards, ", "), why);
+  }
+
+  const Stopwatch time_;
+  const Shards& shards_;
+  const AnyMatrixView queries_;
+  AnyMatrixView divided_;            // as they are divided between replicas
+  std::vector<std::int64_t> order_;  // their numbers; empty: as they came
+  AnyMatrix together_;               // copies in this order
+  const SearchOptions& options_;
+  ReplicaSpeeds& speeds_;
+  const int threads_;
+  const Devices devices_;
+  const std::vector<CpuSet> groups_;
+  std::vector<const Shard*> searched_;
+  std::vector<std::shared_ptr<const State>> states_;
+  std::vector<IdFilter> filters_;  // of each of them; empty: that of the options
+  std::mutex mutex_;               // of what follows, while parts run
+  std::vector<std::string> failed_;
+  std::exception_ptr failure_;
+};
+
+// Whether a search goes over all shards as one index. In one group of processors that takes less
+// time than searching each by itself: queries are packed and lists ordered once, and thresholds go
+// on from shard to shard. What is promised of a recall is known of the whole. Several GPUs are
+// given their shards beneath that (knn/device/device_grid.hpp), whatever the groups.
+bool goes_as_one(const Shards& shards, const SearchOptions& options) {
+  const MethodOptions& method = options.method;
+  if (!shards.one || !method.aggregate) return false;
+  const bool recall = method.recall.value_or(1) < 1;
+  const bool together = parse_devices(options.device).several() || cpu_groups().size() == 1;
+  if (shards.any().impl().shape.learns()) return recall || together;
+  const bool exact = method.kind == Method::automatic || method.kind == Method::exact;
+  return exact && !recall && together;
+}
+
+// What search(index) finds in all shards as one index, where they are searched so. Nothing
+// otherwise, and after an error of a file, which is then told by shard.
+template <class Found, class Search>
+std::optional<Found> search_as_one(const Shards& shards, const SearchOptions& options,
+                                   KnnReport* report, Search search) {
+  if (!goes_as_one(shards, options)) return {};
+  try {
+    Found out = search(impl_of(shards.one->get(resolve_threads(options.threads))));
+    shards.one->share_recall();
+    if (!report) return out;
+    report->version = shards.version;
+    report->replicas = std::max<std::int64_t>(1, report->replicas);
+    report->shards = std::count_if(shards.all.begin(), shards.all.end(),
+                                   [](const Shard& shard) { return shard.rows > 0; });
+    report->shards = std::max<std::int64_t>(1, report->shards);
+    return out;
+  } catch (const CorruptFile&) {
+  } catch (const IoError&) {
+  }
+  if (report) *report = {};
+  return {};
+}
+
+}  // namespace
+
+std::shared_ptr<Index> independent_copy(const IndexShape& shape, State state) {
+  state.flat_lists = nullptr;
+  if (state.size == 0) state.graph = nullptr;
+  if (const auto shared = std::exchange(state.recall, nullptr)) {
+    state.recall = std::make_shared<RecallCurves>(shared->rows());
+    for (const auto& curve : shared->all()) state.recall->set(*curve);
+  }
+  return std::make_shared<Index>(IndexOfShape(shape, std::move(state)));
+}
+
+std::shared_ptr<Index> independent_copy(const Index& of) {
+  return independent_copy(impl_of(of).shape, *impl_of(of).state());
+}
+
+const Index& ShardsAsOne::get(int threads) const {
+  std::lock_guard lock(making_);
+  if (index_) return *index_;
+  State whole = *parts_.front();
+  whole.shards = std::ssize(parts_);
+  for (std::size_t s = 1; s < parts_.size(); ++s) {
+    const State& part = *parts_[s];
+    for (Segment segment : part.segments) {
+      segment.shard = static_cast<std::int64_t>(s);
+      whole.segments.push_back(std::move(segment));
+    }
+    whole.size += part.size, whole.changed_rows += part.changed_rows;
+  }
+  if (whole.known) {
+    std::vector<std::shared_ptr<const KnownNeighbors>> known;
+    for (const auto& part : parts_) known.push_back(part->known);
+    whole.known = KnownNeighbors::together(
+        known, [&](std::size_t part, Id id) { return parts_[part]->find(id).row >= 0; }, threads);
+  }
+  if (whole.recall) {
+    for (const auto& part : parts_)
+      known_.push_back(part->recall ? part->recall->all() : decltype(part->recall->all()){});
+    const auto knows = [](const auto& curves, const RecallCurve& curve) {
+      return std::any_of(curves.begin(), curves.end(),
+                         [&](const auto& known) { return *known == curve; });
+    };
+    whole.recall = std::make_shared<RecallCurves>(whole.size);
+    for (const auto& curve : known_.front())
+      if (std::all_of(known_.begin(), known_.end(),
+                      [&](const auto& curves) { return knows(curves, *curve); }))
+        whole.recall->set(*curve);
+  }
+  index_ = independent_copy(shape_, std::move(whole));
+  return *index_;
+}
+
+void ShardsAsOne::share_recall() const {
+  std::lock_guard lock(making_);
+  if (known_.empty()) return;
+  const auto recall = impl_of(*index_).state()->recall;
+  for (const auto& curve : recall->all())
+    for (std::size_t s = 0; s < parts_.size(); ++s) {
+      if (!parts_[s]->recall) continue;
+      // Not what it was told since, by tune().
+      const auto now = parts_[s]->recall->find(curve->k);
+      const auto& before = known_[s];
+      if (!now || (*now != *curve && std::find(before.begin(), before.end(), now) != before.end()))
+        parts_[s]->recall->set(*curve);
+    }
+}
+
+void put_together(Shards& shards) {
+  shards.one = nullptr;
+  const auto missing = [](const Shard& shard) { return !shard.index; };
+  if (shards.all.size() < 2 || std::any_of(shards.all.begin(), shards.all.end(), missing)) return;
+  const Index::Impl& first = shards.any().impl();
+  if (first.shape.has_graph() || !first.is_trained(*first.state())) return;
+  std::vector<std::shared_ptr<const State>> parts;
+  for (const Shard& shard : shards.all) parts.push_back(shard.state());
+  shards.one = std::make_shared<const ShardsAsOne>(first.shape, std::move(parts));
+}
+
+const Shard& Shards::any() const {
+  for (const Shard& shard : all)
+    if (shard.index) return shard;
+  throw CorruptFile("no shard is there");  // which load_shards() has ruled out
+}
+
+const Shard* Shards::find(Id id) const {
+  for (const Shard& shard : all)
+    if (shard.index && shard.state()->find(id).row >= 0) return &shard;
+  return nullptr;
+}
+
+ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
+                       const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
+  check_answer(queries.rows(), k);
+  if (auto near = search_as_one<ExactNeighbors>(
+          shards, options, report,
+          [&](const Index::Impl& all) { return all.nearest(queries, k, options, report); }))
+    return std::move(*near);
+  ShardSearch search(shards, queries, options, speeds);
+  auto slices = search.run<ExactNeighbors>(
+      report != nullptr,
+      [&](const Index::Impl& index, AnyMatrixView some, const SearchOptions& part_options,
+          KnnReport* part_report) { return index.nearest(some, k, part_options, part_report); });
+  const Stopwatch time;
+  for (auto& slice : slices)
+    for (std::size_t s = 1; s < slice.found.size(); ++s) {
+      ExactNeighbors &first = slice.found[0], &more = slice.found[s];
+      if (first.columns() == 0)  // of a shard with nothing to find, which has no rows either
+        first = std::move(more);
+      else if (more.columns() > 0)
+        merge(first, more, k, search.threads());
+    }
+  ExactNeighbors all = std::move(slices[0].found[0]);
+  const std::int64_t columns = all.columns();
+  if (slices.size() > 1) {
+    const ExactNeighbors first = std::exchange(all, ExactNeighbors(queries.rows(), columns));
+    for (std::size_t r = 0; r < slices.size(); ++r) {
+      const ExactNeighbors& from = r == 0 ? first : slices[r].found[0];
+      for (std::int64_t i = 0; i < from.keys.rows(); ++i) {
+        const std::int64_t q = search.query(slices[r].begin + i);
+        std::copy_n(from.keys.row(i), columns, all.keys.row(q));
+        std::copy_n(from.ids.row(i), columns, all.ids.row(q));
+      }
+    }
+  }
+  if (!report) return all;
+  *report = search.report(slices, time.seconds());
+  if (slices.size() > 1 || report->shards > 1)
+    report->memory_bytes += queries.rows() * columns * 16 * report->shards;
+  if (report->lists > 0 || report->code_parts > 0 || report->ef > 0) {
+    report->short_queries = 0;
+    for (std::int64_t q = 0; q < queries.rows(); ++q)
+      report->short_queries += columns < k || all.ids.row(q)[k - 1] == no_id;
+  }
+  return all;
+}
+
+RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
+                  const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
+  if (auto found = search_as_one<RangeLists>(shards, options, report, [&](const Index::Impl& all) {
+        return all.within(queries, radius, options, report);
+      }))
+    return std::move(*found);
+  ShardSearch search(shards, queries, options, speeds);
+  auto slices = search.run<RangeLists>(
+      report != nullptr, [&](const Index::Impl& index, AnyMatrixView some,
+                             const SearchOptions& part_options, KnnReport* part_report) {
+        return index.within(some, radius, part_options, part_report);
+      });
+  const Stopwatch time;
+  RangeLists all(static_cast<std::size_t>(queries.rows()));
+  for (auto& slice : slices)
+    for (RangeLists& found : slice.found)
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        auto& to =
+            all[static_cast<std::size_t>(search.query(slice.begin + static_cast<std::int64_t>(i)))];
+        if (to.empty())
+          to = std::move(found[i]);
+        else
+          to.insert(to.end(), found[i].begin(), found[i].end());
+      }
+  if (report) *report = search.report(slices, time.seconds());
+  return all;
+}
+
+}  // namespace knear::detail
