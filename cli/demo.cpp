@@ -22,6 +22,7 @@
 #include "knear/graph/paths.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/io/atomic_file.hpp"
+#include "knear/knn/knn.hpp"
 
 namespace knear::cli {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
+#include "knear/knn/check_device.hpp"
 #include "knear/knn/search/device_engine.hpp"
 #include "knear/scan/device_choice.hpp"
 

@@ -18,6 +18,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/index_of_shape.hpp"
 #include "knear/index/quantizers/coarse_quantizer.hpp"
+#include "knear/knn/knn.hpp"
 #include "tests/index/index_test.hpp"
 
 namespace knear {

@@ -28,6 +28,7 @@
 #include "knear/index/index_of_shape.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/io/archive.hpp"
+#include "knear/knn/knn.hpp"
 #include "knear/scan/kernels/row_code_kernels.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"

@@ -11,6 +11,7 @@
 #include "knear/core/random.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/io/archive.hpp"
+#include "knear/knn/knn.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
 

@@ -24,6 +24,7 @@
 #include "knear/io/convert.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
+#include "knear/knn/knn.hpp"
 #include "knear/knn/streamed_search.hpp"
 #include "knear/select/select_k.hpp"
 #include "tests/io/file_cases.hpp"

@@ -16,6 +16,7 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/impl/index_there.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/device/emulated_gpus.hpp"

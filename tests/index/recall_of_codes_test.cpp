@@ -19,6 +19,7 @@
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
 #include "knear/io/vectors.hpp"
+#include "knear/knn/knn.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 

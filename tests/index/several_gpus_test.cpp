@@ -22,6 +22,7 @@
 #include "knear/index/replicated.hpp"
 #include "knear/index/sharded.hpp"
 #include "knear/knn/device/device_grid.hpp"
+#include "knear/knn/knn.hpp"
 #include "knear/knn/lists/listed_rows.hpp"
 #include "knear/knn/streamed_search.hpp"
 #include "tests/index/sharded_cases.hpp"

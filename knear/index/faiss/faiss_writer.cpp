@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/index/faiss/faiss_types.hpp"
 #include "knear/index/impl/index_impl.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/index/quantizers/centroid_index.hpp"

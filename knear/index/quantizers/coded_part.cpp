@@ -9,9 +9,7 @@
 #include "knear/index/recall/recall_rule.hpp"
 
 namespace knear::detail {
-namespace {
 
-// A row as float64, of length 1 for cosine unless it is zero.
 void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out) {
   visit(rows, [&](auto typed) {
     std::transform(typed.row(row), typed.row(row) + rows.cols(), out,
@@ -29,8 +27,6 @@ void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out) 
   for (std::int64_t j = 0; j < rows.cols(); ++j) out[j] = static_cast<float>(out[j] / length);
 }
 
-}  // namespace
-
 Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,
                          MatrixView<float> centroids, std::span<const std::uint32_t> list_of) {
   const std::int64_t dim = rows.cols();
@@ -47,11 +43,9 @@ Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t en
   return out;
 }
 
-namespace {
-[[noreturn]] void refuse_length(std::int64_t row) {
+void refuse_length(std::int64_t row) {
   throw InvalidArgument("vectors hold a row {} whose squared length is beyond float32", row);
 }
-}  // namespace
 
 std::int64_t first_too_long(MatrixView<float> coded, Metric metric) {
   const double most =

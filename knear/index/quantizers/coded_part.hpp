@@ -10,6 +10,8 @@
 
 namespace knear::detail {
 
+// Writes a row [dim] as float64 numbers to `out`, of length 1 for cosine unless it is zero.
+void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out);
 // What is coded of rows [begin, end): what is left beside the centroids of their lists; without
 // centroids all. Of length 1 before that for cosine.
 Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,
@@ -19,7 +21,9 @@ std::int64_t first_too_long(MatrixView<float> coded, Metric metric);
 
 // Which vector of its caller's a row is, for messages; empty: that of the same number.
 using RowNumber = std::function<std::int64_t(std::int64_t)>;
-// Throws InvalidArgument for a row that is too long.
+// Throws InvalidArgument for a row that is too long; so does the first, for a row that is known to
+// be.
+[[noreturn]] void refuse_length(std::int64_t row);
 void check_lengths(MatrixView<float> coded, Metric metric, const RowNumber& number);
 
 }  // namespace knear::detail

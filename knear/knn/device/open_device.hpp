@@ -6,6 +6,7 @@
 
 #include "knear/knn/device/code_device.hpp"
 #include "knear/knn/lists/probed_search.hpp"
+#include "knear/knn/options.hpp"
 #include "knear/knn/search/device_engine.hpp"
 
 namespace knear::detail {

@@ -13,6 +13,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/knn/device/devices_of.hpp"
+#include "knear/knn/device/present_devices.hpp"
 #include "tests/simt/emulated_launches.hpp"
 
 namespace knear::test {
