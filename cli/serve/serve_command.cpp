@@ -139,7 +139,8 @@ void run_serve(const ServeArguments& arguments) {
         serve::DurableOptions{.data = arguments.data,
                               .checkpoint_bytes = arguments.checkpoint > 0 ? arguments.checkpoint
                                                                            : std::int64_t{64} << 20,
-                              .threads = threads},
+                              .threads = threads,
+                              .report = [](const std::string& line) { warn_text(line); }},
         bar.callback()));
     check_interrupt();
   }
