@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +38,38 @@ std::string temporary_name(const std::string& target) {
   Random random(static_cast<std::uint64_t>(now) ^ (static_cast<std::uint64_t>(getpid()) << 32) ^
                 (counter++ << 48));
   return fmt::format("{}.tmp-{:012x}", target, random.next() >> 16);
+}
+
+// Whether a name in the folder of `target` is one of temporary_name(target).
+bool is_temporary_name(std::string_view name, const std::string& target) {
+  const std::size_t slash = target.rfind('/');
+  const std::string begin = target.substr(slash == std::string::npos ? 0 : slash + 1) + ".tmp-";
+  return name.size() == begin.size() + 12 && name.starts_with(begin) &&
+         name.find_first_not_of("0123456789abcdef", begin.size()) == std::string_view::npos;
+}
+
+bool is_named(int file, const std::string& path) {
+  struct stat open_status, status;
+  return fstat(file, &open_status) == 0 && lstat(path.c_str(), &status) == 0 &&
+         open_status.st_dev == status.st_dev && open_status.st_ino == status.st_ino;
+}
+
+// Removes temporaries of a target whose writers were killed. Those that cannot be looked at, or
+// locked, may have a writer and stay.
+void remove_left_by_kills(const std::string& folder, const std::string& target) {
+  std::error_code failed;
+  std::filesystem::directory_iterator entry(folder, failed);
+  for (; !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
+    const std::string& path = entry->path().native();
+    if (!is_temporary_name(std::string_view(path).substr(path.rfind('/') + 1), target)) continue;
+    const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
+    if (file < 0) continue;
+    struct stat status;
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+        flock(file, LOCK_EX | LOCK_NB) == 0 && is_named(file, path))
+      unlink(path.c_str());
+    close(file);
+  }
 }
 
 }  // namespace
@@ -72,12 +105,20 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   const std::size_t slash = target_.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);
 
+  remove_left_by_kills(directory_, target_);
   file_ = detail::open_file_without_name(directory_.c_str());
+  if (file_ >= 0) hold_lock();
   for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
     std::string name = temporary_name(target_);
     file_ = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (file_ >= 0) temporary_ = std::move(name);
     if (file_ < 0 && errno != EEXIST) fail("write", errno);
+    if (file_ < 0) continue;
+    temporary_ = std::move(name);
+    // Another writer to the same path may have seen it before it was locked, and removed it.
+    if (hold_lock() && is_named(file_, temporary_)) break;
+    close(std::exchange(file_, -1));
+    if (lock_ >= 0) close(std::exchange(lock_, -1));
+    unlink(std::exchange(temporary_, {}).c_str());
   }
   if (file_ < 0) fail("write", EEXIST);
 }
@@ -85,6 +126,15 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
 AtomicFile::~AtomicFile() {
   if (file_ >= 0) close(file_);
   if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (lock_ >= 0) close(lock_);
+}
+
+// Returns false if another process has locked the file, which it may be about to remove. Where
+// there are no locks nobody removes it.
+bool AtomicFile::hold_lock() {
+  if (flock(file_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  lock_ = fcntl(file_, F_DUPFD_CLOEXEC, 0);
+  return true;
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -150,6 +200,7 @@ void AtomicFile::commit() {
   if (close(file) != 0) fail("close", errno);
   if (rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename to", errno);
   temporary_.clear();
+  if (lock_ >= 0) close(std::exchange(lock_, -1));
 
   // The rename itself survives a crash only when the directory is on disk too. Some file systems
   // refuse to sync a directory; the file is complete all the same.
