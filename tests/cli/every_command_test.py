@@ -6,6 +6,7 @@ import os
 import pty
 import random
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -341,6 +342,21 @@ class EveryCommand(ProgramTest):
         words = ["graph", "--base", "many.fvecs", "-k", "3", "--out", "disk/g.knear"]
         self.assertIn("disk/g.knear", self.fails(1, *words).stderr)
         self.assertEqual(os.listdir(disk), [])
+
+    def test_files_that_may_not_grow(self):
+        """ulimit -f: an error as a full disk is."""
+        write_vecs(self.path("many.fvecs"), [[float(i), 0.5] for i in range(9000)], "f")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16,) * 2)  # noqa: E731
+        for command, queries in (
+            ("search", "many.fvecs"),
+            ("truth", "many.fvecs"),
+            ("build", ""),
+            ("convert", ""),
+            ("graph", ""),
+        ):
+            with self.subTest(command=command):
+                words = self.words(command, "many.fvecs", queries)
+                self.fails(1, *words, says="File too large", preexec_fn=limit)
 
     def test_ctrl_c_half_way(self):
         # Zeros that take no disk: more than two seconds of work for every command.
