@@ -3,6 +3,7 @@
 // because link() alone does not replace a file.
 #include "knear/io/atomic_file.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -40,12 +41,14 @@ std::string temporary_name(const std::string& target) {
   return fmt::format("{}.tmp-{:012x}", target, random.next() >> 16);
 }
 
-// Whether a name in the folder of `target` is one of temporary_name(target).
-bool is_temporary_name(std::string_view name, const std::string& target) {
-  const std::size_t slash = target.rfind('/');
-  const std::string begin = target.substr(slash == std::string::npos ? 0 : slash + 1) + ".tmp-";
-  return name.size() == begin.size() + 12 && name.starts_with(begin) &&
-         name.find_first_not_of("0123456789abcdef", begin.size()) == std::string_view::npos;
+// What comes after the last slash of a path, and what temporary_name() adds to it.
+std::string name_in_folder(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+constexpr std::size_t added_bytes = 5 + 12;  // ".tmp-" and digits
+
+bool is_temporary_name(std::string_view name, const std::string& of) {
+  return name.size() == of.size() + added_bytes && name.starts_with(of) &&
+         name.substr(of.size()).starts_with(".tmp-") &&
+         name.find_first_not_of("0123456789abcdef", of.size() + 5) == std::string_view::npos;
 }
 
 bool is_named(int file, const std::string& path) {
@@ -57,11 +60,11 @@ bool is_named(int file, const std::string& path) {
 // Removes temporaries of a target whose writers were killed. Those that cannot be looked at, or
 // locked, may have a writer and stay.
 void remove_left_by_kills(const std::string& folder, const std::string& target) {
-  std::error_code failed;
-  std::filesystem::directory_iterator entry(folder, failed);
-  for (; !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
-    const std::string& path = entry->path().native();
-    if (!is_temporary_name(std::string_view(path).substr(path.rfind('/') + 1), target)) continue;
+  const std::string of = name_in_folder(target);
+  const std::unique_ptr<DIR, int (*)(DIR*)> open_folder(opendir(folder.c_str()), closedir);
+  while (const dirent* const entry = open_folder ? readdir(open_folder.get()) : nullptr) {
+    if (!is_temporary_name(entry->d_name, of)) continue;
+    const std::string path = folder + "/" + entry->d_name;
     const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
     if (file < 0) continue;
     struct stat status;
@@ -105,6 +108,11 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   const std::size_t slash = target_.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);
 
+  // It would be found out at the end: a file without a name gets a temporary one then.
+  const long longest = pathconf(directory_.c_str(), _PC_NAME_MAX);
+  if (longest > 0 &&
+      name_in_folder(target_).size() + added_bytes > static_cast<std::size_t>(longest))
+    fail("write", ENAMETOOLONG);
   remove_left_by_kills(directory_, target_);
   file_ = detail::open_file_without_name(directory_.c_str());
   if (file_ >= 0) hold_lock();

@@ -214,6 +214,10 @@ TEST_F(AtomicFiles, WhatIsNoPlainFileIsNotReplaced) {
 
 TEST_F(AtomicFiles, ANameThatIsTooLongIsRefusedAtOnce) {
   EXPECT_THROW(AtomicFile(path(std::string(300, 'x'))), IoError);
+  // That of the temporary file is longer.
+  EXPECT_THROW(AtomicFile(path(std::string(239, 'x'))), IoError);
+  write_atomically(std::string(238, 'x'), "y");
+  std::filesystem::remove(path(std::string(238, 'x')));
   EXPECT_EQ(file_count(), 0);
 }
 
