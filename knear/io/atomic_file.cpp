@@ -24,6 +24,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/core/system.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::io {
 namespace {
@@ -65,13 +66,12 @@ void remove_left_by_kills(const std::string& folder, const std::string& target) 
   while (const dirent* const entry = open_folder ? readdir(open_folder.get()) : nullptr) {
     if (!is_temporary_name(entry->d_name, of)) continue;
     const std::string path = folder + "/" + entry->d_name;
-    const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
-    if (file < 0) continue;
-    struct stat status;
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-        flock(file, LOCK_EX | LOCK_NB) == 0 && is_named(file, path))
-      unlink(path.c_str());
-    close(file);
+    try {
+      const OpenFile file(path, O_RDONLY | O_NOFOLLOW);
+      if (flock(file.number(), LOCK_EX | LOCK_NB) == 0 && is_named(file.number(), path))
+        unlink(path.c_str());
+    } catch (const IoError&) {
+    }
   }
 }
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 
-from program_cases import ProgramTest, main
+from program_cases import ProgramTest, main, not_sanitised
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from support import damage
@@ -28,6 +28,7 @@ class Damages(ProgramTest):
     def test_flat(self):
         self.check("flat", 60)
 
+    @not_sanitised
     def test_lists_in_shards(self):
         self.check("lists in shards", 40)
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 
-from program_cases import ProgramTest, main
+from program_cases import ProgramTest, main, not_sanitised
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "support"))
 import running_server
@@ -37,6 +37,7 @@ class Kills(ProgramTest):
     def test_flat(self):
         self.check("flat", 10)
 
+    @not_sanitised
     def test_other_kinds(self):
         for kind in running_server.KINDS:
             if kind != "flat":
