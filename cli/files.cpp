@@ -12,8 +12,9 @@
 namespace knear::cli {
 namespace {
 
-// Names of files that are written beside it are longer: a temporary one, parts, logs.
-constexpr std::size_t longest_ending = 32;
+// Names of files that are written beside it are longer: logs, and at most the temporary name of a
+// shard, NAME.0123456789abcdef.4095.shard.tmp-0123456789ab.
+constexpr std::size_t longest_ending = 48;
 
 void check_name_length(const std::string& option, const std::string& path) {
   const std::filesystem::path named(path);

@@ -203,6 +203,11 @@ void describe_hdf5(const std::string& path, bool json, nlohmann::ordered_json& f
   if (!json)
     print("{}{}\n", path, contents.distance.empty() ? "" : ", distance " + contents.distance);
   for (const io::Hdf5Dataset& one : contents.datasets) {
+    if (!one.elsewhere.empty()) {
+      if (!json) print("  {}:{}  {}, which is not read\n", path, one.name, one.elsewhere);
+      datasets.push_back({{"name", one.name}, {"not_read", one.elsewhere}});
+      continue;
+    }
     std::string shape;
     for (const std::int64_t size : one.shape)
       shape += fmt::format("{}{}", shape.empty() ? "" : " x ", size);

@@ -16,10 +16,11 @@ void set_handlers(void (*handler)(int)) {
   action.sa_handler = handler;
   // SA_RESETHAND: the second signal takes the default action, which ends the process.
   action.sa_flags = handler == SIG_DFL ? 0 : static_cast<int>(SA_RESETHAND) | SA_RESTART;
-  for (int signal : {SIGINT, SIGTERM}) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction old = {};
     sigaction(signal, nullptr, &old);
-    // A shell that starts a job in the background makes it ignore SIGINT, which stays so.
+    // A shell that starts a job in the background makes it ignore SIGINT, and nohup SIGHUP, which
+    // stays so.
     if (old.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
 }

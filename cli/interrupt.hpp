@@ -4,8 +4,8 @@
 //   options.progress = ...                // returns !interrupted()
 //   check_interrupt();                    // between steps: throws Cancelled
 //
-// While a guard exists, the first SIGINT or SIGTERM only sets a flag; the second one ends the
-// process at once, for work that does not check the flag. Otherwise signals keep their usual
+// While a guard exists, the first SIGINT, SIGTERM or SIGHUP only sets a flag; the second one ends
+// the process at once, for work that does not check the flag. Otherwise signals keep their usual
 // effect.
 #pragma once
 

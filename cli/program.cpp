@@ -15,6 +15,7 @@
 #include "cli/output.hpp"
 #include "cli/words.hpp"
 #include "knear/core/error.hpp"
+#include "knear/io/lost_pages.hpp"
 
 namespace knear::cli {
 namespace {
@@ -119,6 +120,8 @@ std::string with_options(const CLI::App& app, const std::string& message) {
 void prepare_process() {
   occupy_closed_streams();
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  io::handle_lost_pages(io::LostPages::end_process);
 }
 
 Ending ending_of(const std::function<void()>& run) {

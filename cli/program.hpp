@@ -7,8 +7,9 @@
 
 namespace knear::cli {
 
-// Occupies standard streams that are closed, and turns a closed pipe into a write error instead of
-// a silent end.
+// Occupies standard streams that are closed. Turns a closed pipe and a file that may not grow
+// (ulimit -f) into a write error, and a mapped file that is truncated into a line, instead of a
+// silent end.
 void prepare_process();
 
 // How a run of a program ended: its exit status, and the line that says why where it is not 0.

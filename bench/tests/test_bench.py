@@ -382,11 +382,17 @@ def test_a_server_for_a_moment(tmp_path):
         pytest.skip(f"bench/serve needs {program}, which serves")
     out = tmp_path / "out.json"
     more = ("--program", str(program), "--json", str(out))
-    done = run("serve", "kills", "--rounds", "3", *more, cache=tmp_path)
+    few = ("--rounds", "2", "--kinds", "flat", "lists in shards")
+    done = run("serve", "kills", *few, *more, cache=tmp_path)
     if "KNEAR_SERVE is off" in done.stderr:
         pytest.skip("this build serves no indexes")
     assert done.returncode == 0, done.stderr + done.stdout
-    assert json.loads(out.read_text())["rounds"] == 3
+    counts = json.loads(out.read_text())["kinds"]
+    assert {kind: each["rounds"] for kind, each in counts.items()} == {"flat": 2, few[-1]: 2}
+    done = run("damage", *few, *more, cache=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    counts = json.loads(out.read_text())["kinds"]
+    assert {kind: each["rounds"] for kind, each in counts.items()} == {"flat": 2, few[-1]: 2}
     done = run("serve", "requests", "--count", "100", *more, cache=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     assert json.loads(out.read_text())["4xx"] > 50

@@ -56,7 +56,7 @@ void tell_and_end(int signal) {
   _exit(128 + signal);
 }
 
-// "c.fvecs.tmp-0123456789ab", as temporary files are called (io/atomic_file.cpp).
+// "c.fvecs.stop-0123456789ab".
 std::string name_of_mark(const std::string& out) {
   std::uint64_t number = static_cast<std::uint64_t>(getpid()) << 16;
   try {
@@ -65,7 +65,7 @@ std::string name_of_mark(const std::string& out) {
   }
   const std::string beside =
       out.empty() ? (std::filesystem::temp_directory_path() / "knear-dist").string() : out;
-  return fmt::format("{}.tmp-{:012x}", beside, number >> 16);
+  return fmt::format("{}.stop-{:012x}", beside, number >> 16);
 }
 
 }  // namespace

@@ -61,8 +61,9 @@ namespace {
 // Limit on the bytes of all chunk extensions of a body.
 constexpr std::size_t most_extension_bytes = std::size_t{16} << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
-// For heads of requests that have begun to arrive when the server stops.
-constexpr auto stop_time = std::chrono::seconds(2);
+// For heads of requests that have begun to arrive when the server stops, and for more bytes of a
+// body to come.
+constexpr auto stop_time = std::chrono::seconds(2), stuck_time = std::chrono::seconds(5);
 constexpr auto stop_interval = std::chrono::milliseconds(50);
 // Connections beyond the limit that are answered 503 at the same time, and descriptors reserved for
 // files that are opened while the server runs. Both are lower where descriptors are short.
@@ -132,6 +133,7 @@ struct HttpServer::State {
   void accepted(error_code error, tcp::socket socket);
   void watch(const std::function<bool()>& should_stop);
   void stop();
+  void end_stuck(std::chrono::steady_clock::duration after);
   std::int64_t open() const { return static_cast<std::int64_t>(sessions.size()) - turned_away; }
 
   const HttpOptions options;
@@ -178,10 +180,19 @@ class Session : public std::enable_shared_from_this<Session> {
   // Of a server that stops: a connection that waits for a request is closed; unless it is the end,
   // one where a request begins is not.
   void stop(bool at_the_end) {
+    if (!at_the_end) end_if_stuck();
     if (!reading_head_) return;
     error_code ignored;
     if (!at_the_end && (buffer_.size() > 0 || stream_.socket().available(ignored) > 0)) return;
     stream_.socket().close(ignored);
+  }
+  // Of a server that stops: closes a connection whose body has not grown since the last call.
+  void end_if_stuck() {
+    if (!reading_body_) return;
+    const std::size_t there = parser_->get().body().size() + buffer_.size();
+    error_code ignored;
+    if (body_bytes_ == there) stream_.socket().close(ignored);
+    body_bytes_ = there;
   }
 
  private:
@@ -296,6 +307,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void read_body() {
+    reading_body_ = true;
     if (parser_->is_done()) return on_body({}, 0);
     if (head_.length < 0)
       return http::async_read_some(
@@ -306,6 +318,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void on_chunk(error_code error, std::size_t) {
+    reading_body_ = false;
     if (error) return on_read_error(error);
     if (parser_->is_done()) return on_body({}, 0);
     const std::int64_t so_far = std::ssize(parser_->get().body());
@@ -316,6 +329,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void on_body(error_code error, std::size_t) {
+    reading_body_ = false;
     if (error) return on_read_error(error);
     stream_.expires_never();
     HttpRequest request{.head = std::move(head_),
@@ -440,7 +454,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::int64_t reserved_ = 0;  // the length of a body that it is for
   std::string dropped_;
   const bool turned_away_;
-  bool keep_alive_ = false, reading_head_ = false, without_body_ = false;
+  bool keep_alive_ = false, reading_head_ = false, reading_body_ = false, without_body_ = false;
+  std::optional<std::size_t> body_bytes_;  // at the last end_if_stuck()
 };
 
 void State::accept() {
@@ -495,6 +510,17 @@ void State::stop() {
   timer.async_wait([this](error_code stopped) {
     if (stopped) return;
     for (Session* const session : sessions) session->stop(true);
+    end_stuck(stuck_time - stop_time);
+  });
+}
+
+void State::end_stuck(std::chrono::steady_clock::duration after) {
+  if (sessions.empty()) return;
+  timer.expires_after(after);
+  timer.async_wait([this](error_code stopped) {
+    if (stopped) return;
+    for (Session* const session : sessions) session->end_if_stuck();
+    end_stuck(stuck_time);
   });
 }
 

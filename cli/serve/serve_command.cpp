@@ -1,4 +1,6 @@
-// cli/serve/serve_command.cpp -- `knear serve`: indexes over HTTP, until SIGTERM or Ctrl-C.
+// cli/serve/serve_command.cpp -- `knear serve`: indexes over HTTP, until SIGTERM, SIGHUP or Ctrl-C.
+#include <signal.h>
+
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -15,6 +17,7 @@
 #include "cli/serve/http_server.hpp"
 #include "cli/serve/served_index.hpp"
 #include "cli/serve/service.hpp"
+#include "knear/io/lost_pages.hpp"
 #include "knear/io/open_file.hpp"
 
 namespace knear::cli {
@@ -123,6 +126,9 @@ void run_serve(const ServeArguments& arguments) {
   const std::vector<NamedFile> files = named_files(arguments.indexes);
   const std::string token = read_token(arguments.token_file);
   const CatchInterrupts guard;
+  // What tools send to have a server do something of theirs must not end this one.
+  signal(SIGUSR1, SIG_IGN), signal(SIGUSR2, SIG_IGN);
+  io::handle_lost_pages(io::LostPages::read_as_zeros);
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(arguments.timeout * 1000));
   // Before an index is opened, which takes a while and writes files beside it.
   HttpServer server({.address = arguments.listen,
@@ -139,7 +145,8 @@ void run_serve(const ServeArguments& arguments) {
         serve::DurableOptions{.data = arguments.data,
                               .checkpoint_bytes = arguments.checkpoint > 0 ? arguments.checkpoint
                                                                            : std::int64_t{64} << 20,
-                              .threads = threads},
+                              .threads = threads,
+                              .report = [](const std::string& line) { warn_text(line); }},
         bar.callback()));
     check_interrupt();
   }
@@ -164,7 +171,14 @@ void run_serve(const ServeArguments& arguments) {
                   files.size() == 1 ? "1 index" : fmt::format("{} indexes", files.size())));
   line.go_on();
   std::exception_ptr refused;
+  std::set<std::string> lost;
   server.run([&] {
+    for (const io::LostFile& file : io::lost_files())
+      if (lost.insert(fmt::format("{} {}", file.number, file.path)).second)
+        warn(
+            "'{}' was truncated while it was in use, or its disk failed: requests for its index "
+            "are answered 503",
+            file.path);
     try {
       line.go_on();
     } catch (const IoError&) {

@@ -18,6 +18,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/system.hpp"
+#include "knear/io/lost_pages.hpp"
 #include "knear/io/open_file.hpp"
 
 namespace knear::detail {
@@ -94,6 +95,7 @@ struct PartialGraph::File {
     bytes += size;
   }
   ~File() {
+    known = {};
     if (memory != nullptr) munmap(memory, bytes);
     if (file >= 0) close(file);
   }
@@ -105,6 +107,7 @@ struct PartialGraph::File {
     void* const at = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
     if (at == MAP_FAILED) fail(path, "map it", errno);
     memory = static_cast<std::byte*>(at);
+    known = io::KnownMapping(at, bytes, path);
   }
   void put(std::size_t at, const void* data, std::size_t size) {
     const auto* from = static_cast<const std::byte*>(data);
@@ -150,6 +153,7 @@ struct PartialGraph::File {
   std::size_t arranged_ids_at = 0, arranged_distances_at = 0;  // in the order of rows
   int file = -1;
   std::byte* memory = nullptr;
+  io::KnownMapping known = {};
 };
 
 PartialGraph::PartialGraph(std::unique_ptr<File> file) : file_(std::move(file)) {}

@@ -3,8 +3,10 @@
 // because link() alone does not replace a file.
 #include "knear/io/atomic_file.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/core/system.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::io {
 namespace {
@@ -37,6 +40,39 @@ std::string temporary_name(const std::string& target) {
   Random random(static_cast<std::uint64_t>(now) ^ (static_cast<std::uint64_t>(getpid()) << 32) ^
                 (counter++ << 48));
   return fmt::format("{}.tmp-{:012x}", target, random.next() >> 16);
+}
+
+// What comes after the last slash of a path, and what temporary_name() adds to it.
+std::string name_in_folder(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+constexpr std::size_t added_bytes = 5 + 12;  // ".tmp-" and digits
+
+bool is_temporary_name(std::string_view name, const std::string& of) {
+  return name.size() == of.size() + added_bytes && name.starts_with(of) &&
+         name.substr(of.size()).starts_with(".tmp-") &&
+         name.find_first_not_of("0123456789abcdef", of.size() + 5) == std::string_view::npos;
+}
+
+bool is_named(int file, const std::string& path) {
+  struct stat open_status, status;
+  return fstat(file, &open_status) == 0 && lstat(path.c_str(), &status) == 0 &&
+         open_status.st_dev == status.st_dev && open_status.st_ino == status.st_ino;
+}
+
+// Removes temporaries of a target whose writers were killed. Those that cannot be looked at, or
+// locked, may have a writer and stay.
+void remove_left_by_kills(const std::string& folder, const std::string& target) {
+  const std::string of = name_in_folder(target);
+  const std::unique_ptr<DIR, int (*)(DIR*)> open_folder(opendir(folder.c_str()), closedir);
+  while (const dirent* const entry = open_folder ? readdir(open_folder.get()) : nullptr) {
+    if (!is_temporary_name(entry->d_name, of)) continue;
+    const std::string path = folder + "/" + entry->d_name;
+    try {
+      const OpenFile file(path, O_RDONLY | O_NOFOLLOW);
+      if (flock(file.number(), LOCK_EX | LOCK_NB) == 0 && is_named(file.number(), path))
+        unlink(path.c_str());
+    } catch (const IoError&) {
+    }
+  }
 }
 
 }  // namespace
@@ -72,12 +108,25 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   const std::size_t slash = target_.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);
 
+  // It would be found out at the end: a file without a name gets a temporary one then.
+  const long longest = pathconf(directory_.c_str(), _PC_NAME_MAX);
+  if (longest > 0 &&
+      name_in_folder(target_).size() + added_bytes > static_cast<std::size_t>(longest))
+    fail("write", ENAMETOOLONG);
+  remove_left_by_kills(directory_, target_);
   file_ = detail::open_file_without_name(directory_.c_str());
+  if (file_ >= 0) hold_lock();
   for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
     std::string name = temporary_name(target_);
     file_ = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (file_ >= 0) temporary_ = std::move(name);
     if (file_ < 0 && errno != EEXIST) fail("write", errno);
+    if (file_ < 0) continue;
+    temporary_ = std::move(name);
+    // Another writer to the same path may have seen it before it was locked, and removed it.
+    if (hold_lock() && is_named(file_, temporary_)) break;
+    close(std::exchange(file_, -1));
+    if (lock_ >= 0) close(std::exchange(lock_, -1));
+    unlink(std::exchange(temporary_, {}).c_str());
   }
   if (file_ < 0) fail("write", EEXIST);
 }
@@ -85,6 +134,15 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
 AtomicFile::~AtomicFile() {
   if (file_ >= 0) close(file_);
   if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (lock_ >= 0) close(lock_);
+}
+
+// Returns false if another process has locked the file, which it may be about to remove. Where
+// there are no locks nobody removes it.
+bool AtomicFile::hold_lock() {
+  if (flock(file_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  lock_ = fcntl(file_, F_DUPFD_CLOEXEC, 0);
+  return true;
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -150,6 +208,7 @@ void AtomicFile::commit() {
   if (close(file) != 0) fail("close", errno);
   if (rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename to", errno);
   temporary_.clear();
+  if (lock_ >= 0) close(std::exchange(lock_, -1));
 
   // The rename itself survives a crash only when the directory is on disk too. Some file systems
   // refuse to sync a directory; the file is complete all the same.

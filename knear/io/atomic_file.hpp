@@ -7,7 +7,9 @@
 // Bytes go to a temporary file in the same directory; commit() syncs it, renames it to its name and
 // syncs the directory, so that after a crash there is the old file or the new one. Where the system
 // allows it the temporary has no name until then, so that a killed process leaves nothing behind,
-// unless it is killed between naming and renaming; elsewhere the destructor removes it.
+// unless it is killed between naming and renaming; elsewhere the destructor removes it. A temporary
+// that a killed process has left, PATH.tmp-0123456789ab, is removed by the next AtomicFile of the
+// same path: its writer holds a lock (flock) as long as it lives.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +42,7 @@ class AtomicFile {
   void commit();
 
  private:
+  bool hold_lock();
   void flush();
   void write_through(const std::byte* data, std::size_t bytes);
   // As much of the sync as the system does in parts, between which the writer can be stopped.
@@ -51,6 +54,7 @@ class AtomicFile {
   std::string directory_;  // of the target
   std::string temporary_;  // empty while the temporary has no name
   int file_ = -1;
+  int lock_ = -1;  // the same open file, closed last: its lock says that the writer lives
   int mode_ = -1;  // permissions of the file to be replaced, -1 if there is none
   std::vector<std::byte> buffer_;
 };

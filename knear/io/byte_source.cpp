@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "knear/core/error.hpp"
@@ -25,6 +26,12 @@ MappedFile::MappedFile(const std::string& path) {
                   path, std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
   size_ = file.size();
+  try {
+    known_ = KnownMapping(mapped, static_cast<std::size_t>(size_), path);
+  } catch (const std::bad_alloc&) {
+    munmap(mapped, static_cast<std::size_t>(size_));
+    throw;
+  }
 }
 
 void MappedFile::forget_before(std::int64_t end) {
@@ -38,18 +45,21 @@ void MappedFile::forget_before(std::int64_t end) {
 }
 
 MappedFile::~MappedFile() {
+  known_ = {};
   if (data_) munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      forgotten_(std::exchange(other.forgotten_, 0)) {}
+      forgotten_(std::exchange(other.forgotten_, 0)),
+      known_(std::move(other.known_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(forgotten_, other.forgotten_);
+  std::swap(known_, other.known_);
   return *this;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "knear/io/lost_pages.hpp"
+
 namespace knear::io {
 
 // A regular file mapped into memory, read-only. Movable.
@@ -27,6 +29,7 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   std::int64_t size_ = 0, forgotten_ = 0;
+  KnownMapping known_ = {};
 };
 
 // The content of a gzip file of one or more members, front to back. The bytes must outlive it.

@@ -60,9 +60,10 @@ namespace {
 // What the child process runs. It ends with the process, so nothing is closed.
 namespace child {
 
-// The text of a message without the characters that would end it; what is left is for people.
+// The text of a message without control characters, some of which would end it; what is left is for
+// people.
 std::string plain(std::string text) {
-  std::erase_if(text, [](char c) { return c == '\t' || c == '\n'; });
+  std::erase_if(text, [](unsigned char c) { return c < ' ' || c == 127; });
   return text;
 }
 
@@ -116,8 +117,49 @@ std::optional<Scalar> scalar_of_type(hid_t type) {
   return {};
 }
 
+// Notes the file that an external link names, and has the library not follow it.
+herr_t refuse_link(const char*, const char*, const char* file, const char*, unsigned*, hid_t,
+                   void* context) {
+  *static_cast<std::string*>(context) = file;
+  return -1;
+}
+
+// Access to objects by name that follows no external link; `file` gets what one names.
+hid_t access_of(hid_t kind, std::string& file) {
+  const hid_t out = H5Pcreate(kind);
+  H5Pset_elink_cb(out, refuse_link, &file);
+  return out;
+}
+
+std::string behind_link(const std::string& file) {
+  return "lies in another file, '" + plain(file.substr(0, 200)) + "', behind an external link";
+}
+
+// Where an open dataset has its rows, as Hdf5Dataset::elsewhere says it; "" if in itself.
+std::string elsewhere(hid_t dataset) {
+  const hid_t plan = H5Dget_create_plist(dataset);
+  char name[201] = {};
+  if (H5Pget_external_count(plan) > 0) {
+    off_t offset = 0;
+    hsize_t bytes = 0;
+    if (H5Pget_external(plan, 0, sizeof name - 1, name, &offset, &bytes) < 0) name[0] = '\0';
+    return "lies in another file, '" + plain(name) + "', as external storage";
+  }
+  // Parts of the same file too: a part may be behind a link that the library would follow.
+  if (H5Pget_layout(plan) != H5D_VIRTUAL) return "";
+  if (H5Pget_virtual_filename(plan, 0, name, sizeof name) < 0) name[0] = '\0';
+  return "is virtual, of parts of '" + plain(name) + "'";
+}
+
+void put_elsewhere(int out, const std::string& name, const std::string& why) {
+  const std::string line = "elsewhere\t" + name + '\t' + why + '\n';
+  put(out, line.data(), line.size());
+}
+
 // Writes one line with what there is to know of an open dataset.
 void describe(int out, hid_t dataset, const std::string& name) {
+  if (const std::string why = elsewhere(dataset); !why.empty())
+    return put_elsewhere(out, name, why);
   const hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset),
               plan = H5Dget_create_plist(dataset);
   hsize_t shape[H5S_MAX_RANK] = {};
@@ -147,7 +189,9 @@ herr_t list_one(hid_t group, const char* name, const H5L_info_t*, void* context)
   Listing& listing = *static_cast<Listing*>(context);
   const std::string text(name);
   if (++listing.count > 1000 || plain(text) != text) return 0;
-  const hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+  std::string other;
+  const hid_t object = H5Oopen(group, name, access_of(H5P_LINK_ACCESS, other));
+  if (!other.empty()) put_elsewhere(listing.out, text, behind_link(other));
   if (object < 0) return 0;
   if (H5Iget_type(object) == H5I_DATASET) describe(listing.out, object, text);
   return 0;
@@ -190,9 +234,14 @@ void inspect(int out, const std::string& file, const std::string& dataset) {
     Listing listing{out};
     H5Literate(opened, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, list_one, &listing);
   } else {
-    const hid_t found = H5Dopen2(opened, dataset.c_str(), H5P_DEFAULT);
-    if (found < 0) fail(out, "missing");
-    describe(out, found, plain(dataset));
+    std::string other;
+    const hid_t found = H5Dopen2(opened, dataset.c_str(), access_of(H5P_DATASET_ACCESS, other));
+    if (!other.empty())
+      put_elsewhere(out, plain(dataset), behind_link(other));
+    else if (found < 0)
+      fail(out, "missing");
+    else
+      describe(out, found, plain(dataset));
   }
   put(out, "end\n", 4);
 }
@@ -201,13 +250,15 @@ void stream(int out, const std::string& file, const std::string& name, std::int6
             std::int64_t end) {
   allow_seconds(10);
   const hid_t opened = open_file(out, file);
-  const hid_t dataset = H5Dopen2(opened, name.c_str(), H5P_DEFAULT);
+  // The file may be another one than the one that was described.
+  std::string other;
+  const hid_t dataset = H5Dopen2(opened, name.c_str(), access_of(H5P_DATASET_ACCESS, other));
+  if (dataset < 0 || !elsewhere(dataset).empty()) _exit(1);
   const hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
   const hid_t memory_type = H5Tcopy(type);
   H5Tset_order(memory_type, H5T_ORDER_LE);
   hsize_t shape[2] = {0, 1};
-  if (dataset < 0 || H5Sget_simple_extent_ndims(space) > 2 ||
-      H5Sget_simple_extent_dims(space, shape, nullptr) < 0)
+  if (H5Sget_simple_extent_ndims(space) > 2 || H5Sget_simple_extent_dims(space, shape, nullptr) < 0)
     _exit(1);
   const int rank = H5Sget_simple_extent_ndims(space);
   const std::size_t row_bytes = shape[1] * H5Tget_size(memory_type);
@@ -266,6 +317,11 @@ std::pair<pid_t, int> start(const std::string& file, Work work) {
   return {pid, ends[0]};
 }
 
+[[noreturn]] void refuse_elsewhere(const std::string& file, const Hdf5Dataset& dataset) {
+  throw InvalidArgument("'{}': its dataset '{}' {}, which is not read", file, dataset.name,
+                        dataset.elsewhere);
+}
+
 std::string read_all(int pipe, std::size_t most) {
   std::string out;
   char buffer[65536];
@@ -300,8 +356,14 @@ Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset) {
       if (what == "missing") throw InvalidArgument("'{}' has no dataset '{}'", file, dataset);
       break;
     }
-    if (kind != "dataset") continue;
     Hdf5Dataset found;
+    if (kind == "elsewhere") {
+      std::getline(fields, found.name, '\t');
+      std::getline(fields, found.elsewhere);
+      if (!dataset.empty()) refuse_elsewhere(file, found);
+      out.datasets.push_back(std::move(found));
+    }
+    if (kind != "dataset") continue;
     int scalar = -1, rank = 0;
     std::getline(fields, found.name, '\t');
     fields >> scalar >> found.big_endian >> found.offset >> found.stored_bytes >> rank;

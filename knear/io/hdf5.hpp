@@ -4,6 +4,10 @@
 // writes to a pipe what it found; if it dies, that is an error of the file. Contiguous,
 // uncompressed data, as ann-benchmarks writes them, are mapped by the caller like those of any
 // other format; all else comes through the pipe.
+//
+// A file may name others that the library would read in its place: by external links, external raw
+// storage and virtual datasets. A file from a stranger could so show any file of the user; none of
+// these is followed.
 #pragma once
 #include <sys/types.h>
 
@@ -23,6 +27,9 @@ struct Hdf5Dataset {
   bool big_endian = false;
   std::int64_t offset = -1;  // in the file, of contiguous data; -1: they are not
   std::int64_t stored_bytes = 0;
+  // Why it is not read, if its rows lie elsewhere: "lies in another file, 'x.h5', behind an
+  // external link". It has no shape then.
+  std::string elsewhere = {};
 };
 
 struct Hdf5Contents {
@@ -39,7 +46,8 @@ struct Hdf5Path {
 std::optional<Hdf5Path> hdf5_path(const std::string& path);
 
 // Describes one dataset, or those of the root if `dataset` is "". Throws IoError; CorruptFile;
-// InvalidArgument if there is no such dataset, or this build has no HDF5 library.
+// InvalidArgument if there is no such dataset, if it lies in another file, or if this build has no
+// HDF5 library.
 Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset = {});
 
 // The rows of a dataset of two dimensions (or one), one after another, in this machine's byte

@@ -154,6 +154,11 @@ void RowReader::open_hdf5(const std::string& name, const RowReaderOptions& optio
   std::erase_if(matrices, [&](const Hdf5Dataset& one) { return !is_matrix(one); });
   if (matrices.size() != 1) {
     std::string names;
+    // Those that lie in this file are chosen among, without those that do not.
+    for (const Hdf5Dataset& one : contents.datasets)
+      if (matrices.empty() && !one.elsewhere.empty())
+        throw InvalidArgument("'{}': its dataset '{}' {}, which is not read", path, one.name,
+                              one.elsewhere);
     for (const Hdf5Dataset& one : matrices) names += names.empty() ? one.name : ", " + one.name;
     if (!asked.empty() || matrices.empty())
       throw InvalidArgument("'{}': {} no matrix of plain numbers", path,

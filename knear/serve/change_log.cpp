@@ -19,14 +19,30 @@
 namespace knear::serve {
 namespace {
 
-constexpr std::uint64_t head_magic = 0x31474f4c5241454e;   // "NEARLOG1"
+constexpr std::uint64_t old_magic = 0x31474f4c5241454e;    // "NEARLOG1"
+constexpr std::uint64_t head_magic = 0x32474f4c5241454e;   // "NEARLOG2"
 constexpr std::uint64_t base_magic = 0x3153414252414e4b;   // "KNARBAS1"
 constexpr std::uint64_t frame_magic = 0x314d524652414e4b;  // "KNARFRM1"
+constexpr std::uint64_t marks_magic = 0x314b524d52414e4b;  // "KNARMRK1"
 constexpr std::int64_t block = 4096, first_frame = 2 * block;
+// The marks lie in a sector of their own, which a disk writes as a whole.
+constexpr std::int64_t marks_at = block + 1024;
+
+struct OldHeadBlock {
+  std::uint64_t magic, number, origin, dim, sum;
+  std::uint64_t right_sum() const { return XXH3_64bits(this, offsetof(OldHeadBlock, sum)); }
+};
 
 struct HeadBlock {
-  std::uint64_t magic, number, origin, dim, sum;
+  std::uint64_t magic, number, origin, dim, salt, sum;
   std::uint64_t right_sum() const { return XXH3_64bits(this, offsetof(HeadBlock, sum)); }
+};
+
+struct Marks {
+  std::uint64_t magic, number, changes, next_begun, sum;
+  std::uint64_t right_sum(std::uint64_t salt) const {
+    return XXH3_64bits_withSeed(this, offsetof(Marks, sum), salt);
+  }
 };
 
 struct BaseBlock {
@@ -38,7 +54,9 @@ struct FrameHead {
   std::uint64_t magic, log, number;  // of the log; in it
   std::uint64_t bytes, changes;      // that follow
   std::uint64_t content_sum, sum;
-  std::uint64_t right_sum() const { return XXH3_64bits(this, offsetof(FrameHead, sum)); }
+  std::uint64_t right_sum(std::uint64_t salt) const {
+    return XXH3_64bits_withSeed(this, offsetof(FrameHead, sum), salt);
+  }
 };
 
 // Before the ids and the vectors of a change, each of which is filled up to 8 bytes.
@@ -48,6 +66,23 @@ struct ChangeHead {
 };
 
 constexpr std::size_t filled_up(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
+
+void write_all(const std::string& path, int file, std::int64_t at, const void* data,
+               std::size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t written = pwrite(file, from, std::min(bytes, std::size_t{1} << 30), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)
+      throw IoError("cannot write '{}': {}", path, std::strerror(written < 0 ? errno : ENOSPC));
+    from += written, at += written, bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+std::string folder_of_file(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
 
 void put(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
@@ -74,47 +109,74 @@ class LogReader {
     return true;
   }
 
-  bool read_frame_head(std::int64_t at, std::uint64_t log, FrameHead& head) const {
-    return read(at, &head, sizeof head) && head.magic == frame_magic && head.log == log &&
-           head.sum == head.right_sum();
+  // Whether the head of a frame of this log begins here, which is read.
+  bool read_frame_head(std::int64_t at, const LogContent& log, FrameHead& head) const {
+    return read(at, &head, sizeof head) && head.magic == frame_magic &&
+           head.log == log.head.number && head.sum == head.right_sum(log.salt);
   }
-  // Where the next frame would begin if the head of one is whole here; else here.
-  std::int64_t after_frame(std::int64_t at, std::uint64_t log) const {
-    FrameHead head;
-    if (!read_frame_head(at, log, head)) return at;
-    const std::int64_t from = at + std::int64_t{sizeof head};
-    return head.bytes > static_cast<std::uint64_t>(size() - from)
-               ? size()
-               : from + static_cast<std::int64_t>(head.bytes);
+  bool is_cut_short(std::int64_t at, const FrameHead& head) const {
+    return head.bytes > static_cast<std::uint64_t>(size() - at - std::int64_t{sizeof head});
   }
-  // Whether a whole frame of this log begins here; its content, if that is asked for.
-  bool read_frame(std::int64_t at, std::uint64_t log, FrameHead& head,
+  // Whether a whole frame of this log begins here, which is read.
+  bool read_frame(std::int64_t at, const LogContent& log, FrameHead& head,
                   std::vector<std::byte>& content) const {
-    if (!read_frame_head(at, log, head)) return false;
-    const std::int64_t from = at + std::int64_t{sizeof head};
-    if (head.bytes > static_cast<std::uint64_t>(size() - from)) return false;
+    if (!read_frame_head(at, log, head) || is_cut_short(at, head)) return false;
     content.resize(head.bytes);
-    return read(from, content.data(), content.size()) &&
-           XXH3_64bits(content.data(), content.size()) == head.content_sum;
+    return read(at + std::int64_t{sizeof head}, content.data(), content.size()) &&
+           XXH3_64bits_withSeed(content.data(), content.size(), log.salt) == head.content_sum;
   }
 
-  // Whether a whole frame with at least this number begins anywhere from here on.
-  bool has_frame_after(std::int64_t at, std::uint64_t log, std::uint64_t number) const {
-    std::vector<std::uint64_t> words(std::size_t{1} << 16);
-    std::vector<std::byte> content;
+  // Where the next whole frame of this log begins, from here on; none: nowhere. At any byte, since
+  // bytes before it may be missing.
+  std::optional<std::int64_t> next_frame(std::int64_t at, const LogContent& log) const {
+    std::vector<std::byte> part(std::size_t{1} << 20), content;
     FrameHead head;
-    for (at = (at + 7) / 8 * 8; at + std::int64_t{sizeof head} <= size();) {
-      const std::size_t count = std::min<std::size_t>(
-          words.size(), static_cast<std::size_t>(size() - at) / sizeof words[0]);
-      if (!read(at, words.data(), count * sizeof words[0])) return false;
-      for (std::size_t i = 0; i < count; ++i)
-        if (words[i] == frame_magic &&
-            read_frame(at + static_cast<std::int64_t>(i * 8), log, head, content) &&
-            head.number >= number)
-          return true;
-      at += static_cast<std::int64_t>(count * 8);
+    while (at + std::int64_t{sizeof head} <= size()) {
+      const std::size_t count =
+          std::min<std::size_t>(part.size(), static_cast<std::size_t>(size() - at));
+      if (!read(at, part.data(), count)) return {};
+      for (std::size_t i = 0; i + sizeof head <= count; ++i)
+        if (std::memcmp(part.data() + i, &frame_magic, sizeof frame_magic) == 0 &&
+            read_frame(at + static_cast<std::int64_t>(i), log, head, content))
+          return at + static_cast<std::int64_t>(i);
+      at += static_cast<std::int64_t>(count - sizeof head + 1);
     }
-    return false;
+    return {};
+  }
+
+  // Throws CorruptFile unless what stands behind the last whole frame is one that a kill has cut
+  // short.
+  void check_end(const LogContent& log) const {
+    if (log.cut == 0) return;
+    const auto frame = static_cast<std::uint64_t>(log.frames);
+    const std::uint64_t begin[] = {frame_magic, log.head.number, frame};
+    FrameHead head{};
+    const std::size_t there = std::min<std::size_t>(sizeof head, std::size_t(log.cut));
+    read(log.end, &head, there);
+    if (there < sizeof head) {
+      if (std::memcmp(&head, begin, std::min(there, sizeof begin)) != 0)
+        throw CorruptFile("'{}' is altered at byte {}: the {} bytes there begin no frame", path_,
+                          log.end, there);
+      return;
+    }
+    if (!read_frame_head(log.end, log, head))
+      throw CorruptFile("'{}' is altered at byte {}, in the head of frame {}", path_, log.end,
+                        frame);
+    if (head.number != frame)
+      throw CorruptFile("'{}' has frame {} at byte {}, where frame {} has to be: bytes are missing",
+                        path_, head.number, log.end, frame);
+    if (!is_cut_short(log.end, head))
+      throw CorruptFile(
+          "'{}' is altered in the {} bytes from byte {} on: frame {} has another "
+          "checksum",
+          path_, head.bytes, log.end + std::int64_t{sizeof head}, frame);
+    // Without a number of its own a log cannot tell a frame from vectors that look like one.
+    const auto next = log.salt != 0 ? next_frame(log.end + 1, log) : std::nullopt;
+    if (next)
+      throw CorruptFile(
+          "'{}' lacks bytes of frame {}, which begins at byte {}: another one begins "
+          "at byte {}",
+          path_, frame, log.end, *next);
   }
 
  private:
@@ -178,24 +240,39 @@ void sync_folder(const std::string& folder) {
 
 LogContent read_log(const std::string& path, const std::function<void(Change)>& f) {
   const LogReader in(path);
+  OldHeadBlock old;
   HeadBlock head;
-  if (!in.read(0, &head, sizeof head) || head.magic != head_magic)
+  if (!in.read(0, &old, sizeof old) || (old.magic != head_magic && old.magic != old_magic))
     throw CorruptFile("'{}' is no log of changes", path);
-  if (head.sum != head.right_sum() || head.dim < 1 || head.dim > 65536 || in.size() < first_frame)
+  const bool is_old = old.magic == old_magic;
+  const bool whole = is_old ? old.sum == old.right_sum()
+                            : in.read(0, &head, sizeof head) && head.sum == head.right_sum();
+  if (!whole || old.dim < 1 || old.dim > 65536 || in.size() < first_frame)
     throw CorruptFile("'{}' is cut off or altered in its head", path);
-  LogContent out{.head = {head.number, head.origin, head.dim}, .end = first_frame};
+  LogContent out{.head = {old.number, old.origin, old.dim},
+                 .salt = is_old ? 0 : head.salt,
+                 .end = first_frame};
   BaseBlock base;
   in.read(block, &base, sizeof base);
   // One that was being written when the process was killed counts as not written: the file that it
   // names takes its place only afterwards.
-  if (base.magic == base_magic && base.number == head.number && base.sum == base.right_sum())
+  if (base.magic == base_magic && base.number == old.number && base.sum == base.right_sum())
     out.base = base.base;
+  out.base_altered = !out.base && (base.magic | base.number | base.base | base.sum) != 0;
+  Marks marks{};
+  if (!is_old) {
+    in.read(marks_at, &marks, sizeof marks);
+    if (marks.magic != marks_magic || marks.number != old.number || marks.next_begun > 1 ||
+        marks.sum != marks.right_sum(out.salt))
+      throw CorruptFile("'{}' is altered at byte {}, in its marks", path, marks_at);
+    out.next_begun = marks.next_begun == 1;
+  }
 
   FrameHead frame;
   std::vector<std::byte> content;
-  while (in.read_frame(out.end, head.number, frame, content) &&
+  while (in.read_frame(out.end, out, frame, content) &&
          frame.number == static_cast<std::uint64_t>(out.frames)) {
-    FrameContent changes(path, head.dim, content);
+    FrameContent changes(path, old.dim, content);
     for (std::uint64_t i = 0; i < frame.changes; ++i) {
       Change change = changes.next();
       if (f) f(std::move(change));
@@ -205,20 +282,23 @@ LogContent read_log(const std::string& path, const std::function<void(Change)>& 
     out.end += static_cast<std::int64_t>(sizeof frame + content.size());
   }
   out.cut = in.size() - out.end;
-  // Behind the frame that is not whole: what it holds came from callers, and may look like a frame.
-  if (out.cut > 0 && in.has_frame_after(in.after_frame(out.end, head.number), head.number,
-                                        static_cast<std::uint64_t>(out.frames)))
-    throw CorruptFile("'{}' is altered at byte {}, before changes that are whole", path, out.end);
+  in.check_end(out);
+  if (static_cast<std::uint64_t>(out.changes) < marks.changes)
+    throw CorruptFile(
+        "'{}' has {} changes, up to byte {}, but {} were answered: its end is missing", path,
+        out.changes, out.end, marks.changes);
   return out;
 }
 
-ChangeLog::ChangeLog(std::string path, int file, const LogHead& head)
-    : path_(std::move(path)), file_(file), head_(head) {}
+ChangeLog::ChangeLog(std::string path, int file, const LogHead& head, std::uint64_t salt)
+    : path_(std::move(path)), file_(file), head_(head), salt_(salt) {}
 
 ChangeLog::ChangeLog(ChangeLog&& other) noexcept
     : path_(std::move(other.path_)),
+      cut_file_(std::move(other.cut_file_)),
       file_(std::exchange(other.file_, -1)),
       head_(other.head_),
+      salt_(other.salt_),
       end_(other.end_),
       frames_(other.frames_),
       changes_(other.changes_),
@@ -226,8 +306,10 @@ ChangeLog::ChangeLog(ChangeLog&& other) noexcept
 
 ChangeLog& ChangeLog::operator=(ChangeLog&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(cut_file_, other.cut_file_);
   std::swap(file_, other.file_);
   std::swap(head_, other.head_);
+  std::swap(salt_, other.salt_);
   std::swap(end_, other.end_);
   std::swap(frames_, other.frames_);
   std::swap(changes_, other.changes_);
@@ -244,22 +326,16 @@ void ChangeLog::fail(const char* doing, int error) const {
 }
 
 void ChangeLog::write_at(std::int64_t at, const void* data, std::size_t bytes) {
-  const auto* from = static_cast<const std::byte*>(data);
-  while (bytes > 0) {
-    const ssize_t written = pwrite(file_, from, std::min(bytes, std::size_t{1} << 30), at);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
-    from += written, at += written, bytes -= static_cast<std::size_t>(written);
-  }
+  write_all(path_, file_, at, data, bytes);
 }
 
 ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
                             std::optional<std::uint64_t> base) {
   const std::string beginning = path + ".new";
   const int file = io::OpenFile(beginning, O_RDWR | O_CREAT | O_TRUNC).release();
-  ChangeLog out(path, file, head);
+  ChangeLog out(path, file, head, detail::random_number() | 1);
   std::vector<std::byte> blocks(first_frame);
-  HeadBlock first{head_magic, head.number, head.origin, head.dim, 0};
+  HeadBlock first{head_magic, head.number, head.origin, head.dim, out.salt_, 0};
   first.sum = first.right_sum();
   std::memcpy(blocks.data(), &first, sizeof first);
   if (base) {
@@ -268,21 +344,68 @@ ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
     std::memcpy(blocks.data() + block, &second, sizeof second);
   }
   out.write_at(0, blocks.data(), blocks.size());
+  out.write_marks(false);
   if (detail::sync_file(file) != 0) out.fail("sync", errno);
   if (rename(beginning.c_str(), path.c_str()) != 0) out.fail("name", errno);
-  const std::size_t slash = path.rfind('/');
-  sync_folder(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
+  sync_folder(folder_of_file(path));
   out.end_ = first_frame;
   return out;
 }
 
 ChangeLog ChangeLog::open(const std::string& path, const LogContent& content) {
   const int file = io::OpenFile(path, O_RDWR).release();
-  ChangeLog out(path, file, content.head);
+  ChangeLog out(path, file, content.head, content.salt);
   out.end_ = content.end, out.frames_ = content.frames, out.changes_ = content.changes;
-  if (content.cut > 0 && (ftruncate(file, content.end) != 0 || detail::sync_file(file) != 0))
-    out.fail("cut off the end of", errno);
+  if (content.cut > 0) {
+    out.keep_cut_bytes(content);
+    if (ftruncate(file, content.end) != 0) out.fail("cut off the end of", errno);
+  }
+  // A process that was killed may not have come to this, and what was read is answered from now on.
+  if (detail::sync_file(file) != 0) out.fail("sync", errno);
+  out.write_marks(content.next_begun);
   return out;
+}
+
+// Files that are there stay: they may be of an earlier start.
+void ChangeLog::keep_cut_bytes(const LogContent& content) {
+  std::string path = path_ + ".cut";
+  for (int i = 2; access(path.c_str(), F_OK) == 0; ++i) path = fmt::format("{}.cut-{}", path_, i);
+  const io::OpenFile file(path, O_RDWR | O_CREAT | O_EXCL);
+  std::vector<std::byte> part(std::size_t{1} << 20);
+  const LogReader in(path_);
+  for (std::int64_t at = content.end, left = content.cut; left > 0;) {
+    const std::size_t count = std::min(part.size(), static_cast<std::size_t>(left));
+    if (!in.read(at, part.data(), count))
+      throw IoError("cannot read '{}': it became shorter", path_);
+    write_all(path, file.number(), at - content.end, part.data(), count);
+    at += std::int64_t(count), left -= std::int64_t(count);
+  }
+  if (detail::sync_file(file.number()) != 0)
+    throw IoError("cannot sync '{}': {}", path, std::strerror(errno));
+  sync_folder(folder_of_file(path));
+  cut_file_ = path;
+}
+
+// What was appended is on disk by then, and the marks may follow later: they never say more.
+void ChangeLog::write_marks(bool next_begun) {
+  if (salt_ == 0) return;  // a log of the first version has no place for them
+  Marks marks{marks_magic, head_.number, static_cast<std::uint64_t>(changes_),
+              static_cast<std::uint64_t>(next_begun), 0};
+  marks.sum = marks.right_sum(salt_);
+  write_at(marks_at, &marks, sizeof marks);
+}
+
+void ChangeLog::mark_next_begun() {
+  try {
+    write_marks(true);
+  } catch (const IoError&) {
+    broken_ = true;
+    throw;
+  }
+  if (detail::sync_file(file_) != 0) {
+    broken_ = true;
+    fail("sync", errno);
+  }
 }
 
 void ChangeLog::append(std::span<const Change> changes) {
@@ -304,9 +427,9 @@ void ChangeLog::append(std::span<const Change> changes) {
                  static_cast<std::uint64_t>(frames_),
                  bytes,
                  changes.size(),
-                 XXH3_64bits(content, bytes),
+                 XXH3_64bits_withSeed(content, bytes, salt_),
                  0};
-  head.sum = head.right_sum();
+  head.sum = head.right_sum(salt_);
   std::memcpy(frame.data(), &head, sizeof head);
   try {
     write_at(end_, frame.data(), frame.size());
@@ -322,6 +445,11 @@ void ChangeLog::append(std::span<const Change> changes) {
   }
   end_ += std::ssize(frame);
   ++frames_, changes_ += std::ssize(changes);
+  try {
+    write_marks(false);
+  } catch (const IoError&) {
+    broken_ = true;  // these changes are on disk, but nothing more can be promised
+  }
 }
 
 void ChangeLog::set_base(std::uint64_t checksum) {

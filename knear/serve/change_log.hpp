@@ -6,11 +6,19 @@
 //   LogContent content = read_log(path, [&](Change change) { ... });   // after a kill
 //   ChangeLog log = ChangeLog::open(path, content);         // and goes on
 //
-// A file: a block of 4,096 bytes that names the log, one that names the file whose rows it follows,
-// then frames. All changes of one append() are one frame, with a checksum of its head and one of
-// its content; the next frame is begun once this one is on disk. So a frame that is not whole is
-// the last one, which nobody was told of: read_log() says where it begins, and open() cuts it off.
-// A frame that is not whole with a whole one behind it is damage, and an error.
+// A file: a block of 4,096 bytes that names the log, one that names the file whose rows it follows
+// and holds the marks of the log, then frames. All changes of one append() are one frame, with a
+// checksum of its head and one of its content; the next frame is begun once this one is on disk.
+// The marks say how many changes the log had when the last append() returned, and whether the next
+// log was begun.
+//
+// A kill leaves the last frame whole, cut short or not there. read_log() says where a frame that is
+// cut short begins; open() keeps its bytes in a file of their own, PATH.cut, and cuts them off. All
+// else is damage, and an error: a whole head whose content has another checksum, a frame out of
+// turn, fewer changes than the marks say. Checksums of frames begin with a random number of the
+// log, so that no vectors of a caller look like a frame.
+//
+// Logs of the first version have no marks and no such number; they are read and gone on with.
 //
 // Numbers are little-endian, frames begin at multiples of 8 bytes. Threads: one caller at a time.
 #pragma once
@@ -47,13 +55,16 @@ struct LogContent {
   // The checksum of the file whose rows the log follows; none: that was not written yet, and the
   // log follows the one before it.
   std::optional<std::uint64_t> base = {};
+  bool base_altered = false;  // none, but bytes stand where it would be named
+  std::uint64_t salt = 0;     // the random number of its checksums; 0: the first version
+  bool next_begun = false;    // the mark that the log after it was begun
   std::int64_t frames = 0, changes = 0;
   std::int64_t end = 0;  // of the last whole frame
-  std::int64_t cut = 0;  // bytes after it
+  std::int64_t cut = 0;  // bytes after it, of a frame that is cut short
 };
 
 // Reads head and frames, and calls f with each change in order. Throws IoError; CorruptFile for a
-// file that is no log, or is damaged anywhere but in its last frame.
+// file that is no log, or is damaged, naming the byte.
 LogContent read_log(const std::string& path, const std::function<void(Change)>& f = {});
 
 class ChangeLog {
@@ -62,7 +73,8 @@ class ChangeLog {
   // replaced.
   static ChangeLog create(const std::string& path, const LogHead& head,
                           std::optional<std::uint64_t> base);
-  // The log that read_log() has read; what it says is not whole is cut off.
+  // The log that read_log() has read. Bytes of a frame that is cut short move to a new file,
+  // cut_file(). All that was read is on disk then. Throws IoError.
   static ChangeLog open(const std::string& path, const LogContent& content);
   ChangeLog(ChangeLog&& other) noexcept;
   ChangeLog& operator=(ChangeLog&& other) noexcept;
@@ -73,20 +85,27 @@ class ChangeLog {
   void append(std::span<const Change> changes);
   // Says which file the log follows. Throws IoError.
   void set_base(std::uint64_t checksum);
+  // Marks that the next log, which must be on disk, was begun. Throws IoError.
+  void mark_next_begun();
 
   bool is_broken() const { return broken_; }
   std::uint64_t number() const { return head_.number; }
   std::int64_t bytes() const { return end_; }  // of the file
   std::int64_t changes() const { return changes_; }
+  // The file in which open() kept what it cut off; empty: nothing was.
+  const std::string& cut_file() const { return cut_file_; }
 
  private:
-  ChangeLog(std::string path, int file, const LogHead& head);
+  ChangeLog(std::string path, int file, const LogHead& head, std::uint64_t salt);
   [[noreturn]] void fail(const char* doing, int error) const;
   void write_at(std::int64_t at, const void* data, std::size_t bytes);
+  void write_marks(bool next_begun);
+  void keep_cut_bytes(const LogContent& content);
 
-  std::string path_;
+  std::string path_, cut_file_ = {};
   int file_ = -1;
   LogHead head_;
+  std::uint64_t salt_ = 0;
   std::int64_t end_ = 0, frames_ = 0, changes_ = 0;
   bool broken_ = false;
 };

@@ -48,10 +48,15 @@ std::vector<std::uint64_t> logs_of(const std::string& path) {
     std::uint64_t number = 0;
     const char* const end = name.data() + name.size();
     const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, number);
-    if (error != std::errc()) continue;
-    if (stop == end)
+    if (error == std::errc::invalid_argument) continue;
+    if (stop == end) {
+      if (error != std::errc() || number == std::numeric_limits<std::uint64_t>::max() ||
+          name != fmt::format("{}{}", prefix, number))
+        throw CorruptFile(
+            "'{}' has a number that no log gets: 1 to 2^64 - 2, without leading zeros",
+            entry.path().string());
       out.push_back(number);
-    else if (std::string_view(stop, end) == ".new")
+    } else if (std::string_view(stop, end) == ".new")
       fs::remove(entry.path());
   }
   std::sort(out.begin(), out.end());
@@ -256,6 +261,13 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
     throw InvalidArgument(
         "'{}' was changed since '{}' was made of it; remove {}* to give up what changed there",
         path, kept_, kept_);
+  for (const LogContent& content : contents)
+    if (!start && changes > 0 && content.base_altered)
+      throw CorruptFile("'{}' is altered at byte 4096, where it names the file that it follows",
+                        log_path(content.head.number));
+  if (!contents.empty() && contents.back().next_begun)
+    throw CorruptFile("'{}' is missing: '{}' says that it was begun", log_path(numbers_.back() + 1),
+                      log_path(numbers_.back()));
   if (!start && changes > 0)
     throw InvalidArgument(
         "'{}' is not the file that the {} changes in {}* were made to; remove these to give them "
@@ -293,10 +305,18 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
         throw CorruptFile("'{}' does not fit '{}': {}", log, opened, error.what());
       }
       replayed_ += contents[i].changes;
-      if (i + 1 < numbers_.size())
-        older_bytes_ += contents[i].end, older_changes_ += contents[i].changes;
+      if (i + 1 == numbers_.size()) continue;
+      older_bytes_ += contents[i].end, older_changes_ += contents[i].changes;
+      // A kill may have come between a log and the mark that it was begun.
+      if (!contents[i].next_begun) ChangeLog::open(log, contents[i]).mark_next_begun();
     }
-    log_ = std::make_unique<ChangeLog>(ChangeLog::open(log_path(numbers_.back()), contents.back()));
+    const LogContent& last = contents.back();
+    log_ = std::make_unique<ChangeLog>(ChangeLog::open(log_path(numbers_.back()), last));
+    if (last.cut > 0 && options_.report)
+      options_.report(fmt::format(
+          "'{}' ends at byte {} with {} bytes of a change that was not answered; they are kept in "
+          "'{}'",
+          log_path(numbers_.back()), last.end, last.cut, log_->cut_file()));
   }
   if (apart && !from_kept) kept_sum_ = 0;
   if (options_.prepare) options_.prepare(*index);
@@ -391,6 +411,8 @@ std::shared_ptr<const StoredIndex> DurableIndex::begin_log(std::optional<std::ui
   const LogHead head{number, kept_ == path_ ? 0 : file_sum_,
                      static_cast<std::uint64_t>(state()->dim())};
   auto log = std::make_unique<ChangeLog>(ChangeLog::create(log_path(number), head, base));
+  // Before a change goes to the new log. If it fails, nothing more goes to either.
+  log_->mark_next_begun();
   std::lock_guard lock(mutex_);
   older_bytes_ += log_bytes_, older_changes_ += log_changes_;
   numbers_.push_back(number);

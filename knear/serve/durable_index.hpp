@@ -7,17 +7,18 @@
 //   if (index.checkpoint_is_due()) index.checkpoint();   // beside searches and changes
 //
 // Files, beside the index file or in a folder of their own: base.knear.log-N (change_log.hpp),
-// base.knear.lock (a lock for one process), base.knear.checkpoint (a new file being written). Those
+// base.knear.log-N.cut (bytes of a change that a kill has cut short), base.knear.lock (a lock for
+// one process), base.knear.checkpoint (a new file being written). Those
 // that opening makes are removed in the end, or when it fails, if no change was made. The
 // file of an index in shards is its manifest; new shards lie beside it until it names them.
 //
 // A change is applied to a copy of the index that shares all rows, appended to the log and synced,
 // and only then is the copy what searches see. One whose log cannot be written has not happened.
 //
-// A checkpoint begins log N + 1, writes the rows that log N ends with to a new file, syncs it,
-// writes its checksum into log N + 1, renames it to base.knear and removes the logs up to N.
-// Opening replays, on the file that is there, the last log that names its checksum and those after
-// it, so a kill between any two steps loses nothing and applies nothing twice.
+// A checkpoint begins log N + 1, marks that in log N, writes the rows that log N ends with to a new
+// file, syncs it, writes its checksum into log N + 1, renames it to base.knear and removes the logs
+// up to N. Opening replays, on the file that is there, the last log that names its checksum and
+// those after it, so a kill between any two steps loses nothing and applies nothing twice.
 //
 // Threads: state() at any time; apply() by one caller at a time, checkpoint() and reload() by one
 // caller at a time, beside it.
@@ -46,6 +47,8 @@ struct DurableOptions {
   int threads = 0;
   // Called with an index that was opened, before it is searched: may make what searches would.
   std::function<void(StoredIndex&)> prepare = {};
+  // Called with a line about what opening has found and mended: a change that was cut short.
+  std::function<void(const std::string&)> report = {};
   // Called between the steps of a checkpoint and of a reload, with what was done; for tests, which
   // end it by throwing.
   std::function<void(std::string_view)> after_step = {};

@@ -2,9 +2,11 @@
 
 #include <filesystem>
 
+#include "knear/core/error.hpp"
 #include "knear/index/sharded.hpp"
 #include "knear/index/shards/shards.hpp"
 #include "knear/io/archive.hpp"
+#include "knear/io/lost_pages.hpp"
 #include "knear/serve/change_log.hpp"
 
 namespace knear::serve {
@@ -32,8 +34,27 @@ void save_one(const Index& index, const std::string& path, const std::string& pe
 }  // namespace
 
 StoredIndex StoredIndex::load(const std::string& path) {
-  return is_sharded_file(path) ? StoredIndex(ShardedIndex::load(path))
-                               : StoredIndex(Index::load(path));
+  auto files = std::make_shared<Files>();
+  std::error_code none;
+  files->path = path, files->resolved = fs::canonical(path, none).string();
+  files->first = io::next_mapping();
+  StoredIndex out = is_sharded_file(path) ? StoredIndex(ShardedIndex::load(path))
+                                          : StoredIndex(Index::load(path));
+  files->end = io::next_mapping();
+  out.files_ = std::move(files);
+  out.check_pages();
+  return out;
+}
+
+void StoredIndex::check_pages() const {
+  if (!files_) return;
+  for (const io::LostFile& lost : io::lost_files()) {
+    const bool own =
+        lost.path == files_->path || lost.path == files_->resolved ||
+        (lost.path.starts_with(files_->resolved + ".") && lost.path.ends_with(".shard"));
+    if (own && lost.number >= files_->first && lost.number < files_->end)
+      throw IoError("'{}' was truncated while it was in use, or its disk failed", lost.path);
+  }
 }
 
 void StoredIndex::remove_saved(const std::string& path) { detail::remove_saved(path); }
@@ -44,16 +65,26 @@ void StoredIndex::remove_left_by_kills(const std::string& path) {
 
 StoredIndex StoredIndex::next() const {
   if (const Index* one = std::get_if<Index>(&index_))
-    return StoredIndex(std::move(*detail::with_state(*one, *impl_of(*one).state())));
-  return StoredIndex(detail::ShardsOf::next(std::get<ShardedIndex>(index_)));
+    return {std::move(*detail::with_state(*one, *impl_of(*one).state())), files_};
+  return {detail::ShardsOf::next(std::get<ShardedIndex>(index_)), files_};
 }
 
 void StoredIndex::save(const std::string& path, const std::string& permissions_of,
-                       const std::function<void(std::uint64_t)>& before_replacing) const {
-  if (const Index* one = std::get_if<Index>(&index_))
-    return save_one(*one, path, permissions_of, before_replacing);
-  detail::save_shards(*detail::ShardsOf::state(std::get<ShardedIndex>(index_)), path,
-                      {.before_replacing = before_replacing, .permissions_of = permissions_of});
+                       const std::function<void(std::uint64_t)>& replacing) const {
+  const auto before_replacing = [&](std::uint64_t checksum) {
+    check_pages();
+    replacing(checksum);
+  };
+  check_pages();
+  try {
+    if (const Index* one = std::get_if<Index>(&index_))
+      return save_one(*one, path, permissions_of, before_replacing);
+    detail::save_shards(*detail::ShardsOf::state(std::get<ShardedIndex>(index_)), path,
+                        {.before_replacing = before_replacing, .permissions_of = permissions_of});
+  } catch (...) {
+    check_pages();
+    throw;
+  }
 }
 
 }  // namespace knear::serve

@@ -8,8 +8,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,13 +28,33 @@ class StoredIndex {
   }
   template <class F>
   void set(F f) {
-    std::visit([&](auto& index) { f(index); }, index_);
+    checked([&] { std::visit([&](auto& index) { f(index); }, index_); });
+  }
+  // Returns f(), which reads rows. Throws IoError if some of their pages were lost before its end.
+  template <class F>
+  auto checked(F f) const {
+    check_pages();
+    try {
+      if constexpr (std::is_void_v<decltype(f())>) {
+        f();
+        check_pages();
+      } else {
+        auto out = f();
+        check_pages();
+        return out;
+      }
+    } catch (...) {
+      check_pages();  // zeros in place of a page may look like damage
+      throw;
+    }
   }
 
  public:
   explicit StoredIndex(Index index) : index_(std::move(index)) {}
   explicit StoredIndex(ShardedIndex index) : index_(std::move(index)) {}
-  // Throws as Index::load() and ShardedIndex::load().
+  // Throws as Index::load() and ShardedIndex::load(). Where pages of the files that it opens are
+  // lost later, and the program has them read as zeros (io/lost_pages.hpp), all that reads rows
+  // throws IoError from then on.
   static StoredIndex load(const std::string& path);
 
   // Removes what save() wrote to a path.
@@ -81,14 +103,15 @@ class StoredIndex {
     return get([&](auto& x) { return x.contains(id); });
   }
   std::vector<Id> ids() const {
-    return get([](auto& x) { return x.ids(); });
+    return checked([&] { return get([](auto& x) { return x.ids(); }); });
   }
   AnyMatrix reconstruct(std::span<const Id> ids) const {
-    return get([&](auto& x) { return x.reconstruct(ids); });
+    return checked([&] { return get([&](auto& x) { return x.reconstruct(ids); }); });
   }
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
                    KnnReport* report = nullptr) const {
-    return get([&](auto& x) { return x.search(queries, k, options, report); });
+    return checked(
+        [&] { return get([&](auto& x) { return x.search(queries, k, options, report); }); });
   }
 
   void add(AnyMatrixView vectors, const ChangeOptions& options = {}) {
@@ -115,7 +138,17 @@ class StoredIndex {
             const std::function<void(std::uint64_t checksum)>& before_replacing) const;
 
  private:
+  // The files that load() opened: their names, and the numbers of their mappings.
+  struct Files {
+    std::string path, resolved;
+    std::uint64_t first = 0, end = 0;
+  };
+  StoredIndex(std::variant<Index, ShardedIndex> index, std::shared_ptr<const Files> files)
+      : index_(std::move(index)), files_(std::move(files)) {}
+  void check_pages() const;
+
   std::variant<Index, ShardedIndex> index_;
+  std::shared_ptr<const Files> files_ = {};  // none: they are in memory
 };
 
 }  // namespace knear::serve

@@ -500,7 +500,7 @@ class Stopped(Stopping):
         """Whether the file by which processes agree who writes the line is there, for a moment."""
 
         def begun():
-            if not list(self.folder_path().glob(output + ".tmp-*")):
+            if not list(self.folder_path().glob(output + ".stop-*")):
                 return False
             time.sleep(0.5)
             return True

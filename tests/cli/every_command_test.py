@@ -6,6 +6,7 @@ import os
 import pty
 import random
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -216,13 +217,15 @@ class EveryCommand(ProgramTest):
     def test_names_that_are_too_long(self):
         for command in "search", "truth", "build", "kmeans", "convert", "graph", "explore":
             ending = self.endings.get(command, ".ivecs")
-            for length in 1000, 256, 240:
+            for length in 1000, 256, 240, 208:
                 name = "x" * (length - len(ending)) + ending
                 with self.subTest(command=command, length=length):
                     words = self.words(command, "base.fvecs", out=name)
                     self.fails(1, *words, says=f"has a file name of {length} bytes, but may have")
-            name = "x" * (220 - len(ending)) + ending
+            name = "x" * (207 - len(ending)) + ending
             self.ok(*self.words(command, "base.fvecs", out=name))
+            if command == "build":  # whose temporary names are the longest
+                self.ok(*self.words(command, "base.fvecs", out=name), "--shards", "12")
 
     def test_no_permission(self):
         self.file("secret.fvecs").write_bytes(self.file("base.fvecs").read_bytes())
@@ -339,6 +342,21 @@ class EveryCommand(ProgramTest):
         words = ["graph", "--base", "many.fvecs", "-k", "3", "--out", "disk/g.knear"]
         self.assertIn("disk/g.knear", self.fails(1, *words).stderr)
         self.assertEqual(os.listdir(disk), [])
+
+    def test_files_that_may_not_grow(self):
+        """ulimit -f: an error as a full disk is."""
+        write_vecs(self.path("many.fvecs"), [[float(i), 0.5] for i in range(9000)], "f")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16,) * 2)  # noqa: E731
+        for command, queries in (
+            ("search", "many.fvecs"),
+            ("truth", "many.fvecs"),
+            ("build", ""),
+            ("convert", ""),
+            ("graph", ""),
+        ):
+            with self.subTest(command=command):
+                words = self.words(command, "many.fvecs", queries)
+                self.fails(1, *words, says="File too large", preexec_fn=limit)
 
     def test_ctrl_c_half_way(self):
         # Zeros that take no disk: more than two seconds of work for every command.

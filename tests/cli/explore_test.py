@@ -105,6 +105,25 @@ class Served(ProgramTest):
             self.assertEqual(server.refused("/api/gap?from=0")[0], 400)
             server.end()
 
+    def test_a_base_that_is_truncated_ends_it_with_a_line(self):
+        rows, dim = 3000, 16
+        with open(self.path("big.fbin"), "wb") as file:
+            file.write(struct.pack("<II", rows, dim))
+            for i in range(rows):
+                file.write(struct.pack(f"<{dim}f", *(float((i * j) % 101) for j in range(dim))))
+        server = Server(self, "--base", "big.fbin", "-k", "3")
+        numbers = server.json("/api/item/2999")["numbers"]
+        self.assertEqual(numbers, [(2999 * j) % 101 for j in range(dim)])
+        os.truncate(self.path("big.fbin"), 4096)
+        with contextlib.suppress(http.client.HTTPException, ConnectionError):
+            server.ask("/api/item/2998")
+        self.assertEqual(server.process.wait(timeout=60), 1)
+        self.assertRegex(
+            server.process.stderr.read(),
+            r"\Aknear: cannot read 'big.fbin' from byte \d+ on: it was truncated while it was in "
+            r"use, or its disk failed\n\Z",
+        )
+
     def test_items_and_searches(self):
         server = self.server("-k", "4")  # no graph: it is made
         near = brute_force(self.base, self.base, 12)

@@ -1,6 +1,7 @@
 """knear serve: answers, what it refuses, what is there after a kill, tokens, limits, its end.
 
-The logs by themselves are tested in tests/serve, and the client in python/tests/test_client.py.
+The logs by themselves are tested in tests/serve, kills in kills_test.py, and the client in
+python/tests/test_client.py.
 """
 
 import concurrent.futures
@@ -13,6 +14,7 @@ import pathlib
 import pty
 import random
 import re
+import resource
 import select
 import shlex
 import signal
@@ -28,7 +30,6 @@ from program_cases import ProgramTest, brute_force, main, write_vecs
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "support"))
 import bad_requests
-import running_server
 
 
 class Server(server_cases.Server):
@@ -642,6 +643,108 @@ class Ends(Served):
             out = server.process.communicate(timeout=60)
             self.assertEqual((server.process.returncode, *out), (0, "", ""))
 
+    def test_signals(self):
+        server = self.server()
+        for each in signal.SIGUSR1, signal.SIGUSR2, signal.SIGXFSZ, signal.SIGPIPE:
+            server.process.send_signal(each)
+            self.assertEqual(server.json("/health")["status"], "ok", each)
+        self.assertEqual(server.end(signal.SIGHUP), (0, "", ""))
+        # One that a terminal has left behind goes on.
+        command = [self.program, "serve", "--index", "base.knear", "--port", "0"]
+        process = subprocess.Popen(
+            ["nohup", *command],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertIn(b"serves 1 index", process.stdout.readline())
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=60), 0)
+
+    def test_a_body_that_does_not_come_holds_up_no_end(self):
+        server = self.server("--timeout", "600")
+        head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        links = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+        links[0].sendall(head + b"Content-Length: 100\r\n\r\n")
+        links[1].sendall(head + b"Content-Length: 100\r\n\r\n{")
+        links[2].sendall(head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{ ")
+        while server.figure("knear_reserved_bytes") < 8 * 200:
+            time.sleep(0.01)
+        out = server.end()  # within a minute, of the ten of --timeout
+        self.assertEqual(out, (0, "", ""))
+        for link in links:
+            link.close()
+
+    def test_a_file_that_may_not_grow(self):
+        server = self.server()
+        one = {"vectors": [[1.0] * 12]}
+        self.assertEqual(server.json("/indexes/base/add", one)["ids"], [300])
+        log = self.file("base.knear.log-1")
+        limits = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(
+            server.process.pid, resource.RLIMIT_FSIZE, (log.stat().st_size + 20, limits[1])
+        )
+        status, says = server.refused("/indexes/base/add", one)
+        self.assertEqual((status, "File too large" in says), (503, True), says)
+        self.assertEqual(server.refused("/indexes/base/checkpoint", "")[0], 503)
+        self.assertEqual(server.json("/indexes/base")["rows"], 301)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(server.json("/indexes/base/add", one)["ids"], [301])
+        server.kill()
+        server = self.server()
+        self.assertEqual(server.json("/indexes/base")["rows"], 302)
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_a_file_that_is_truncated_takes_its_index_alone(self):
+        source = random.Random(1)
+        rows = [[source.random() for _ in range(64)] for _ in range(5000)]
+        write_vecs(self.path("more.fvecs"), rows, "f")
+        kinds = {"flat": ["Flat"], "lists": ["IVF16,Flat"], "parts": ["Flat", "--shards", "2"]}
+        for name, words in kinds.items():
+            self.ok(
+                "build", "--base", "more.fvecs", "--out", f"{name}.knear", "--index", *words
+            )  # fmt: skip
+        indexes = [f"{name}.knear" for name in kinds]
+        server = self.server(*indexes)
+        body = {"queries": rows[::50], "k": 3, "recall": 1}
+        for name in kinds:
+            path = f"/indexes/{name}"
+            found = server.json(path + "/search", body)
+            self.assertEqual([row[0] for row in found["ids"]], list(range(0, 5000, 50)))
+            server.json(path + "/add", {"vectors": [[9.0] * 64]})
+        changes = self.file("flat.knear.log-1").read_bytes()[8192:]
+        for name in kinds:
+            file = self.file(f"{name}.knear")
+            if name == "parts":
+                file = min(self.file(".").glob("parts.knear.*.shard"))
+            os.truncate(file, 4096)
+            for _ in range(2):
+                status, says = server.refused(f"/indexes/{name}/search", body)
+                self.assertEqual(status, 503, says)
+                self.assertIn(f"{file.name}' was truncated while it was in use", says)
+            # Nothing is made of rows that are lost.
+            for path, more in ("add", {"vectors": [[1.0] * 64]}), ("checkpoint", {}):
+                status, says = server.refused(f"/indexes/{name}/{path}", more)
+                self.assertEqual((status, "was truncated" in says), (503, True), says)
+        self.assertEqual(self.file("flat.knear.log-1").read_bytes()[8192:], changes)
+        self.assertEqual(
+            server.json("/indexes/base/search", {"queries": self.queries, "k": 5})["ids"],
+            brute_force(self.queries, self.base, 5)[0],
+        )
+        self.assertEqual(server.json("/health")["status"], "ok")
+        self.assertEqual(server.figure("knear_internal_errors_total"), 0)
+        status, out, errors = server.end()
+        self.assertEqual((status, out), (0, ""))
+        lines = errors.splitlines()
+        self.assertEqual(len(lines), 3, errors)
+        for name, line in zip(kinds, lines, strict=True):
+            self.assertRegex(line, rf"\Aknear: '.*{name}\.knear.*' was truncated .* answered 503\Z")
+
     def test_reload(self):
         server = self.server()
         self.assertEqual(server.json("/indexes/base/reload", ""), {"reloaded": False, "rows": 300})
@@ -710,21 +813,6 @@ class Ends(Served):
         server.json("/indexes/base/remove", {"ids": [5]})
         self.assertEqual(server.end(), (0, "", ""))
         self.assertEqual(self.server().json("/indexes/base")["rows"], 299)
-
-    def test_killed_under_load_nothing_answered_is_lost(self):
-        """Adds and removes by several callers, checkpoints all the time, kill -9, again and again;
-        of one index, and of one in shards."""
-        os.environ["XDG_CACHE_HOME"] = self.environment["XDG_CACHE_HOME"]
-        words = ["build", "--base", "base.fvecs", "--index", "Flat", "--out", "shards.knear"]
-        self.ok(*words, "--shards", "3")
-        for name, rounds in (("base.knear", 15), ("shards.knear", 8)):
-            counts = running_server.kill_rounds(
-                self.program, self.path(name), rows=300, dim=12, rounds=rounds, seed=1
-            )
-            self.assertEqual(counts["rounds"], rounds)
-            self.assertGreater(counts["changes"], 5 * rounds)
-        # And the shards of one manifest are there: a server removes what killed ones left.
-        self.assertEqual(len(list(self.file(".").glob("shards.knear.*.shard"))), 3)
 
     def test_changes_of_an_index_in_shards(self):
         words = ["build", "--base", "base.fvecs", "--index", "IVF4,Flat", "--out", "shards.knear"]

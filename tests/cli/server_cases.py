@@ -32,7 +32,9 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=lambda: [
+                signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGHUP)
+            ],
         )
         test.addCleanup(self.end)
         line = self.process.stdout.readline()

@@ -1,13 +1,17 @@
 // AtomicFile: the new file whole, or the old one untouched and nothing beside it.
 #include "knear/io/atomic_file.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <stdexcept>
+#include <thread>
 
 #include "knear/core/matrix.hpp"
 #include "knear/io/vectors.hpp"
@@ -100,6 +104,76 @@ TEST_F(AtomicFiles, AKilledProcessLeavesTheOldFileWhole) {
   EXPECT_EQ(read("a"), "old");
 }
 
+// A process that is killed between the last two steps, naming and renaming, leaves a temporary with
+// a name.
+TEST_F(AtomicFiles, WhatAKilledProcessLeftIsRemovedByTheNextWriteOfTheFile) {
+  const std::string left[] = {"a.tmp-0123456789ab", "a.tmp-ffffffffffff"};
+  // Files of others: of another path, and names that are none of a temporary.
+  const std::string others[] = {"b.tmp-0123456789ab", "a.tmp-0123456789abc", "a.tmp-0123456789aB",
+                                "aa.tmp-0123456789ab", "a.tmp-"};
+  for (const std::string& name : left) write(name, "xyz");
+  for (const std::string& name : others) write(name, "xyz");
+  // Neither a link nor a folder is a temporary.
+  write("target", "xyz");
+  std::filesystem::create_symlink("target", path("a.tmp-00000000000a"));
+  std::filesystem::create_directory(path("a.tmp-00000000000b"));
+  write_atomically("a", "new");
+  for (const std::string& name : left) EXPECT_FALSE(std::filesystem::exists(path(name))) << name;
+  for (const std::string& name : others) EXPECT_EQ(read(name), "xyz") << name;
+  EXPECT_EQ(read("target"), "xyz");
+  EXPECT_EQ(read("a"), "new");
+  EXPECT_EQ(file_count(), 1 + std::ssize(others) + 3);
+  // Through a link too, beside the target.
+  std::filesystem::create_symlink("a", path("link"));
+  write(left[0], "xyz");
+  write_atomically("link", "newer");
+  EXPECT_FALSE(std::filesystem::exists(path(left[0])));
+}
+
+TEST_F(AtomicFiles, ATemporaryWhoseWriterLivesStays) {
+  const std::string held = write("a.tmp-0123456789ab", "xyz");
+  int ready[2], end[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(end), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int file = open(held.c_str(), O_RDWR);
+    char byte = flock(file, LOCK_EX) == 0;
+    if (::write(ready[1], &byte, 1) != 1) _exit(1);
+    _exit(::read(end[0], &byte, 1) == 1 ? 0 : 1);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ASSERT_EQ(byte, 1);
+  write_atomically("a", "new");
+  EXPECT_EQ(read("a.tmp-0123456789ab"), "xyz");
+  ASSERT_EQ(::write(end[1], &byte, 1), 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  write_atomically("a", "newer");
+  EXPECT_FALSE(std::filesystem::exists(held));
+  for (const int pipe_end : {ready[0], ready[1], end[0], end[1]}) close(pipe_end);
+}
+
+// Each removes what others have left, and never what another is about to rename.
+TEST_F(AtomicFiles, ManyWritersOfOnePathAtATime) {
+  std::vector<std::thread> threads;
+  std::atomic<int> failed = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) try {
+          write_atomically("a", std::string(100, static_cast<char>('a' + t)));
+        } catch (const IoError&) {
+          ++failed;
+        }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(read("a"), std::string(100, read("a")[0]));
+  EXPECT_EQ(file_count(), 1);
+}
+
 TEST_F(AtomicFiles, PermissionsAreKeptOrThoseOfTheUmask) {
   const mode_t mask = umask(027);
   write_atomically("new", "x");
@@ -140,6 +214,10 @@ TEST_F(AtomicFiles, WhatIsNoPlainFileIsNotReplaced) {
 
 TEST_F(AtomicFiles, ANameThatIsTooLongIsRefusedAtOnce) {
   EXPECT_THROW(AtomicFile(path(std::string(300, 'x'))), IoError);
+  // That of the temporary file is longer.
+  EXPECT_THROW(AtomicFile(path(std::string(239, 'x'))), IoError);
+  write_atomically(std::string(238, 'x'), "y");
+  std::filesystem::remove(path(std::string(238, 'x')));
   EXPECT_EQ(file_count(), 0);
 }
 

@@ -45,8 +45,8 @@ class FileTest : public testing::Test {
     return std::distance(std::filesystem::directory_iterator(folder_), {});
   }
   // The same after saves that were killed. Where the system has no files without a name, these
-  // leave some under a temporary one, NAME.tmp-0123456789ab, of which only those of shards are
-  // looked for by a later save.
+  // leave some under a temporary one, NAME.tmp-0123456789ab, until the next save to NAME. Each save
+  // names its shards anew, and removes the temporaries of all of them.
   std::int64_t file_count_after_kills() const {
     const int nameless = detail::open_file_without_name(folder_.c_str());
     if (nameless >= 0) {

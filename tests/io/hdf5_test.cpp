@@ -157,6 +157,86 @@ TEST_F(Hdf5Files, SizesThatCannotBeAreRefusedBeforeMemoryIsTaken) {
   expect_error<CorruptFile>([&] { VectorFile::open(path("a.hdf5")); }, "cannot unpack to");
 }
 
+// A stranger's file must show no other file of the user.
+TEST_F(Hdf5Files, DatasetsThatLieInOtherFilesAreRefusedByName) {
+  write_dataset("other.h5", "train", 5, 3, {});
+  write_dataset("other.h5", "packed", 14, 3, {.chunked = true, .gzip = true}, false);
+  write("secret", std::string(5 * 3 * 4, 'x'));
+  const hsize_t shape[2] = {5, 3};
+  const hid_t space = H5Screate_simple(2, shape, nullptr);
+  const auto fill = [&](const std::string& kind, hid_t file) {
+    const hid_t plan = H5Pcreate(H5P_DATASET_CREATE);
+    if (kind == "link") {
+      H5Lcreate_external(path("other.h5").c_str(), "/train", file, "train", H5P_DEFAULT,
+                         H5P_DEFAULT);
+    } else if (kind == "packed link") {
+      H5Lcreate_external(path("other.h5").c_str(), "/packed", file, "train", H5P_DEFAULT,
+                         H5P_DEFAULT);
+    } else if (kind == "soft link") {
+      H5Lcreate_external(path("other.h5").c_str(), "/train", file, "away", H5P_DEFAULT,
+                         H5P_DEFAULT);
+      H5Lcreate_soft("/away", file, "train", H5P_DEFAULT, H5P_DEFAULT);
+    } else if (kind == "storage") {
+      H5Pset_external(plan, path("secret").c_str(), 0, 60);
+      H5Dclose(H5Dcreate2(file, "train", H5T_IEEE_F32LE, space, H5P_DEFAULT, plan, H5P_DEFAULT));
+    } else {
+      const bool own = kind == "virtual link";
+      if (own)
+        H5Lcreate_external(path("other.h5").c_str(), "/train", file, "up", H5P_DEFAULT,
+                           H5P_DEFAULT);
+      H5Pset_virtual(plan, space, own ? "." : path("other.h5").c_str(), own ? "/up" : "/train",
+                     space);
+      H5Dclose(H5Dcreate2(file, "train", H5T_IEEE_F32LE, space, H5P_DEFAULT, plan, H5P_DEFAULT));
+    }
+    H5Pclose(plan);
+  };
+  const std::pair<std::string, std::string> kinds[] = {
+      {"link", "other.h5', behind an external link"},
+      {"packed link", "other.h5', behind an external link"},
+      {"soft link", "other.h5', behind an external link"},
+      {"storage", "secret', as external storage"},
+      {"virtual", "is virtual, of parts of '" + path("other.h5") + "'"},
+      // A part of the same file may be behind a link.
+      {"virtual link", "is virtual, of parts of '.'"}};
+  for (const auto& [kind, how] : kinds) {
+    SCOPED_TRACE(kind);
+    const hid_t file = H5Fcreate(path("a.hdf5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    fill(kind, file);
+    H5Fclose(file);
+    const std::string says = how + ", which is not read";
+    // What convert, build, search and Python open files by, with the name of the dataset and
+    // without.
+    const std::string named = path("a.hdf5") + ":train";
+    expect_error<InvalidArgument>([&] { VectorFile::open(named); }, says);
+    expect_error<InvalidArgument>([&] { VectorBlocks blocks(named); }, says);
+    expect_error<InvalidArgument>([&] { convert_file(named, path("b.fvecs"), {}); }, says);
+    expect_error<InvalidArgument>([&] { read_ids(named); }, says);
+    expect_error<InvalidArgument>([&] { VectorFile::open(path("a.hdf5")); }, "which is not read");
+    expect_error<InvalidArgument>([&] { VectorBlocks blocks(path("a.hdf5")); }, "not read");
+    EXPECT_FALSE(std::filesystem::exists(path("b.fvecs")));
+    expect_error<InvalidArgument>([&] { inspect_hdf5(path("a.hdf5"), "train"); }, says);
+    const Hdf5Contents contents = inspect_hdf5(path("a.hdf5"));
+    ASSERT_FALSE(contents.datasets.empty());
+    for (const Hdf5Dataset& one : contents.datasets) EXPECT_NE(one.elsewhere, "");
+    // Beside a dataset of the file's own, that one is taken.
+    write_dataset("a.hdf5", "own", 4, 2, {}, false);
+    EXPECT_EQ(VectorFile::open(path("a.hdf5")).view().rows(), 4);
+    // A stream of what took the place of a dataset that was described.
+    Hdf5Dataset described;
+    described.name = "train";
+    Hdf5Stream stream(path("a.hdf5"), described, 0, 5);
+    char byte;
+    expect_error<CorruptFile>([&] { stream.read(&byte, 1); }, "cannot read its data");
+  }
+  // A group behind an external link.
+  const hid_t file = H5Fcreate(path("a.hdf5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_external(path("other.h5").c_str(), "/", file, "group", H5P_DEFAULT, H5P_DEFAULT);
+  H5Fclose(file);
+  expect_error<InvalidArgument>([&] { VectorFile::open(path("a.hdf5") + ":group/train"); },
+                                "other.h5', behind an external link");
+  H5Sclose(space);
+}
+
 // The library itself crashes on some of these; knear must not.
 TEST_F(Hdf5Files, DamagedFilesAreErrorsOrSound) {
   write_dataset("a.hdf5", "train", 30, 9, {.chunked = true, .gzip = true});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -40,6 +41,29 @@ class ChangeLogTest : public io::FileTest {
     std::ofstream(path(), std::ios::binary).write(content.data(), std::ssize(content));
   }
 
+  // The bytes of a log whose process was killed before it answered the last change: its marks are
+  // still those of `before`.
+  static std::vector<char> unanswered(std::vector<char> all, const std::vector<char>& before) {
+    std::copy(before.begin() + marks_at, before.begin() + marks_at + marks_bytes,
+              all.begin() + marks_at);
+    return all;
+  }
+  static std::vector<char> first_of(const std::vector<char>& all, std::size_t size) {
+    return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size)};
+  }
+  // The log after 0, 1, ... changes: the bytes of all of them.
+  template <class... Changes>
+  std::vector<std::vector<char>> states(const Changes&... changes) const {
+    ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
+    std::vector<std::vector<char>> out{bytes()};
+    for (const Change* const change : {&changes...}) {
+      log.append({change, 1});
+      out.push_back(bytes());
+    }
+    return out;
+  }
+
+  static constexpr std::ptrdiff_t marks_at = 5120, marks_bytes = 40;
   const std::string folder_ = FileTest::folder_.string();
 };
 
@@ -78,94 +102,140 @@ TEST_F(ChangeLogTest, ABaseCanBeNamedLater) {
   EXPECT_EQ(read_log(path()).changes, 1);
 }
 
-// Vectors are what callers say, and may be the bytes of a frame.
+// Vectors are what callers say, and may be the bytes of a frame of another log.
 TEST_F(ChangeLogTest, AFrameInVectorsOfAnEndThatIsNotWholeIsNoDamage) {
   Change change = add({1, 2, 3, 4, 5, 6, 7, 8}, 0);
   {
-    ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
-    const Change one = remove({1});
-    for (int i = 0; i < 2; ++i) log.append({&one, 1});
-    const auto before = static_cast<std::size_t>(log.bytes());
-    log.append({&one, 1});
-    const std::vector<char> all = bytes();
-    ASSERT_LE(all.size() - before, 8 * 3 * sizeof(float));
-    std::memcpy(change.vectors.row(0), all.data() + before, all.size() - before);
+    const std::vector<std::vector<char>> logs = states(remove({1}), remove({1}), remove({1}));
+    const std::size_t before = logs[2].size(), count = logs[3].size() - before;
+    ASSERT_LE(count, 8 * 3 * sizeof(float));
+    std::memcpy(change.vectors.row(0), logs[3].data() + before, count);
   }
-  ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
-  const Change first = add({9}, 0);
-  log.append({&first, 1});
-  const std::int64_t whole = log.bytes();
-  log.append({&change, 1});
-  std::vector<char> cut = bytes();
+  const std::vector<std::vector<char>> logs = states(add({9}, 0), change);
+  std::vector<char> cut = unanswered(logs[2], logs[1]);
   cut.pop_back();
   write(cut);
   const LogContent content = read_log(path());
   EXPECT_EQ(content.changes, 1);
-  EXPECT_EQ(content.end, whole);
+  EXPECT_EQ(content.end, std::ssize(logs[1]));
 }
 
-// A kill in the middle of writing leaves a beginning of the last frame, whole up to any byte.
-TEST_F(ChangeLogTest, AnEndThatIsNotWholeIsCutOff) {
-  std::int64_t whole = 0;
-  {
-    ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
-    const Change a = add({1, 2}, 0), b = add({3}, 5);
-    log.append({&a, 1});
-    whole = log.bytes();
-    log.append({&b, 1});
-  }
-  const std::vector<char> all = bytes();
-  for (std::size_t size = static_cast<std::size_t>(whole); size < all.size(); ++size) {
-    write({all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size)});
+// A kill in the middle of writing leaves a beginning of the last frame, of any length.
+TEST_F(ChangeLogTest, AnEndThatIsCutShortIsKeptBesideTheLog) {
+  const auto logs = states(add({1, 2}, 0), add({3}, 5));
+  const std::vector<char> all = unanswered(logs[2], logs[1]);
+  const std::size_t whole = logs[1].size();
+  for (std::size_t size = whole; size < all.size(); ++size) {
+    write(first_of(all, size));
     const LogContent content = read_log(path());
     ASSERT_EQ(content.changes, 1) << size;
-    ASSERT_EQ(content.end, whole);
-    ASSERT_EQ(content.cut, static_cast<std::int64_t>(size) - whole);
+    ASSERT_EQ(content.end, static_cast<std::int64_t>(whole));
+    ASSERT_EQ(content.cut, static_cast<std::int64_t>(size - whole));
   }
-  // Blocks of which only some reached the disk.
-  for (std::size_t at = static_cast<std::size_t>(whole); at < all.size(); ++at) {
-    std::vector<char> altered = all;
-    altered[at] ^= 0x40;
-    write(altered);
-    ASSERT_EQ(read_log(path()).changes, 1) << at;
-  }
-  // It goes on where the whole part ends.
-  write({all.begin(), all.end() - 3});
-  {
+  // The whole frame that was not answered counts.
+  write(all);
+  EXPECT_EQ(read_log(path()).changes, 2);
+  // It goes on where the whole part ends, and what was cut off is kept, each time in a new file.
+  for (const char* const ending : {".cut", ".cut-2", ".cut-3"}) {
+    write(first_of(all, all.size() - 3));
     ChangeLog log = ChangeLog::open(path(), read_log(path()));
-    EXPECT_EQ(static_cast<std::int64_t>(fs::file_size(path())), whole);
+    EXPECT_EQ(fs::file_size(path()), whole);
+    EXPECT_EQ(log.cut_file(), path() + ending);
+    EXPECT_EQ(read("a.log-1" + std::string(ending)),
+              std::string(all.begin() + std::ptrdiff_t(whole), all.end() - 3));
     const Change c = remove({2});
     log.append({&c, 1});
   }
   const LogContent content = read_log(path());
   EXPECT_EQ(content.changes, 2);
   EXPECT_EQ(content.cut, 0);
+  EXPECT_EQ(ChangeLog::open(path(), content).cut_file(), "");
+}
+
+// What a kill cannot leave: the end was answered, and was on disk.
+TEST_F(ChangeLogTest, AnEndThatWasAnsweredAndIsMissingIsDamage) {
+  const auto logs = states(add({1, 2}, 0), add({3}, 5));
+  for (std::size_t size = logs[0].size(); size < logs[2].size(); ++size) {
+    write(first_of(logs[2], size));
+    const std::string missing = size < logs[1].size() ? "has 0 changes, up to byte 8192, but 2 were"
+                                                      : "has 1 changes, up to byte 83";
+    io::expect_error<CorruptFile>([&] { read_log(path()); }, missing);
+  }
+}
+
+TEST_F(ChangeLogTest, AnEndThatIsAlteredIsDamage) {
+  const auto logs = states(add({1, 2}, 0), add({3}, 5));
+  const std::vector<char> all = unanswered(logs[2], logs[1]);
+  const std::size_t whole = logs[1].size();
+  for (std::size_t at = whole; at < all.size(); ++at) {
+    std::vector<char> altered = all;
+    altered[at] ^= 0x40;
+    write(altered);
+    ASSERT_THROW(read_log(path()), CorruptFile) << at;
+    // Bytes that a kill has cut short begin as a frame does.
+    write(first_of(altered, std::min(at + 1, whole + 24)));
+    if (at < whole + 24) {
+      ASSERT_THROW(read_log(path()), CorruptFile) << at;
+    }
+  }
+  for (std::size_t zeros = 1; zeros <= all.size() - whole; ++zeros) {
+    std::vector<char> altered = all;
+    std::fill(altered.end() - static_cast<std::ptrdiff_t>(zeros), altered.end(), 0);
+    if (altered == all) continue;  // the last bytes are zeros
+    write(altered);
+    ASSERT_THROW(read_log(path()), CorruptFile) << zeros;
+  }
+  std::vector<char> more = all;
+  more.resize(all.size() + 4096);
+  write(more);
+  io::expect_error<CorruptFile>([&] { read_log(path()); },
+                                fmt::format("is altered at byte {}", all.size()));
+}
+
+// Of four frames the third is missing, or a part of it, or stands twice.
+TEST_F(ChangeLogTest, BytesThatAreMissingOrThereTwiceAreDamage) {
+  const auto logs = states(add({1, 2}, 0), add({3}, 5), remove({1}), add({4}, 6));
+  // The marks say nothing of the last three frames.
+  const std::vector<char> all = unanswered(logs[4], logs[1]);
+  const auto begin = static_cast<std::ptrdiff_t>(logs[2].size()),
+             end = static_cast<std::ptrdiff_t>(logs[3].size());
+  for (std::ptrdiff_t first = begin; first < end; ++first)
+    for (const std::ptrdiff_t last : {first + 1, std::min(first + 8, end), end}) {
+      std::vector<char> altered = all;
+      altered.erase(altered.begin() + first, altered.begin() + last);
+      write(altered);
+      ASSERT_THROW(read_log(path()), CorruptFile) << first << " " << last;
+    }
+  std::vector<char> altered = all;
+  altered.erase(altered.begin() + begin, altered.begin() + end);
+  write(altered);
+  io::expect_error<CorruptFile>([&] { read_log(path()); },
+                                fmt::format("has frame 3 at byte {}, where frame 2 has", begin));
+  // As the last frame, whole and cut short.
+  write(first_of(altered, altered.size() - 3));
+  io::expect_error<CorruptFile>([&] { read_log(path()); }, "has frame 3 at byte");
+  altered = all;
+  altered.insert(altered.begin() + end, all.begin() + begin, all.begin() + end);
+  write(altered);
+  io::expect_error<CorruptFile>([&] { read_log(path()); },
+                                fmt::format("has frame 2 at byte {}, where frame 3 has", end));
 }
 
 TEST_F(ChangeLogTest, DamageBeforeAWholeFrameIsAnError) {
-  std::size_t first_end = 0;
-  {
-    ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
-    const Change a = add({1, 2}, 0), b = add({3}, 5);
-    log.append({&a, 1});
-    first_end = static_cast<std::size_t>(log.bytes());
-    log.append({&b, 1});
-  }
-  const std::vector<char> all = bytes();
-  for (std::size_t at = 8192; at < first_end; ++at) {
+  const auto logs = states(add({1, 2}, 0), add({3}, 5));
+  const std::vector<char>& all = logs[2];
+  const auto refused = [&](std::size_t at) {
     std::vector<char> altered = all;
     altered[at] ^= 0x10;
     write(altered);
     ASSERT_THROW(read_log(path()), CorruptFile) << at;
-  }
-  for (std::size_t at = 0; at < 40; ++at) {  // the head
-    std::vector<char> altered = all;
-    altered[at] ^= 0x10;
-    write(altered);
-    ASSERT_THROW(read_log(path()), CorruptFile) << at;
-  }
-  for (const std::size_t size : {std::size_t{0}, std::size_t{39}, std::size_t{4096}}) {
-    write({all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size)});
+  };
+  for (std::size_t at = 8192; at < all.size(); ++at) refused(at);
+  for (std::size_t at = 0; at < 48; ++at) refused(at);  // the head
+  for (std::size_t at = marks_at; at < marks_at + marks_bytes; ++at) refused(at);
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{39}, std::size_t{47}, std::size_t{4096}}) {
+    write(first_of(all, size));
     ASSERT_THROW(read_log(path()), CorruptFile) << size;
   }
   // The block that names the base: not written, as far as anybody can tell.
@@ -173,7 +243,68 @@ TEST_F(ChangeLogTest, DamageBeforeAWholeFrameIsAnError) {
   altered[4096 + 17] ^= 1;
   write(altered);
   EXPECT_FALSE(read_log(path()).base.has_value());
+  EXPECT_TRUE(read_log(path()).base_altered);
   EXPECT_EQ(read_log(path()).changes, 2);
+}
+
+TEST_F(ChangeLogTest, TheMarkThatTheNextLogWasBegunStays) {
+  {
+    ChangeLog log = ChangeLog::create(path(), {.number = 1, .dim = 3}, 1);
+    const Change a = add({1}, 0);
+    log.append({&a, 1});
+    EXPECT_FALSE(read_log(path()).next_begun);
+    log.mark_next_begun();
+  }
+  EXPECT_TRUE(read_log(path()).next_begun);
+  ChangeLog::open(path(), read_log(path()));
+  EXPECT_TRUE(read_log(path()).next_begun);
+}
+
+// A log of the first version, without marks: the row (4.5, 5, 6) added as 9, and 9 removed.
+TEST_F(ChangeLogTest, LogsOfTheFirstVersionAreReadAndGoneOnWith) {
+  const std::pair<std::size_t, std::string> parts[] = {
+      {0, "4e4541524c4f473101000000000000000000000000000000030000000000000094714a69134d16f8"},
+      {4096, "4b4e415242415331010000000000000035a2508a0380ebf4b42d634764beefdb"},
+      {8192,
+       "4b4e415246524d310100000000000000000000000000000030000000000000000100000000000000"
+       "2f05f7354abe8c6faebc4b5c0d57a6bb010000000000000001000000000000000100000000000000"
+       "0900000000000000000090400000a0400000c04000000000"},
+      {8296,
+       "4b4e415246524d310100000000000000010000000000000020000000000000000100000000000000"
+       "40c0fdc3056b6422c8472e7c2f59facd020000000000000001000000000000000000000000000000"
+       "0900000000000000"}};
+  std::vector<char> all(8384);
+  for (const auto& [at, text] : parts)
+    for (std::size_t i = 0; i < text.size(); i += 2)
+      all[at + i / 2] = static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  write(all);
+  std::vector<Change> found;
+  const LogContent content = read_log(path(), [&](Change c) { found.push_back(std::move(c)); });
+  EXPECT_EQ(content.salt, 0u);
+  EXPECT_EQ(content.base, 0xf4eb80038a50a235u);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].ids, (std::vector<Id>{9}));
+  EXPECT_EQ(static_cast<const float*>(found[0].vectors.view().row(0))[0], 4.5f);
+  EXPECT_EQ(found[1].kind, ChangeKind::remove);
+  for (std::size_t at = 8192; at < all.size(); ++at) {
+    std::vector<char> altered = all;
+    altered[at] ^= 0x08;
+    write(altered);
+    ASSERT_THROW(read_log(path()), CorruptFile) << at;
+  }
+  for (std::size_t size = 8296; size < all.size(); ++size) {
+    write(first_of(all, size));
+    ASSERT_EQ(read_log(path()).changes, 1) << size;
+  }
+  {
+    ChangeLog log = ChangeLog::open(path(), read_log(path()));
+    EXPECT_NE(log.cut_file(), "");
+    const Change c = add({7}, 1);
+    log.append({&c, 1});
+    log.mark_next_begun();  // for which it has no place
+  }
+  EXPECT_EQ(read_log(path()).changes, 2);
+  EXPECT_FALSE(read_log(path()).next_begun);
 }
 
 TEST_F(ChangeLogTest, ItCanBeMovedAndRefusesFoldersThatAreNotThere) {

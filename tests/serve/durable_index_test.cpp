@@ -463,6 +463,107 @@ TEST_P(DurableIndexTest, WhatIsNotItsOwnIsRefused) {
   EXPECT_FALSE(fs::exists(path() + ".log-4"));
 }
 
+// A checkpoint that stopped half-way leaves two logs with changes.
+TEST_P(DurableIndexTest, ALogThatIsMissingOrHasNoNumberIsRefused) {
+  {
+    DurableOptions options;
+    options.after_step = [](std::string_view done) {
+      if (done == "log begun") throw Stopped();
+    };
+    DurableIndex index(path(), options);
+    apply(index, add({}, 1));
+    EXPECT_THROW(index.checkpoint(), Stopped);
+    apply(index, add({}, 2));
+  }
+  const std::string first = path() + ".log-1", last = path() + ".log-2", away = folder_ + "/away";
+  const auto refused = [&](const std::string& says) {
+    io::expect_error<CorruptFile>([&] { DurableIndex{path()}; }, says);
+  };
+  fs::rename(last, away);
+  refused(fmt::format("'{}' is missing: '{}' says that it was begun", last, first));
+  fs::rename(away, last);
+  // A kill between a log and its mark: the mark is made up for, so that it counts from then on.
+  const auto marks_of = [&](const std::string& log) {
+    std::ifstream in(log, std::ios::binary);
+    std::string out(40, '\0');
+    in.seekg(5120).read(out.data(), 40);
+    return out;
+  };
+  const std::string marked = marks_of(first);
+  EXPECT_TRUE(read_log(first).next_begun);
+  {
+    // As the last append() left them.
+    const std::string like = folder_ + "/like.log-1";
+    fs::copy(first, like);
+    ChangeLog::open(like, [&] {
+      LogContent content = read_log(like);
+      content.next_begun = false;
+      return content;
+    }());
+    const std::string unmarked = marks_of(like);
+    ASSERT_NE(unmarked, marked);
+    std::fstream(first, std::ios::in | std::ios::out | std::ios::binary).seekp(5120) << unmarked;
+  }
+  EXPECT_FALSE(read_log(first).next_begun);
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 12);
+  EXPECT_EQ(marks_of(first), marked);
+  // Numbers that are none.
+  for (const std::string number :
+       {"18446744073709551616", "99999999999999999999999", "18446744073709551615", "02", "00"}) {
+    std::ofstream(path() + ".log-" + number) << "";
+    refused(".log-" + number + "' has a number that no log gets");
+    fs::remove(path() + ".log-" + number);
+  }
+  for (const std::string other : {"2.cut", "2.bak", "", "x", "-1"})  // of others
+    std::ofstream(path() + ".log-" + other) << "";
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 12);
+}
+
+TEST_P(DurableIndexTest, AChangeThatIsCutShortIsReportedAndKept) {
+  {
+    DurableIndex index(path());
+    apply(index, add({}, 1));
+  }
+  const std::string log = path() + ".log-1";
+  const auto whole = static_cast<std::int64_t>(fs::file_size(log));
+  // The frame after it, of which a kill has left a part.
+  fs::copy(log, folder_ + "/like");
+  {
+    ChangeLog like = ChangeLog::open(folder_ + "/like", read_log(folder_ + "/like"));
+    const Change change = remove({1});
+    like.append({&change, 1});
+  }
+  std::ifstream in(folder_ + "/like", std::ios::binary);
+  std::string part(70, '\0');
+  in.seekg(whole).read(part.data(), 70);
+  std::ofstream(log, std::ios::binary | std::ios::app) << part;
+  std::vector<std::string> lines;
+  const DurableOptions options{.report = [&](const std::string& line) { lines.push_back(line); }};
+  EXPECT_EQ(DurableIndex(path(), options).state()->size(), 11);
+  EXPECT_EQ(lines, (std::vector<std::string>{fmt::format(
+                       "'{}' ends at byte {} with 70 bytes of a change that was not answered; they "
+                       "are kept in '{}.cut'",
+                       log, whole, log)}));
+  EXPECT_EQ(fs::file_size(log + ".cut"), 70u);
+  EXPECT_EQ(DurableIndex(path(), options).state()->size(), 11);
+  EXPECT_EQ(lines.size(), 1u);
+  // The same of what was answered is an error, and alters no file.
+  fs::resize_file(log, static_cast<std::uintmax_t>(whole - 3));
+  io::expect_error<CorruptFile>([&] { DurableIndex(path(), options); }, "its end is missing");
+  EXPECT_EQ(fs::file_size(log), static_cast<std::uintmax_t>(whole - 3));
+  EXPECT_FALSE(fs::exists(log + ".cut-2"));
+}
+
+TEST_P(DurableIndexTest, ALogWhoseBaseIsAlteredIsDamagedAndNotOfAnotherFile) {
+  {
+    DurableIndex index(path());
+    apply(index, add({}, 1));
+  }
+  std::fstream(path() + ".log-1", std::ios::in | std::ios::out | std::ios::binary).seekp(4112)
+      << "x";
+  io::expect_error<CorruptFile>([&] { DurableIndex{path()}; }, "is altered at byte 4096");
+}
+
 TEST_P(DurableIndexTest, PipesInPlaceOfItsFilesAreRefused) {
   for (const char* ending : {".log-1", ".lock"}) {
     ASSERT_EQ(mkfifo((path() + ending).c_str(), 0600), 0);
