@@ -97,6 +97,13 @@ void detail::check_own_ids(std::span<const Id> ids) {
   check_each_once(ids);
 }
 
+void detail::check_given_ids(std::span<const Id> ids) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] > last_given_id)
+      throw InvalidArgument("ids must be from 0 to 2^62 ({}), but hold {} in place {}",
+                            last_given_id, ids[i], i);
+}
+
 void detail::check_bits(const IdFilter& filter, Id next_id) {
   if (!filter.bits().everything() && filter.bits().rows() > next_id)
     throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
@@ -381,12 +388,18 @@ void Index::add(AnyMatrixView vectors, const ChangeOptions& options) {
 }
 
 void Index::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
+  detail::check_given_ids(ids);
+  impl_->add_with_any_ids(vectors, ids, options);
+}
+
+void Index::Impl::add_with_any_ids(AnyMatrixView vectors, std::span<const Id> ids,
+                                   const ChangeOptions& options) {
   detail::public_call([&] {
-    impl_->check_columns("vectors", vectors);
+    check_columns("vectors", vectors);
     detail::check_one_a_row(ids, vectors);
     if (vectors.rows() == 0) return;
     detail::check_own_ids(ids);
-    impl_->append(vectors, ids, options);
+    append(vectors, ids, options);
   });
 }
 

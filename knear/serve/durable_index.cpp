@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/index_impl.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/open_file.hpp"
 #include "knear/serve/refusal.hpp"
@@ -83,8 +84,11 @@ Outcome make(StoredIndex& index, Change& change, int threads) {
         index.add(change.vectors, options);
         for (std::int64_t i = 0; i < change.vectors.rows(); ++i) change.ids.push_back(first + i);
       } else {
-        for (const Id id : change.ids)
+        for (const Id id : change.ids) {
+          if (id > last_given_id)
+            throw Refusal(400, "ids must be from 0 to 2^62 ({}), but holds {}", last_given_id, id);
           if (index.contains(id)) throw Refusal(409, "ids holds {}, which is there already", id);
+        }
         index.add(change.vectors, change.ids, options);
       }
       out.ids = change.ids;

@@ -171,6 +171,8 @@ class Answers(Served):
             ("add", {"vectors": [[1.0] * 12] * 2, "ids": [8000, 8000]}, 409, "8000"),
             ("add", {"vectors": [[1.0] * 12] * 2, "ids": [8000]}, 400, "ids has 1 numbers"),
             ("add", {"vectors": [[1.0] * 12], "ids": [-4]}, 400, "-4"),
+            ("add", {"vectors": [[1.0] * 12], "ids": [2**62 + 1]}, 400, "2^62"),
+            ("add", {"vectors": [[1.0] * 12], "ids": [2**63 - 1]}, 400, "2^62"),
             ("add", {"vectors": [[1.0] * 11]}, 400, "12 columns"),
             ("replace", {"ids": [5555], "vectors": [[1.0] * 12]}, 404, "5555"),
             ("replace", {"vectors": [[1.0] * 12]}, 400, "'ids' is missing"),

@@ -21,7 +21,9 @@
 
 #include "knear/core/error.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/serve/refusal.hpp"
 #include "tests/io/file_cases.hpp"
 
@@ -474,12 +476,28 @@ TEST_P(DurableIndexTest, PipesInPlaceOfItsFilesAreRefused) {
 
 TEST_P(DurableIndexTest, TheLargestIdIsReplayedToo) {
   const Id last = std::numeric_limits<Id>::max();
+  const std::uint64_t sum = io::Archive::open(path())->checksum();
+  ChangeLog log = ChangeLog::create(path() + ".log-1", {.number = 1, .dim = dim}, sum);
+  const Change changes[] = {add({last}, 1)};
+  log.append(changes);
   for (int round = 0; round < 3; ++round) {
     DurableIndex index(path());
-    EXPECT_EQ(index.state()->size(), 10 + (round > 0));
-    EXPECT_EQ(apply(index, remove({last}))[0].removed, round > 0);
-    EXPECT_EQ(status_of(apply(index, add({last}, 1))[0]), 200);
+    EXPECT_EQ(index.state()->size(), 11);
+    EXPECT_EQ(status_of(apply(index, add({last - 1}, 1))[0]), 400);
     EXPECT_NE(status_of(apply(index, add({}, 1))[0]), 200);  // no id is left
+  }
+}
+
+TEST_P(DurableIndexTest, GivenIdsLeaveSomeForRowsWithout) {
+  for (int round = 0; round < 2; ++round) {
+    DurableIndex index(path());
+    EXPECT_EQ(index.state()->size(), 10 + 2 * round);
+    for (const Id wrong : {last_given_id + 1, std::numeric_limits<Id>::max()})
+      EXPECT_EQ(status_of(apply(index, add({wrong}, 1))[0]), 400);
+    if (round > 0) break;
+    EXPECT_EQ(status_of(apply(index, add({last_given_id}, 1))[0]), 200);
+    const auto added = apply(index, add({}, 1));
+    EXPECT_EQ(added[0].ids, (std::vector<Id>{last_given_id + 1}));
   }
 }
 
