@@ -355,6 +355,7 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
   if (made.empty()) return out;
   made_->keep = true;
   try {
+    if (!lost_.empty()) throw IoError("{}", lost_);
     log_->append(made);
   } catch (const Error&) {
     // Nothing happened: what the others were told of rests on these changes too.
@@ -387,9 +388,12 @@ bool DurableIndex::checkpoint_is_due() const {
 
 std::shared_ptr<const StoredIndex> DurableIndex::begin_log(std::optional<std::uint64_t> base) {
   std::lock_guard no_changes(change_mutex_);
-  if (log_->is_broken())
-    throw IoError("'{}' could not be written to before: start the server again",
-                  log_path(log_->number()));
+  try {
+    log_->check_whole();
+  } catch (const IoError& why) {
+    if (!log_->is_lost()) throw;
+    lost_ = why.what();
+  }
   const std::uint64_t number = log_->number() + 1;
   made_->keep = true;
   const LogHead head{number, kept_ == path_ ? 0 : file_sum_,
@@ -407,7 +411,7 @@ void DurableIndex::checkpoint() {
   std::lock_guard only(checkpoint_mutex_);
   {
     std::lock_guard lock(mutex_);
-    if (older_changes_ + log_changes_ == 0) return;
+    if (older_changes_ + log_changes_ == 0 && !log_broken_) return;
     // If it fails, it is tried again once there is as much more.
     due_bytes_ = older_bytes_ + log_bytes_ + options_.checkpoint_bytes;
   }
@@ -428,6 +432,10 @@ void DurableIndex::checkpoint() {
                     path_);
   });
   step("file replaced");
+  {
+    std::lock_guard no_changes(change_mutex_);
+    lost_.clear();
+  }
   {
     std::lock_guard lock(mutex_);
     kept_sum_ = sum;
@@ -470,6 +478,7 @@ bool DurableIndex::reload(bool discard_changes) {
   auto log = std::make_unique<ChangeLog>(ChangeLog::create(
       log_path(number), {number, apart ? sum : 0, static_cast<std::uint64_t>(next->dim())}, sum));
   step("log begun");
+  lost_.clear();
   {
     std::lock_guard lock(mutex_);
     numbers_.push_back(number);

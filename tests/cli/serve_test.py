@@ -682,6 +682,24 @@ class Ends(Served):
         self.assertEqual(again, {"reloaded": True, "rows": 300})
         self.assertEqual(server.end(), (0, "", ""))
 
+    def test_a_log_that_another_program_takes_away(self):
+        server = self.server()
+        add = "/indexes/base/add", {"vectors": [[1.0] * 12]}
+        server.json(*add)
+        self.file("base.knear.log-1").rename(self.file("rotated"))
+        for _ in range(2):
+            status, says = server.refused(*add)
+            self.assertEqual(status, 503)
+            self.assertIn("base.knear.log-1' was removed or renamed by another program", says)
+        self.assertEqual(server.json("/indexes/base")["rows"], 301)
+        # A checkpoint saves what was answered, and begins another log.
+        server.json("/indexes/base/checkpoint", "")
+        server.json(*add)
+        server.kill()
+        server = self.server()
+        self.assertEqual(server.json("/indexes/base")["rows"], 302)
+        self.assertEqual(server.end(), (0, "", ""))
+
     def test_data_in_another_folder(self):
         before = self.file("base.knear").read_bytes()
         for rows in range(301, 304):
