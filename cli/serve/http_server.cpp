@@ -9,14 +9,17 @@
 #ifdef KNEAR_SERVE
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/bind_handler.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
@@ -65,11 +68,10 @@ constexpr auto linger_time = std::chrono::seconds(2);
 // body to come.
 constexpr auto stop_time = std::chrono::seconds(2), stuck_time = std::chrono::seconds(5);
 constexpr auto stop_interval = std::chrono::milliseconds(50);
+using Clock = std::chrono::steady_clock;
 // Connections beyond the limit that are answered 503 at the same time, and descriptors reserved for
 // files that are opened while the server runs. Both are lower where descriptors are short.
 constexpr std::int64_t most_turned_away = 256, most_files = 256;
-// What a body that comes in chunks is taken to be at first; more is reserved as it comes.
-constexpr std::int64_t first_chunks = std::int64_t{64} << 10;
 
 asio::ip::address parse_address(const std::string& text) {
   error_code error;
@@ -78,6 +80,48 @@ asio::ip::address parse_address(const std::string& text) {
     throw InvalidArgument("--listen needs an address such as 127.0.0.1 or ::, but got '{}'", text);
   return out;
 }
+
+// A body that takes memory as it arrives, up to twice what has arrived and never more than the
+// announced length.
+struct ArrivingBody {
+  using value_type = std::string;
+
+  class reader {
+   public:
+    template <bool is_request, class Fields>
+    reader(http::header<is_request, Fields>&, value_type& body) : body_(body) {}
+
+    void init(const boost::optional<std::uint64_t>& length, error_code& error) {
+      if (length) length_ = static_cast<std::size_t>(*length);
+      error = {};
+    }
+    template <class Buffers>
+    std::size_t put(const Buffers& buffers, error_code& error) {
+      std::size_t bytes = 0;
+      for (const auto buffer : beast::buffers_range_ref(buffers)) {
+        make_room(body_.size() + buffer.size());
+        body_.append(static_cast<const char*>(buffer.data()), buffer.size());
+        bytes += buffer.size();
+      }
+      error = {};
+      return bytes;
+    }
+    void finish(error_code& error) { error = {}; }
+
+   private:
+    // A fresh string gets the capacity that it asks for; reserve() of a grown one may double it.
+    void make_room(std::size_t needed) {
+      if (needed <= body_.capacity()) return;
+      std::string larger;
+      larger.reserve(std::max(needed, std::min(length_, 2 * needed)));
+      larger.append(body_);
+      body_.swap(larger);
+    }
+
+    value_type& body_;
+    std::size_t length_ = std::numeric_limits<std::size_t>::max();
+  };
+};
 
 // Limits of simultaneous connections.
 struct Places {
@@ -126,12 +170,14 @@ bool is_loopback(const std::string& address) { return parse_address(address).is_
 class Session;
 
 struct HttpServer::State {
-  explicit State(const HttpOptions& wanted) : options(wanted), acceptor(io), timer(io), retry(io) {}
+  explicit State(const HttpOptions& wanted)
+      : options(wanted), acceptor(io), timer(io), retry(io), ticker(io) {}
 
   void accept();
   void accept_later();
   void accepted(error_code error, tcp::socket socket);
   void watch(const std::function<bool()>& should_stop);
+  void tick();
   void stop();
   void end_stuck(std::chrono::steady_clock::duration after);
   std::int64_t open() const { return static_cast<std::int64_t>(sessions.size()) - turned_away; }
@@ -145,10 +191,10 @@ struct HttpServer::State {
   std::int64_t turned_away = 0;
   Places places{0, 0};
   bool stopping = false, short_of_descriptors = false;
-  bool accepting = false, watching = false;  // whether a call of theirs is to come
+  bool accepting = false, watching = false, ticking = false;  // whether a call of theirs is to come
   asio::io_context io{1};
   tcp::acceptor acceptor;
-  asio::steady_timer timer, retry;
+  asio::steady_timer timer, retry, ticker;
 };
 
 using State = HttpServer::State;
@@ -166,7 +212,10 @@ class Session : public std::enable_shared_from_this<Session> {
   }
   ~Session() {
     server_.sessions.erase(this);
-    if (server_.stopping && server_.sessions.empty()) server_.timer.cancel();
+    if (server_.stopping && server_.sessions.empty()) {
+      server_.timer.cancel();
+      server_.ticker.cancel();
+    }
     if (turned_away_) --server_.turned_away;
     server_.count = server_.open();
   }
@@ -194,8 +243,31 @@ class Session : public std::enable_shared_from_this<Session> {
     if (body_bytes_ == there) stream_.socket().close(ignored);
     body_bytes_ = there;
   }
+  // Gives up a body that arrives too slowly. Called 20 times a second.
+  void tick(Clock::time_point now) {
+    if (!reading_body_ || !slow_.empty() || (now < next_check_ && now < body_end_)) return;
+    const std::int64_t size = std::ssize(parser_->get().body());
+    const auto seconds = std::chrono::duration<double>(check_interval()).count();
+    const auto least = static_cast<std::int64_t>(static_cast<double>(least_body_rate) * seconds);
+    if (now >= body_end_) {
+      slow_ = fmt::format("the body was not whole after {} seconds",
+                          std::chrono::duration<double>(server_.options.timeout).count());
+    } else if (size - checked_size_ <
+               (head_.length < 0 ? least : std::min(least, head_.length - checked_size_))) {
+      slow_ = fmt::format("the body must arrive at {} bytes a second, but {} came in {} seconds",
+                          least_body_rate, size - checked_size_, seconds);
+    } else {
+      checked_size_ = size, next_check_ = now + check_interval();
+      return;
+    }
+    stream_.cancel();
+  }
 
  private:
+  std::chrono::milliseconds check_interval() const {
+    return std::min(least_rate_interval, server_.options.timeout / 4);
+  }
+
   void read_head() {
     if (server_.stopping) return;
     reader_.emplace();
@@ -237,7 +309,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void on_head(std::size_t size) {
     reading_head_ = false;
-    came_ = std::chrono::steady_clock::now();
+    came_ = Clock::now();
     HttpHead head = reader_->take();
     keep_alive_ = head.keep_alive;
     without_body_ = head.method == "HEAD";
@@ -251,13 +323,18 @@ class Session : public std::enable_shared_from_this<Session> {
     memory_ = std::make_shared<MemoryShare>(server_.memory);
     head_ = std::move(head);
     reserved_ = 0;
-    if (!reserve(head_.length < 0 ? std::min(first_chunks, server_.options.body) : head_.length))
-      return;
-    stream_.expires_after(server_.options.timeout);
+    if (!may_fit()) return;
+    stream_.expires_never();  // tick() looks after the time
+    reading_body_ = true;
+    slow_.clear();
+    checked_size_ = 0;
+    body_end_ = Clock::now() + server_.options.timeout;
+    next_check_ = Clock::now() + check_interval();
     if (!head_.expects_continue) return read_body();
     continue_.emplace(http::status::continue_, 11);
     http::async_write(stream_, *continue_,
                       [self = shared_from_this()](error_code failed, std::size_t) {
+                        if (!self->slow_.empty()) return self->refuse_slow();
                         if (!failed) self->read_body();
                       });
   }
@@ -290,56 +367,90 @@ class Session : public std::enable_shared_from_this<Session> {
                                  static_cast<std::int64_t>(length.value_or(0)) == head.length;
   }
 
-  // Takes memory for a body of so many bytes; where there is none it answers, and returns false.
-  bool reserve(std::int64_t length) {
-    const std::int64_t limit = server_.memory.limit();
-    if (length > 0 && server_.handler->memory_for(head_, length) > limit)
-      send(server_.handler->refusal(
-               413, fmt::format("a body of {} bytes is too large for --memory {}", length, limit)),
-           true);
-    else if (!memory_->grow(server_.handler->memory_for(head_, length) -
-                            server_.handler->memory_for(head_, reserved_)))
-      send(server_.handler->refusal(503, "there is no memory for another request now"),
-           head_.length != 0);
+  // Returns whether a body of the announced length would fit into memory now; otherwise refuses it
+  // before it is sent.
+  bool may_fit() {
+    const MemoryBudget& memory = server_.memory;
+    const std::int64_t bytes =
+        head_.length > 0 ? server_.handler->memory_for(head_, head_.length) : 0;
+    if (bytes <= memory.most_of_one() && memory.has(bytes)) return true;
+    if (bytes <= memory.most_of_one())
+      refuse_for_memory();
     else
-      return reserved_ = length, true;
+      refuse_as_too_large(head_.length);
     return false;
   }
 
+  // Reserves memory for the bytes of the body that have arrived; if there is none it answers, and
+  // returns false.
+  bool reserve(std::int64_t length) {
+    const std::int64_t bytes = server_.handler->memory_for(head_, length);
+    if (bytes > server_.memory.most_of_one()) return refuse_as_too_large(length), false;
+    if (!memory_->grow(bytes - server_.handler->memory_for(head_, reserved_)))
+      return refuse_for_memory(), false;
+    reserved_ = length;
+    return true;
+  }
+
+  void refuse_as_too_large(std::int64_t length) {
+    reading_body_ = false;
+    send(server_.handler->refusal(
+             413, fmt::format("a body of {} bytes is too large for --memory {}, an eighth of which "
+                              "is for small requests",
+                              length, server_.memory.limit())),
+         true);
+  }
+  void refuse_for_memory() {
+    reading_body_ = false;
+    send(server_.handler->refusal(503, "there is no memory for another request now"),
+         head_.length != 0);
+  }
+  void refuse_slow() {
+    reading_body_ = false;
+    send(server_.handler->refusal(408, slow_), true);
+  }
+
   void read_body() {
-    reading_body_ = true;
-    if (parser_->is_done()) return on_body({}, 0);
-    if (head_.length < 0)
-      return http::async_read_some(
-          stream_, buffer_, *parser_,
-          beast::bind_front_handler(&Session::on_chunk, shared_from_this()));
-    http::async_read(stream_, buffer_, *parser_,
-                     beast::bind_front_handler(&Session::on_body, shared_from_this()));
+    if (parser_->is_done()) return on_body();
+    http::async_read_some(stream_, buffer_, *parser_,
+                          beast::bind_front_handler(&Session::on_part, shared_from_this()));
   }
 
-  void on_chunk(error_code error, std::size_t) {
-    reading_body_ = false;
+  void on_part(error_code error, std::size_t) {
+    if (!slow_.empty() && !parser_->is_done()) return refuse_slow();
     if (error) return on_read_error(error);
-    if (parser_->is_done()) return on_body({}, 0);
-    const std::int64_t so_far = std::ssize(parser_->get().body());
-    if (so_far > reserved_ - first_chunks / 2 && reserved_ < server_.options.body &&
-        !reserve(std::min(so_far + first_chunks, server_.options.body)))
-      return;
-    read_body();
+    if (reserve(std::ssize(parser_->get().body()))) read_body();
   }
 
-  void on_body(error_code error, std::size_t) {
+  void on_body() {
     reading_body_ = false;
-    if (error) return on_read_error(error);
-    stream_.expires_never();
     HttpRequest request{.head = std::move(head_),
                         .body = std::move(parser_->get().body()),
                         .came = came_,
-                        .memory = memory_};
+                        .memory = memory_,
+                        .hung_up = watch_client()};
     auto promise = std::make_shared<Promise>(shared_from_this());
     server_.handler->handle(std::move(request), [promise](std::function<HttpAnswer()> answer) {
       promise->keep(std::move(answer));
     });
+  }
+
+  // Returns a flag that is set when the client closes its side. A request that is sent behind this
+  // one ends the watch.
+  std::shared_ptr<const std::atomic<bool> > watch_client() {
+    auto hung_up = std::make_shared<std::atomic<bool> >(false);
+    stream_.socket().async_wait(
+        tcp::socket::wait_read, [self = shared_from_this(), hung_up](error_code error) {
+          if (error) return;  // the answer is about to be sent
+          self->watching_ = false;
+          char byte = 0;
+          const ssize_t got =
+              recv(self->stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+          const bool alive = got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+          if (!alive) *hung_up = true;
+        });
+    watching_ = true;
+    return hung_up;
   }
 
   // An answer that is to come, from any thread; while there is one the loop does not end. A request
@@ -375,18 +486,21 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void on_read_error(error_code error) {
+    reading_body_ = false;
     if (error == http::error::body_limit) return send(too_large(), true);
     const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
     if (!ended && error.category() == http::make_error_code(http::error::bad_method).category())
       return send(
           server_.handler->refusal(400, "the chunks of the body are malformed: " + error.message()),
           true);
-    // Closed by the peer, cut off, or too slow: nobody is there to be told.
+    // Closed by the peer, or cut off: nobody is there to be told.
   }
 
   // unread: whether the rest of the request is not going to be read.
   void send(HttpAnswer answer, bool unread) {
     const bool close = unread || !keep_alive_ || server_.stopping;
+    error_code ignored;
+    if (std::exchange(watching_, false)) stream_.socket().cancel(ignored);
     // The answer to HEAD is that to GET without the body.
     without_body_ ? write<http::empty_body>(std::move(answer), close, unread)
                   : write<http::string_body>(std::move(answer), close, unread);
@@ -444,18 +558,24 @@ class Session : public std::enable_shared_from_this<Session> {
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_{HeadReader::most_bytes + (std::size_t{64} << 10)};
   std::optional<HeadReader> reader_;
-  std::optional<http::request_parser<http::string_body> > parser_;
+  std::optional<http::request_parser<ArrivingBody> > parser_;
   std::optional<http::response<http::empty_body> > continue_;
   std::function<void(std::uint64_t, beast::string_view, error_code&)> on_chunk_header_;
   std::size_t extension_bytes_ = 0;
   HttpHead head_;
-  std::chrono::steady_clock::time_point came_;
+  Clock::time_point came_;
   std::shared_ptr<MemoryShare> memory_;
   std::int64_t reserved_ = 0;  // the length of a body that it is for
+  // While a body is read: when it has to be whole; when its rate is checked next, and its size at
+  // the last check.
+  Clock::time_point body_end_, next_check_;
+  std::int64_t checked_size_ = 0;
+  std::string slow_;  // why a body is given up; empty: it is not
   std::string dropped_;
   const bool turned_away_;
   bool keep_alive_ = false, reading_head_ = false, reading_body_ = false, without_body_ = false;
   std::optional<std::size_t> body_bytes_;  // at the last end_if_stuck()
+  bool watching_ = false;                  // whether the client is watched for hanging up
 };
 
 void State::accept() {
@@ -499,13 +619,29 @@ void State::watch(const std::function<bool()>& should_stop) {
   watching = true;
 }
 
+void State::tick() {
+  ticker.expires_after(stop_interval);
+  ticker.async_wait([this](error_code stopped) {
+    ticking = false;
+    if (stopped || (stopping && sessions.empty())) return;
+    const auto now = Clock::now();
+    for (Session* const session : sessions) session->tick(now);
+    handler->tick();
+    tick();
+  });
+  ticking = true;
+}
+
 void State::stop() {
   stopping = true;
   error_code ignored;
   acceptor.close(ignored);
   retry.cancel();
   for (Session* const session : sessions) session->stop(false);
-  if (sessions.empty()) return;
+  if (sessions.empty()) {
+    ticker.cancel();
+    return;
+  }
   timer.expires_after(stop_time);
   timer.async_wait([this](error_code stopped) {
     if (stopped) return;
@@ -570,6 +706,7 @@ void HttpServer::run(const std::function<bool()>& should_stop) {
   for (;;) try {
       if (!state_->stopping && !state_->accepting) state_->accept();
       if (!state_->stopping && !state_->watching) state_->watch(should_stop);
+      if (!state_->ticking) state_->tick();
       state_->io.run();
       return;
     } catch (const std::bad_alloc&) {  // the connection that it was for is gone; others go on

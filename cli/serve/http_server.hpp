@@ -8,12 +8,14 @@
 //
 // One thread, the one that calls run(), does all input and output; the handler answers from any
 // thread, whenever it likes. A request that is not exactly HTTP is refused, and its connection
-// closed (cli/serve/http_head.hpp). A request is read in two steps: of the head alone it is decided
-// whether it is refused, and memory for its body is reserved, before a byte of that is read. An
-// answer that leaves a body unread is followed by reading what comes and dropping it for a moment,
-// so that the peer sees the answer and not a reset. Connections beyond the limit are answered 503.
-// A head, and then a body, has to be whole within the timeout, however it trickles in.
+// closed (cli/serve/http_head.hpp). A request is read in two steps: the head alone decides whether
+// it is refused, before a byte of its body is read. Memory for a body is reserved as it arrives,
+// whatever length the head announces. An answer that leaves a body unread is followed by reading
+// what comes and dropping it for a moment, so that the peer sees the answer and not a reset.
+// Connections beyond the limit are answered 503. A head, and then a body, has to be whole within
+// the timeout, and a body has to arrive at least_body_rate: a slower one is answered 408.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -27,26 +29,37 @@
 
 namespace knear::cli {
 
-// What requests take together, in bytes; those that would need more are refused.
+// Memory that all requests hold together, in bytes. An eighth of the limit is for small requests
+// alone, so that large ones cannot shut them out. Threads: any.
 class MemoryBudget {
  public:
   explicit MemoryBudget(std::int64_t bytes) : limit_(bytes) {}
-  bool take(std::int64_t bytes) {
-    if (used_.fetch_add(bytes) + bytes <= limit_) return true;
+  // Takes the bytes for a request that holds `held` already. Returns false if they are not free.
+  bool take(std::int64_t bytes, std::int64_t held) {
+    if (used_.fetch_add(bytes) + bytes <= limit_for(held + bytes)) return true;
     used_ -= bytes;
     return false;
   }
   void give(std::int64_t bytes) { used_ -= bytes; }
+  // Whether a request of this size would fit now.
+  bool has(std::int64_t bytes) const { return used_ + bytes <= limit_for(bytes); }
   std::int64_t used() const { return used_; }
   std::int64_t limit() const { return limit_; }
+  // The largest request that ever fits.
+  std::int64_t most_of_one() const { return limit_ - limit_ / 8; }
   void set_limit(std::int64_t bytes) { limit_ = bytes; }  // before anything is taken
 
  private:
+  std::int64_t limit_for(std::int64_t request) const {
+    constexpr std::int64_t most_small = std::int64_t{1} << 20;
+    return request <= std::min(most_small, limit_ / 64) ? limit_ : most_of_one();
+  }
+
   std::int64_t limit_;
   std::atomic<std::int64_t> used_ = 0;
 };
 
-// What one request takes of it, given back in the end.
+// The memory that one request holds, which is given back in the end. Threads: one at a time.
 class MemoryShare {
  public:
   explicit MemoryShare(MemoryBudget& budget) : budget_(budget) {}
@@ -54,10 +67,11 @@ class MemoryShare {
   MemoryShare(const MemoryShare&) = delete;
   MemoryShare& operator=(const MemoryShare&) = delete;
   bool grow(std::int64_t bytes) {
-    if (!budget_.take(bytes)) return false;
+    if (!budget_.take(bytes, bytes_)) return false;
     bytes_ += bytes;
     return true;
   }
+  std::int64_t bytes() const { return bytes_; }
 
  private:
   MemoryBudget& budget_;
@@ -69,6 +83,8 @@ struct HttpRequest {
   std::string body = {};
   std::chrono::steady_clock::time_point came = {};
   std::shared_ptr<MemoryShare> memory = {};
+  // True once the client has closed its side of the connection. Never null in handle().
+  std::shared_ptr<const std::atomic<bool>> hung_up = {};
 };
 
 struct HttpAnswer {
@@ -91,7 +107,14 @@ class HttpHandler {
   virtual void handle(HttpRequest request, Reply reply) = 0;
   // The answer to what is refused here: one line. Of requests that never reach handle().
   virtual HttpAnswer refusal(int status, const std::string& message) = 0;
+  // Called 20 times a second by the thread of the loop, until all requests are answered.
+  virtual void tick() {}
 };
+
+// The least bytes of a body that must arrive in a second, on average over least_rate_interval or a
+// quarter of the timeout, whichever is shorter.
+inline constexpr std::int64_t least_body_rate = 4096;
+inline constexpr std::chrono::milliseconds least_rate_interval{5000};
 
 struct HttpOptions {
   std::string address = "127.0.0.1";

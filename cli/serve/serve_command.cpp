@@ -30,7 +30,7 @@ struct ServeArguments {
   std::int64_t port = 8080, threads = 0, memory = 0, body = std::int64_t{64} << 20, k = 10000,
                queries = 10000, connections = 1024, waiting = 4096, batch = 1024,
                checkpoint = 0;  // memory, checkpoint: 0 where not given
-  double timeout = 30;
+  double timeout = 30, calibration = 60;
 };
 
 struct NamedFile {
@@ -105,6 +105,9 @@ void check_arguments(const ServeArguments& arguments) {
   if (!(arguments.timeout >= 0.1 && arguments.timeout <= 86400))
     throw InvalidArgument("--timeout must be between 0.1 and 86400 seconds, but is {}",
                           arguments.timeout);
+  if (!(arguments.calibration >= 0.001 && arguments.calibration <= 86400))
+    throw InvalidArgument("--max-calibration must be between 0.001 and 86400 seconds, but is {}",
+                          arguments.calibration);
   if (arguments.read_only && !arguments.data.empty())
     unparsable("--data is for changes, which --read-only refuses");
   if (arguments.read_only && arguments.checkpoint > 0)
@@ -157,7 +160,9 @@ void run_serve(const ServeArguments& arguments) {
                    .limits = {.k = arguments.k, .rows = arguments.queries},
                    .waiting = arguments.waiting,
                    .batch = arguments.batch,
-                   .timeout = timeout},
+                   .timeout = timeout,
+                   .calibration = std::chrono::milliseconds(
+                       static_cast<std::int64_t>(arguments.calibration * 1000))},
                   std::move(indexes));
   // Whatever happens: its threads answer through the server.
   const struct Finish {
@@ -184,7 +189,9 @@ void run_serve(const ServeArguments& arguments) {
     } catch (const IoError&) {
       refused = std::current_exception();
     }
-    return interrupted() || refused;
+    if (!interrupted() && !refused) return false;
+    service.stop_preparing();
+    return true;
   });
   if (refused) std::rethrow_exception(refused);
 }
@@ -229,8 +236,10 @@ void add_serve(CLI::App& app) {
   add_whole(*command, "--batch", arguments->batch,
             "queries of several requests that one search answers (default 1024)");
   add_number(*command, "--timeout", arguments->timeout,
-             "seconds for a request to arrive, and for a search to begin unless it says timeout_ms "
+             "seconds for a request to arrive, and for a search to end unless it says timeout_ms "
              "(default 30)");
+  add_number(*command, "--max-calibration", arguments->calibration,
+             "seconds for measuring recall, where an index was not tuned for k (default 60)");
   command->footer(
       "POST /indexes/NAME/search, /add, /remove, /replace, /reload, /checkpoint; GET /indexes, "
       "/health, /metrics, /openapi.json, and a page at /. A change is on disk before it is "

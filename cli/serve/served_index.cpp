@@ -1,9 +1,11 @@
 #include "cli/serve/served_index.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "cli/interrupt.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/core/system.hpp"
 #include "knear/serve/refusal.hpp"
 
@@ -36,7 +38,24 @@ void prepare(serve::StoredIndex& index, int threads, const Progress& progress) {
 
 bool go_on(std::string_view, double) { return !interrupted(); }
 
+// The first k neighbours of each query.
+Neighbors first_neighbors(const Neighbors& near, std::int64_t k) {
+  const std::int64_t queries = near.ids.rows();
+  Neighbors out{Matrix<Id>(queries, k), Matrix<float>(queries, k)};
+  for (std::int64_t q = 0; q < queries; ++q) {
+    std::copy_n(near.ids.row(q), k, out.ids.row(q));
+    std::copy_n(near.distances.row(q), k, out.distances.row(q));
+  }
+  return out;
+}
+
 }  // namespace
+
+std::int64_t calibrated_k(std::int64_t k) {
+  std::int64_t step = 1;
+  while (8 * step < k) step *= 2;
+  return (k + step - 1) / step * step;
+}
 
 std::int64_t available_memory() {
   return detail::available_memory().value_or(std::int64_t{1} << 62);
@@ -82,12 +101,23 @@ ServedIndex::About ServedIndex::about() const {
 
 ServedIndex::Shape ServedIndex::shape() const {
   const auto index = state();
-  return {{index->dim(), index->element_type()}, index->lists() > 0 || index->has_graph()};
+  return {{index->dim(), index->element_type()},
+          index->lists() > 0 || index->has_graph(),
+          index->has_graph()};
 }
 
 Neighbors ServedIndex::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                               KnnReport* report) const {
-  return state()->search(queries, k, options, report);
+  const auto index = state();
+  try {
+    return index->search(queries, k, options, report);
+  } catch (const NotPrepared&) {
+    const std::int64_t more = calibrated_k(k);
+    if (more == k) throw;
+    Neighbors near = first_neighbors(index->search(queries, more, options, report), k);
+    if (report) report->k = k;
+    return near;
+  }
 }
 
 bool ServedIndex::reload(bool discard_changes) {

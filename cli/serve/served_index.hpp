@@ -14,6 +14,11 @@ namespace knear::cli {
 // Bytes that the machine has free, its page cache among them; 2^62 where it does not say.
 std::int64_t available_memory();
 
+// The number of neighbours that recall is calibrated for where an index was not tuned for k: the
+// next of 1, 2, ..., 8, 10, 12, 14, 16, 20, 24, ..., four in each doubling. So a server calibrates
+// once for a range of k.
+std::int64_t calibrated_k(std::int64_t k);
+
 class ServedIndex {
  public:
   struct About {
@@ -28,6 +33,7 @@ class ServedIndex {
     RowShape rows;
     // Whether searches for a recall below 1 go by lists or a graph, query by query.
     bool by_query = false;
+    bool has_graph = false;
   };
 
   // Opens it, and makes what its first searches would have to wait for, which `progress` is told of
@@ -40,6 +46,8 @@ class ServedIndex {
   // Threads: any.
   About about() const;
   Shape shape() const;
+  // As Index::search(). Where the index would have to calibrate recall for k first, and this thread
+  // may not (core/stop_check.hpp), the answer is the beginning of that for calibrated_k(k).
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                    KnnReport* report) const;
   // Nullptr of one that takes no changes.

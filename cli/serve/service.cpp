@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <iterator>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -12,6 +14,8 @@
 #include "cli/serve/caller.hpp"
 #include "cli/serve/serve_files.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
+#include "knear/core/threads.hpp"
 #include "knear/core/version.hpp"
 #include "knear/serve/refusal.hpp"
 
@@ -23,9 +27,21 @@ using serve::Refusal;
 
 // Bodies and answers from this size on are read and written by a thread of their own.
 constexpr std::size_t large_bytes = std::size_t{64} << 10;
+// Threads for these bodies and answers: one that takes long does not hold up the others.
+constexpr int slow_threads = 4;
 // Batches of as many queries or more are calibrated by themselves (index/ivf_flat.hpp), so that
 // answers would depend on who else asks.
 constexpr std::int64_t calibrated_batch = 1000;
+// Searches of more queries, or of more places in their answers, are large: they have a thread of
+// their own.
+constexpr std::int64_t large_queries = 64, large_places = std::int64_t{1} << 16;
+// The largest part of a search that is answered at once.
+constexpr std::int64_t part_queries = 1024, part_places = std::int64_t{1} << 18;
+// How long a search waits for a calibration that it needs, before it is answered 503, and when the
+// client should ask again.
+constexpr std::chrono::seconds calibration_wait{5}, retry_after{5};
+// How long a calibration that failed is not tried again.
+constexpr std::chrono::minutes failure_time{10};
 // What the machine has to keep free when rows are added.
 constexpr std::int64_t spare_memory = std::int64_t{128} << 20;
 constexpr const char* binary_type = "application/octet-stream";
@@ -57,16 +73,46 @@ class WrongMethod : public Refusal {
   const std::string allowed;
 };
 
+// 503 that says when to ask again.
+class Later : public Refusal {
+ public:
+  template <class... Args>
+  explicit Later(std::chrono::seconds after, fmt::format_string<Args...> format, Args&&... args)
+      : Refusal(503, format, std::forward<Args>(args)...), seconds(after) {}
+  const std::chrono::seconds seconds;
+};
+
+AnyMatrix first_query(const AnyMatrix& queries) {
+  AnyMatrix out(queries.type(), std::min<std::int64_t>(1, queries.rows()), queries.cols());
+  if (out.rows() > 0)
+    std::memcpy(out.row(0), queries.view().data(), static_cast<std::size_t>(out.view().bytes()));
+  return out;
+}
+
+constexpr std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// The number of parts of a search, each of which has at least `least` queries if the search has.
+std::int64_t parts_of(std::int64_t queries, std::int64_t k, std::int64_t least) {
+  const std::int64_t wanted =
+      std::max(divided_up(queries, part_queries), divided_up(queries * k, part_places));
+  return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, queries / least));
+}
+
 }  // namespace
 
 struct Service::Call {
-  HttpRequest request;
-  Reply reply;
-  Route route;
+  HttpRequest request = {};
+  Reply reply = {};
+  Route route = {};
+  std::atomic<bool> answered = false;
+  // In deadlines_; guarded by mutex_.
+  std::optional<std::multimap<Clock::time_point, std::weak_ptr<Call>>::iterator> deadline = {};
 };
 
 Service::Service(ServiceOptions options, std::vector<std::unique_ptr<ServedIndex>> indexes)
-    : options_(std::move(options)), queue_({.waiting = options_.waiting, .batch = options_.batch}) {
+    : options_(std::move(options)),
+      queue_({.waiting = options_.waiting, .batch = options_.batch}),
+      large_queue_({.waiting = options_.waiting, .batch = options_.batch}) {
   for (auto& index : indexes) {
     const std::string name = index->name();
     indexes_.emplace(name, std::move(index));
@@ -78,14 +124,24 @@ Service::~Service() { finish(); }
 void Service::start(HttpServer& server) {
   server_ = &server;
   changer_ = std::make_unique<Worker>();
-  slow_ = std::make_unique<Worker>();
+  slow_ = std::make_unique<Worker>(slow_threads);
   keeper_ = std::make_unique<Worker>();
-  searcher_ = std::thread([this] { search_batches(); });
+  for (const auto& [name, index] : indexes_)
+    preparers_.emplace(index.get(), std::make_unique<Worker>());
+  searcher_ = std::thread([this] { search_batches(queue_); });
+  large_searcher_ = std::thread([this] { search_batches(large_queue_); });
 }
 
 void Service::finish() {
+  stop_preparing();
+  // They put searches back into the queues, so they end first; the last call of tick() answers
+  // those that need a preparation after that.
+  for (const auto& [index, worker] : preparers_) worker->finish();
   queue_.close();
-  if (searcher_.joinable()) searcher_.join();
+  large_queue_.close();
+  for (std::thread* searcher : {&searcher_, &large_searcher_})
+    if (searcher->joinable()) searcher->join();
+  tick();
   for (auto* worker : {&slow_, &changer_, &keeper_})
     if (*worker) (*worker)->finish();
 }
@@ -187,6 +243,9 @@ HttpAnswer Service::answer_of(std::exception_ptr error) {
   } catch (const WrongMethod& refused) {
     status = refused.status(), message = refused.what();
     fields.push_back({"Allow", refused.allowed});
+  } catch (const Later& refused) {
+    status = refused.status(), message = refused.what();
+    fields.push_back({"Retry-After", std::to_string(refused.seconds.count())});
   } catch (const Refusal& refused) {
     status = refused.status(), message = refused.what();
   } catch (const InvalidArgument& wrong) {
@@ -225,6 +284,8 @@ HttpAnswer Service::counted(Call& call, HttpAnswer answer) {
 }
 
 void Service::answer(const CallPointer& call, std::function<HttpAnswer()> f, bool large) {
+  if (call->answered.exchange(true)) return;  // its time was over
+  remove_deadline(*call);
   const auto guarded = [this, call, f = std::move(f)]() -> HttpAnswer {
     try {
       return counted(*call, f());
@@ -268,6 +329,7 @@ void Service::parse(const CallPointer& call) {
           std::exception_ptr error;
           try {
             reloaded = index->reload(discard);
+            if (reloaded) forget_failures(index);
           } catch (...) {
             error = std::current_exception();
           }
@@ -330,17 +392,22 @@ void Service::search(const CallPointer& call) {
   const BodyForm form = form_of(call->request.head);
   SearchBody body = parse_search(call->request.body, form, shape.rows, options_.limits);
   call->request.body = {};
+  const bool below = body.recall && *body.recall < 1;
   const std::int64_t queries = body.queries.rows(), k = body.k;
-  const std::int64_t bytes = answer_bytes(queries, k, form);
-  if (bytes > server_->memory().limit())
-    throw Refusal(413, "an answer of {} queries x k = {} takes {} bytes, but --memory is {}",
+  const std::int64_t bytes = answer_bytes(queries, below ? calibrated_k(k) : k, form);
+  if (call->request.memory->bytes() + bytes > server_->memory().most_of_one())
+    throw Refusal(413,
+                  "an answer of {} queries x k = {} takes {} bytes, but --memory is {}, an eighth "
+                  "of which is for small requests",
                   queries, k, bytes, server_->memory().limit());
   if (!call->request.memory->grow(bytes))
     throw Refusal(503, "an answer of {} queries x k = {} takes {} bytes, which are not free now",
                   queries, k, bytes);
   const auto timeout =
       body.timeout_ms > 0 ? std::chrono::milliseconds(body.timeout_ms) : options_.timeout;
-  const bool below = body.recall && *body.recall < 1;
+  const bool is_large = queries > large_queries || queries * k > large_places;
+  const std::int64_t together = std::max<std::int64_t>(1, part_places / k);
+  const auto deadline = call->request.came + timeout;
   serve::SearchJob job{
       .search = [index](AnyMatrixView rows, std::int64_t count, const SearchOptions& options,
                         KnnReport* report) { return index->search(rows, count, options, report); },
@@ -352,9 +419,13 @@ void Service::search(const CallPointer& call) {
       .filter = body.filter ? IdFilter::of_ids(*body.filter) : IdFilter(),
       .queries = std::move(body.queries),
       .may_go_together = !below || (shape.by_query && queries < calibrated_batch),
-      .most_together = below ? calibrated_batch - 1 : 0,
+      .most_together = below ? std::min(together, calibrated_batch - 1) : together,
       .came = call->request.came,
-      .deadline = call->request.came + timeout,
+      .deadline = deadline,
+      .parts = parts_of(queries, k,
+                        below && queries >= calibrated_batch ? calibrated_batch : std::int64_t{1}),
+      .is_over = [call] { return call->answered.load(); },
+      .has_hung_up = [hung_up = call->request.hung_up] { return hung_up->load(); },
       .done =
           [this, call, form, queries, bytes](serve::JobAnswer found) {
             const bool large = static_cast<std::size_t>(bytes) >= 4 * large_bytes;
@@ -368,7 +439,148 @@ void Service::search(const CallPointer& call) {
                 },
                 large);
           }};
-  if (!queue_.push(job)) throw Refusal(503, "{} searches wait already", options_.waiting);
+  add_deadline(call, deadline);
+  if (!(is_large ? large_queue_ : queue_).push(job))
+    throw Refusal(503, "{} searches wait already", options_.waiting);
+}
+
+void Service::add_deadline(const CallPointer& call, Clock::time_point deadline) {
+  std::lock_guard lock(mutex_);
+  call->deadline = deadlines_.emplace(deadline, call);
+}
+
+void Service::remove_deadline(Call& call) {
+  std::lock_guard lock(mutex_);
+  if (call.deadline) deadlines_.erase(*call.deadline);
+  call.deadline.reset();
+}
+
+void Service::tick() {
+  std::vector<CallPointer> late;
+  std::vector<Parked> waited;
+  const auto now = Clock::now();
+  {
+    std::lock_guard lock(mutex_);
+    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+      if (CallPointer call = deadlines_.begin()->second.lock()) {
+        call->deadline.reset();
+        late.push_back(std::move(call));
+      }
+      deadlines_.erase(deadlines_.begin());
+    }
+    if (parked_ > 0)
+      for (auto& [key, preparation] : preparations_) {
+        const auto stays = [&](const Parked& each) {
+          return !stops_preparing_ && now < each.since + calibration_wait && !each.job.is_over();
+        };
+        auto& waiting = preparation.waiting;
+        const auto gone = std::stable_partition(waiting.begin(), waiting.end(), stays);
+        std::move(gone, waiting.end(), std::back_inserter(waited));
+        waiting.erase(gone, waiting.end());
+      }
+    parked_ -= std::ssize(waited);
+  }
+  for (const CallPointer& call : late)
+    answer(call, []() -> HttpAnswer {
+      throw Refusal(504, "the search had not ended when its time was over");
+    });
+  for (Parked& each : waited)
+    each.job.done({.error = std::make_exception_ptr(Later(
+                       retry_after,
+                       "recall of {} neighbours is being calibrated: ask again, or with recall 1",
+                       each.job.k))});
+}
+
+ServedIndex* Service::index_at(const void* name) const {
+  for (const auto& [own_name, index] : indexes_)
+    if (index.get() == name) return index.get();
+  return nullptr;
+}
+
+std::exception_ptr Service::too_slow_to_calibrate(std::int64_t k,
+                                                  std::chrono::seconds after) const {
+  return std::make_exception_ptr(
+      Later(after,
+            "recall of {} neighbours could not be calibrated in {} seconds (--max-calibration): "
+            "'knear tune' does that beforehand, and recall 1 needs none",
+            k, std::chrono::duration<double>(options_.calibration).count()));
+}
+
+void Service::park(serve::SearchJob job, serve::SearchQueue& queue) {
+  ServedIndex* const index = index_at(job.index);
+  const std::int64_t k = calibrated_k(job.k);
+  std::exception_ptr refused;
+  {
+    std::lock_guard lock(mutex_);
+    Preparation& preparation = preparations_[{job.index, k}];
+    const auto left = preparation.not_before - Clock::now();
+    if (!preparation.running && left > Clock::duration::zero()) {
+      refused = too_slow_to_calibrate(k, std::chrono::ceil<std::chrono::seconds>(left));
+    } else if (parked_ >= options_.waiting) {
+      refused = std::make_exception_ptr(
+          Later(retry_after, "{} searches wait for a calibration already", parked_));
+    } else {
+      SearchOptions options;
+      options.method.recall = job.recall;
+      PreparingSearch how{.key = {job.index, k},
+                          .index = index,
+                          .query = first_query(job.queries),
+                          .k = k,
+                          .options = std::move(options),
+                          .has_limit = true};
+      preparation.waiting.push_back({std::move(job), &queue, Clock::now()});
+      ++parked_;
+      begin_preparing(preparation, std::move(how));
+    }
+  }
+  if (refused) job.done({.error = refused});
+}
+
+void Service::begin_preparing(Preparation& preparation, PreparingSearch how) {
+  if (preparation.running) return;
+  preparation.running = true;
+  how.options.threads = std::max(1, resolve_threads(options_.threads) / 2);
+  preparers_.at(how.index)->push(
+      [this, how = std::make_shared<PreparingSearch>(std::move(how))] { prepare(*how); });
+}
+
+void Service::forget_failures(const void* index) {
+  std::lock_guard lock(mutex_);
+  for (auto& [key, preparation] : preparations_)
+    if (key.first == index) preparation.not_before = {};
+}
+
+// Runs a search that makes what others need, and drops its answer.
+void Service::prepare(const PreparingSearch& how) {
+  const auto end = Clock::now() + options_.calibration;
+  bool late = false;
+  std::exception_ptr error;
+  try {
+    const StopCheck check([&] {
+      if (stops_preparing_) throw Later(retry_after, "the server ends");
+      if (!how.has_limit || Clock::now() < end) return;
+      late = true;
+      std::rethrow_exception(too_slow_to_calibrate(how.k, failure_time));
+    });
+    how.index->search(how.query, how.k, how.options, nullptr);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  std::vector<Parked> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    Preparation& preparation = preparations_[how.key];
+    preparation.running = false;
+    ++prepared_;
+    waiting.swap(preparation.waiting);
+    parked_ -= std::ssize(waiting);
+    if (late || (error && !how.has_limit)) preparation.not_before = Clock::now() + failure_time;
+  }
+  for (Parked& each : waiting)
+    if (error)
+      each.job.done({.error = error});
+    else
+      each.queue->put_back(std::move(each.job));
 }
 
 void Service::check_memory_for(std::int64_t bytes) const {
@@ -453,13 +665,32 @@ void Service::commit() {
   }
 }
 
-void Service::search_batches() {
-  while (std::optional<serve::Batch> batch = queue_.take()) try {
+void Service::search_batches(serve::SearchQueue& queue) {
+  while (std::optional<serve::Batch> batch = queue.take()) try {
       const void* const index = batch->jobs.empty() ? nullptr : batch->jobs.front().index;
+      PreparingSearch how;
+      if (index) {
+        const serve::SearchJob& first = batch->jobs.front();
+        how = {.index = index_at(index), .query = first_query(first.queries)};
+        if (how.index->shape().has_graph) {  // which does not depend on k and recall
+          how.key = {index, 0}, how.k = 1, how.options.method.ef = 8;
+        } else {
+          how.key = {index, first.k}, how.k = first.k;
+          how.options.method.recall = first.recall;
+        }
+      }
       const auto start = Clock::now();
-      const serve::BatchReport report = serve::answer(std::move(*batch), options_.threads);
+      serve::BatchReport report = serve::answer(std::move(*batch), options_.threads);
       if (report.jobs == 0) continue;
-      queue_.finished(Clock::now() - start, report.answered);
+      for (serve::SearchJob& job : report.unfinished) queue.put_back(std::move(job));
+      for (serve::SearchJob& job : report.unprepared) park(std::move(job), queue);
+      if (!report.unprepared.empty()) continue;
+      if (report.lacks_something) {
+        std::lock_guard lock(mutex_);
+        Preparation& preparation = preparations_[how.key];
+        if (preparation.not_before <= Clock::now()) begin_preparing(preparation, std::move(how));
+      }
+      queue.finished(Clock::now() - start, report.answered);
       metrics_.count_batch(report.jobs, report.rows, report.seconds);
       if (!report.found) continue;
       // Not the answers, which may be large.
@@ -510,9 +741,14 @@ std::string Service::metrics_text() const {
   const auto add = [&](std::string name, std::string help, std::int64_t value) {
     gauges.push_back({std::move(name), std::move(help), "", static_cast<double>(value)});
   };
-  add("knear_waiting_searches", "Searches that wait for a batch.", queue_.waiting());
+  add("knear_waiting_searches", "Searches that wait for a batch.",
+      queue_.waiting() + large_queue_.waiting());
   {
     std::lock_guard lock(mutex_);
+    add("knear_waiting_for_calibration", "Searches that wait for a calibration.", parked_);
+    gauges.push_back({"knear_calibrations_total",
+                      "Calibrations of recall that searches needed first, and graphs and lists.",
+                      "", static_cast<double>(prepared_), true});
     add("knear_waiting_changes", "Changes that wait for the disk.", waiting_changes_);
   }
   add("knear_connections", "Open connections.", server_->connections());

@@ -8,10 +8,13 @@
 //   server.run(interrupted);
 //   service.finish();
 //
-// Threads: the event loop parses small bodies and writes small answers; one thread searches (with
-// as many of the library's as --threads says), one makes changes, one does what takes long: large
-// bodies and answers, checkpoints, reloads have one each.
+// Threads: the event loop parses small bodies and writes small answers; one thread answers small
+// searches and one large ones, in parts, each with as many of the library's threads as --threads
+// says; one makes changes, a few parse large bodies and write large answers, one does checkpoints
+// and reloads. What a search would have to make first for all that follow, such as a curve of
+// recall, is made by one thread for each index, within a time limit.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +22,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cli/serve/http_server.hpp"
@@ -37,6 +41,7 @@ struct ServiceOptions {
   RequestLimits limits = {};
   std::int64_t waiting = 4096, batch = 1024;
   std::chrono::milliseconds timeout{30000};
+  std::chrono::milliseconds calibration{60000};  // time limit of one
 };
 
 class Service : public HttpHandler {
@@ -45,6 +50,9 @@ class Service : public HttpHandler {
   ~Service() override;
 
   void start(HttpServer& server);
+  // Gives up what is being made for searches to come, and answers those that wait for it. Threads:
+  // any.
+  void stop_preparing() { stops_preparing_ = true; }
   // Ends its threads, once all that waits is done.
   void finish();
 
@@ -52,6 +60,9 @@ class Service : public HttpHandler {
   std::int64_t memory_for(const HttpHead& head, std::int64_t length) override;
   void handle(HttpRequest request, Reply reply) override;
   HttpAnswer refusal(int status, const std::string& message) override;
+  // Answers searches whose time is over, wherever they are, and those that have waited long enough
+  // for a calibration.
+  void tick() override;
 
  private:
   enum class Action {
@@ -80,6 +91,29 @@ class Service : public HttpHandler {
     serve::Change change = {};
     bool ids_given = false;
   };
+  // What a search has to have made first: of an index, for calibrated_k() of its k, or 0 for a
+  // graph, which does not depend on k.
+  using PreparationKey = std::pair<const void*, std::int64_t>;
+  struct Parked {
+    serve::SearchJob job = {};
+    serve::SearchQueue* queue = nullptr;  // where it came from
+    serve::Clock::time_point since = {};
+  };
+  struct Preparation {
+    bool running = false;
+    std::vector<Parked> waiting = {};
+    // After a failure: when it may be tried again.
+    serve::Clock::time_point not_before = {};
+  };
+  // A search that makes it.
+  struct PreparingSearch {
+    PreparationKey key = {};
+    ServedIndex* index = nullptr;
+    AnyMatrix query = {};
+    std::int64_t k = 0;
+    SearchOptions options = {};
+    bool has_limit = false;
+  };
 
   Route route_of(const HttpHead& head) const;
   void check_caller(const HttpHead& head) const;
@@ -95,23 +129,38 @@ class Service : public HttpHandler {
   HttpAnswer counted(Call& call, HttpAnswer answer);
   std::string metrics_text() const;
   std::string about_text(const ServedIndex& index) const;
-  void search_batches();
+  ServedIndex* index_at(const void* name) const;  // of a job
+  std::exception_ptr too_slow_to_calibrate(std::int64_t k, std::chrono::seconds after) const;
+  void search_batches(serve::SearchQueue& queue);
+  void park(serve::SearchJob job, serve::SearchQueue& queue);
+  // Begins what is not begun yet; requires mutex_.
+  void begin_preparing(Preparation& preparation, PreparingSearch how);
+  void prepare(const PreparingSearch& how);
+  void forget_failures(const void* index);
+  void add_deadline(const CallPointer& call, serve::Clock::time_point deadline);
+  void remove_deadline(Call& call);
 
   const ServiceOptions options_;
   std::map<std::string, std::unique_ptr<ServedIndex>, std::less<>> indexes_;
   HttpServer* server_ = nullptr;
   serve::Metrics metrics_;
-  serve::SearchQueue queue_;
+  serve::SearchQueue queue_, large_queue_;
+  std::atomic<bool> stops_preparing_ = false;
 
   mutable std::mutex mutex_;
   std::map<const void*, std::vector<Waiting>> changes_;  // that wait
   std::int64_t waiting_changes_ = 0;
   std::map<const void*, std::shared_ptr<const serve::Found>> last_;  // found, of each index
   std::map<const void*, double> last_seconds_;
+  std::multimap<serve::Clock::time_point, std::weak_ptr<Call>> deadlines_;  // of searches
+  std::map<PreparationKey, Preparation> preparations_;
+  std::int64_t parked_ = 0;    // searches in all of them
+  std::int64_t prepared_ = 0;  // that ended
 
   // Threads, after all that they use.
   std::unique_ptr<Worker> changer_, slow_, keeper_;
-  std::thread searcher_;
+  std::map<const void*, std::unique_ptr<Worker>> preparers_;  // of each index
+  std::thread searcher_, large_searcher_;
 };
 
 }  // namespace knear::cli

@@ -13,10 +13,11 @@ constexpr auto interval = std::chrono::milliseconds(50);
 
 }  // namespace
 
-StopCheck::StopCheck(std::function<void()> check)
+StopCheck::StopCheck(std::function<void()> check, Preparing preparing)
     : check_(std::move(check)),
       maker_(this_thread()),
       next_(std::chrono::steady_clock::now() + interval),
+      preparing_(preparing),
       before_(std::exchange(of_thread, this)) {}
 
 StopCheck::~StopCheck() { of_thread = before_; }
@@ -39,6 +40,13 @@ void stop_if_asked() {
     throw;
   }
   check->next_ = std::chrono::steady_clock::now() + interval;
+}
+
+bool may_prepare() {
+  StopCheck* const check = of_thread;
+  if (!check || check->preparing_ == Preparing::allowed) return true;
+  check->has_refused_ = true;
+  return false;
 }
 
 }  // namespace knear

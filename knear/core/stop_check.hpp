@@ -13,20 +13,37 @@
 #include <chrono>
 #include <functional>
 
+#include "knear/core/error.hpp"
+
 namespace knear {
+
+// What a search may first make for itself and all that follow: a graph, lists, a curve of recall.
+// That takes as long as many searches. A caller with others waiting behind the search refuses it,
+// and makes it aside by a search that is allowed to.
+enum class Preparing { allowed, refused };
+
+// A search needs what it was refused to make first.
+class NotPrepared : public Error {
+ public:
+  using Error::Error;
+};
 
 // While one lives, the thread that made it calls `check` now and then. Once that has thrown, the
 // tasks that other threads have taken up for this one end too. Of several, the latest counts.
 class StopCheck {
  public:
   // Throws Cancelled to stop.
-  explicit StopCheck(std::function<void()> check);
+  explicit StopCheck(std::function<void()> check, Preparing preparing = Preparing::allowed);
   ~StopCheck();
   StopCheck(const StopCheck&) = delete;
   StopCheck& operator=(const StopCheck&) = delete;
 
   // The one that counts in this thread, or nullptr.
   static StopCheck* latest();
+  // What the one that counts in this thread says of preparing; allowed if there is none.
+  static Preparing preparing() { return latest() ? latest()->preparing_ : Preparing::allowed; }
+  // Whether may_prepare() has returned false. Any thread.
+  bool has_refused() const { return has_refused_; }
   // For the time of a task that another thread has given: its check counts here.
   class InTask {
    public:
@@ -41,15 +58,22 @@ class StopCheck {
 
  private:
   friend void stop_if_asked();
+  friend bool may_prepare();
   const std::function<void()> check_;
   const void* const maker_;                     // a thread
   std::chrono::steady_clock::time_point next_;  // the maker's
   std::atomic<bool> stopped_ = false;
+  const Preparing preparing_;
+  std::atomic<bool> has_refused_ = false;
   StopCheck* const before_;
 };
 
 // Calls the check of this thread, if there is one, unless it was called in the last 50 ms. Not to
 // be called where an exception would leave something half done.
 void stop_if_asked();
+
+// Asked by a search that can answer without making first what others will use too: whether it may
+// make it. A search that cannot answer without it throws NotPrepared where that is refused.
+bool may_prepare();
 
 }  // namespace knear

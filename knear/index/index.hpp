@@ -99,7 +99,7 @@ class Index {
   // whose squared length is beyond float32, naming the row; MemoryBudgetError; Cancelled. Then
   // nothing is added.
   void add(AnyMatrixView vectors, const ChangeOptions& options = {});
-  // Appends rows with ids of the caller's, one a row, not negative, none of them twice or held by
+  // Appends rows with ids of the caller's, one a row, from 0 to 2^62, none of them twice or held by
   // the index: InvalidArgument, with its place. The id of a row that was removed may be given
   // again.
   void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {});

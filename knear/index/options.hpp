@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/index/id_filter.hpp"
 #include "knear/knn/options.hpp"
@@ -40,6 +41,10 @@ struct OperatingPoint {
   double promised_recall = 0, expected_recall = 0;  // with a margin for chance, and without
   double probes = 0, rows = 0;  // lists that a query probes, and rows in them, on average
 };
+
+// The largest id that a caller may give a row. Rows that are added without ids get the ids above
+// the largest, of which there must be some.
+inline constexpr Id last_given_id = Id{1} << 62;
 
 enum class MergeIds : std::uint8_t {
   keep,    // each row keeps its id; one that both indexes hold is an error

@@ -412,10 +412,16 @@ void ShardedIndex::add(AnyMatrixView vectors, const ChangeOptions& options) {
 
 void ShardedIndex::add(AnyMatrixView vectors, std::span<const Id> ids,
                        const ChangeOptions& options) {
-  impl_of(*impl_->state()->any().index).check_columns("vectors", vectors);
+  detail::check_given_ids(ids);
+  detail::ShardsOf::add_with_any_ids(*this, vectors, ids, options);
+}
+
+void detail::ShardsOf::add_with_any_ids(ShardedIndex& index, AnyMatrixView vectors,
+                                        std::span<const Id> ids, const ChangeOptions& options) {
+  impl_of(*index.impl_->state()->any().index).check_columns("vectors", vectors);
   detail::check_one_a_row(ids, vectors);
   if (vectors.rows() == 0) return;
-  impl_->change([&](Shards& next) {
+  index.impl_->change([&](Shards& next) {
     detail::check_own_ids(ids);
     next.any().impl().check_trained(*next.any().state(), "adding vectors");
     for (std::size_t i = 0; i < ids.size(); ++i)

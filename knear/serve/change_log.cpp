@@ -1,6 +1,7 @@
 #include "knear/serve/change_log.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -302,7 +303,8 @@ ChangeLog::ChangeLog(ChangeLog&& other) noexcept
       end_(other.end_),
       frames_(other.frames_),
       changes_(other.changes_),
-      broken_(other.broken_) {}
+      broken_(std::move(other.broken_)),
+      lost_(other.lost_) {}
 
 ChangeLog& ChangeLog::operator=(ChangeLog&& other) noexcept {
   std::swap(path_, other.path_);
@@ -314,6 +316,7 @@ ChangeLog& ChangeLog::operator=(ChangeLog&& other) noexcept {
   std::swap(frames_, other.frames_);
   std::swap(changes_, other.changes_);
   std::swap(broken_, other.broken_);
+  std::swap(lost_, other.lost_);
   return *this;
 }
 
@@ -325,8 +328,36 @@ void ChangeLog::fail(const char* doing, int error) const {
   throw IoError("cannot {} '{}': {}", doing, path_, std::strerror(error));
 }
 
+void ChangeLog::break_for_writing() {
+  broken_ = fmt::format("'{}' could not be written to before: start the server again", path_);
+}
+
 void ChangeLog::write_at(std::int64_t at, const void* data, std::size_t bytes) {
   write_all(path_, file_, at, data, bytes);
+}
+
+void ChangeLog::check_whole() { check_file(end_); }
+
+void ChangeLog::check_file(std::int64_t end) {
+  if (is_broken()) throw IoError("{}", broken_);
+  struct stat held, named;
+  const char* what = nullptr;
+  if (fstat(file_, &held) != 0)
+    what = "cannot be looked at";
+  else if (stat(path_.c_str(), &named) != 0)
+    what = "was removed or renamed by another program";
+  else if (named.st_dev != held.st_dev || named.st_ino != held.st_ino)
+    what = "was replaced by another program";
+  else if (held.st_size != end)
+    what = "was shortened or written to by another program";
+  if (!what) return;
+  lost_ = true;
+  broken_ = fmt::format(
+      "the log '{}' {}, so no change can be kept: a checkpoint writes all changes to the index "
+      "file "
+      "and begins another log",
+      path_, what);
+  throw IoError("{}", broken_);
 }
 
 ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
@@ -409,7 +440,7 @@ void ChangeLog::mark_next_begun() {
 }
 
 void ChangeLog::append(std::span<const Change> changes) {
-  if (broken_) throw IoError("'{}' could not be written to before: start the server again", path_);
+  check_whole();
   std::vector<std::byte> frame(sizeof(FrameHead));
   for (const Change& change : changes) {
     const AnyMatrixView vectors = change.vectors;
@@ -435,14 +466,16 @@ void ChangeLog::append(std::span<const Change> changes) {
     write_at(end_, frame.data(), frame.size());
   } catch (const IoError&) {
     // What was written of it must not stand before a frame that is whole.
-    if (ftruncate(file_, end_) != 0) broken_ = true;
+    if (ftruncate(file_, end_) != 0) break_for_writing();
     throw;
   }
   if (detail::sync_data(file_) != 0) {
     // Which pages reached the disk is not known, nor whether a second try would tell.
-    broken_ = true;
-    fail("sync", errno);
+    const int error = errno;
+    break_for_writing();
+    fail("sync", error);
   }
+  check_file(end_ + std::ssize(frame));
   end_ += std::ssize(frame);
   ++frames_, changes_ += std::ssize(changes);
   try {
@@ -457,9 +490,11 @@ void ChangeLog::set_base(std::uint64_t checksum) {
   base.sum = base.right_sum();
   write_at(block, &base, sizeof base);
   if (detail::sync_file(file_) != 0) {
-    broken_ = true;
-    fail("sync", errno);
+    const int error = errno;
+    break_for_writing();
+    fail("sync", error);
   }
+  check_file(end_);
 }
 
 }  // namespace knear::serve

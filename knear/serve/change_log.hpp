@@ -80,15 +80,21 @@ class ChangeLog {
   ChangeLog& operator=(ChangeLog&& other) noexcept;
   ~ChangeLog();
 
-  // Returns once all changes are on disk. Throws IoError; then none of them is, unless is_broken():
-  // the system could not say, and nothing more can be appended.
+  // Returns once all changes are on disk, in the file that has the name of the log. Throws IoError;
+  // then none of them is, unless is_broken(): the system could not say, or another program has
+  // removed, replaced or shortened the log, and nothing more can be appended.
   void append(std::span<const Change> changes);
   // Says which file the log follows. Throws IoError.
   void set_base(std::uint64_t checksum);
   // Marks that the next log, which must be on disk, was begun. Throws IoError.
   void mark_next_begun();
 
-  bool is_broken() const { return broken_; }
+  bool is_broken() const { return !broken_.empty(); }
+  // Whether another program has removed, replaced or altered it: a log that begins after it, of a
+  // file with all changes, is as good as one after a whole log.
+  bool is_lost() const { return lost_; }
+  // Looks at the file. Throws IoError if is_broken() now, with the reason.
+  void check_whole();
   std::uint64_t number() const { return head_.number; }
   std::int64_t bytes() const { return end_; }  // of the file
   std::int64_t changes() const { return changes_; }
@@ -98,16 +104,20 @@ class ChangeLog {
  private:
   ChangeLog(std::string path, int file, const LogHead& head, std::uint64_t salt);
   [[noreturn]] void fail(const char* doing, int error) const;
+  void break_for_writing();
   void write_at(std::int64_t at, const void* data, std::size_t bytes);
   void write_marks(bool next_begun);
   void keep_cut_bytes(const LogContent& content);
+  // The same of a file that is to end at `end`.
+  void check_file(std::int64_t end);
 
   std::string path_, cut_file_ = {};
   int file_ = -1;
   LogHead head_;
   std::uint64_t salt_ = 0;
   std::int64_t end_ = 0, frames_ = 0, changes_ = 0;
-  bool broken_ = false;
+  std::string broken_;  // why; empty: it is not
+  bool lost_ = false;
 };
 
 // Has the names in a folder survive a crash. Throws IoError.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/options.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/open_file.hpp"
 #include "knear/serve/refusal.hpp"
@@ -88,8 +89,11 @@ Outcome make(StoredIndex& index, Change& change, int threads) {
         index.add(change.vectors, options);
         for (std::int64_t i = 0; i < change.vectors.rows(); ++i) change.ids.push_back(first + i);
       } else {
-        for (const Id id : change.ids)
+        for (const Id id : change.ids) {
+          if (id > last_given_id)
+            throw Refusal(400, "ids must be from 0 to 2^62 ({}), but holds {}", last_given_id, id);
           if (index.contains(id)) throw Refusal(409, "ids holds {}, which is there already", id);
+        }
         index.add(change.vectors, change.ids, options);
       }
       out.ids = change.ids;
@@ -371,6 +375,7 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
   if (made.empty()) return out;
   made_->keep = true;
   try {
+    if (!lost_.empty()) throw IoError("{}", lost_);
     log_->append(made);
   } catch (const Error&) {
     // Nothing happened: what the others were told of rests on these changes too.
@@ -403,9 +408,12 @@ bool DurableIndex::checkpoint_is_due() const {
 
 std::shared_ptr<const StoredIndex> DurableIndex::begin_log(std::optional<std::uint64_t> base) {
   std::lock_guard no_changes(change_mutex_);
-  if (log_->is_broken())
-    throw IoError("'{}' could not be written to before: start the server again",
-                  log_path(log_->number()));
+  try {
+    log_->check_whole();
+  } catch (const IoError& why) {
+    if (!log_->is_lost()) throw;
+    lost_ = why.what();
+  }
   const std::uint64_t number = log_->number() + 1;
   made_->keep = true;
   const LogHead head{number, kept_ == path_ ? 0 : file_sum_,
@@ -425,7 +433,7 @@ void DurableIndex::checkpoint() {
   std::lock_guard only(checkpoint_mutex_);
   {
     std::lock_guard lock(mutex_);
-    if (older_changes_ + log_changes_ == 0) return;
+    if (older_changes_ + log_changes_ == 0 && !log_broken_) return;
     // If it fails, it is tried again once there is as much more.
     due_bytes_ = older_bytes_ + log_bytes_ + options_.checkpoint_bytes;
   }
@@ -446,6 +454,10 @@ void DurableIndex::checkpoint() {
                     path_);
   });
   step("file replaced");
+  {
+    std::lock_guard no_changes(change_mutex_);
+    lost_.clear();
+  }
   {
     std::lock_guard lock(mutex_);
     kept_sum_ = sum;
@@ -488,6 +500,7 @@ bool DurableIndex::reload(bool discard_changes) {
   auto log = std::make_unique<ChangeLog>(ChangeLog::create(
       log_path(number), {number, apart ? sum : 0, static_cast<std::uint64_t>(next->dim())}, sum));
   step("log begun");
+  lost_.clear();
   {
     std::lock_guard lock(mutex_);
     numbers_.push_back(number);

@@ -13,7 +13,9 @@
 // file of an index in shards is its manifest; new shards lie beside it until it names them.
 //
 // A change is applied to a copy of the index that shares all rows, appended to the log and synced,
-// and only then is the copy what searches see. One whose log cannot be written has not happened.
+// and only then is the copy what searches see. One whose log cannot be written has not happened. A
+// log that another program has removed or altered takes no more changes, since a restart would not
+// find them; a checkpoint then saves those that were made before and begins another log.
 //
 // A checkpoint begins log N + 1, marks that in log N, writes the rows that log N ends with to a new
 // file, syncs it, writes its checksum into log N + 1, renames it to base.knear and removes the logs
@@ -111,6 +113,7 @@ class DurableIndex {
   std::unique_ptr<Made> made_;  // after lock_, so that its files go while that is held
 
   std::mutex change_mutex_;      // held by apply(), and to begin a log
+  std::string lost_;             // why changes wait for a checkpoint; requires change_mutex_
   std::mutex checkpoint_mutex_;  // held by checkpoint() and reload()
   mutable std::mutex mutex_;     // of what follows, held for the time of a copy
   std::shared_ptr<const StoredIndex> state_;

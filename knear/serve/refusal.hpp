@@ -8,7 +8,7 @@ namespace knear::serve {
 
 // 400: a request that no state of the server accepts; 401: without the token; 404: of what is not
 // there; 409: of what the present state does not allow; 413: too large; 503: not now, later; 504:
-// its time went by before it began.
+// its time went by before it had ended.
 class Refusal : public Error {
  public:
   template <class... Args>

@@ -6,10 +6,10 @@
 namespace knear::serve {
 
 bool SearchQueue::go_together(const SearchJob& a, const SearchJob& b) {
-  return a.may_go_together && b.may_go_together && a.index == b.index && a.k == b.k &&
-         a.probes == b.probes && a.recall == b.recall && a.certify == b.certify &&
-         a.queries.type() == b.queries.type() && a.queries.cols() == b.queries.cols() &&
-         a.filter.everything() && b.filter.everything();
+  return a.may_go_together && b.may_go_together && a.parts == 1 && b.parts == 1 &&
+         a.index == b.index && a.k == b.k && a.probes == b.probes && a.recall == b.recall &&
+         a.certify == b.certify && a.queries.type() == b.queries.type() &&
+         a.queries.cols() == b.queries.cols() && a.filter.everything() && b.filter.everything();
 }
 
 bool SearchQueue::push(SearchJob& job) {
@@ -24,6 +24,14 @@ bool SearchQueue::push(SearchJob& job) {
   }
   changed_.notify_one();
   return true;
+}
+
+void SearchQueue::put_back(SearchJob job) {
+  {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
 }
 
 void SearchQueue::close() {
@@ -87,11 +95,13 @@ Batch SearchQueue::next(Clock::time_point now) {
   Batch out;
   std::deque<SearchJob> left;
   for (SearchJob& job : jobs_) {
-    if (job.deadline <= now) {
+    if (job.deadline <= now || (job.is_over && job.is_over()) ||
+        (job.parts > 1 && job.has_hung_up && job.has_hung_up())) {
       out.expired.push_back(std::move(job));
       continue;
     }
-    const std::int64_t rows = job.queries.rows();
+    const std::int64_t rows =
+        job.begin_of(job.answered_parts + 1) - job.begin_of(job.answered_parts);
     const auto fits = [&] {
       const std::int64_t most =
           job.most_together > 0 ? std::min(limits_.batch, job.most_together) : limits_.batch;
@@ -107,14 +117,15 @@ Batch SearchQueue::next(Clock::time_point now) {
   jobs_ = std::move(left);
   if (out.jobs.empty()) return out;
   const SearchJob& first = out.jobs.front();
-  last_ = {.index = first.index,
-           .k = first.k,
-           .probes = first.probes,
-           .recall = first.recall,
-           .certify = first.certify,
-           .queries = AnyMatrix(first.queries.type(), 0, first.queries.cols()),
-           .may_go_together = first.may_go_together && first.filter.everything(),
-           .most_together = first.most_together};
+  last_ = {
+      .index = first.index,
+      .k = first.k,
+      .probes = first.probes,
+      .recall = first.recall,
+      .certify = first.certify,
+      .queries = AnyMatrix(first.queries.type(), 0, first.queries.cols()),
+      .may_go_together = first.may_go_together && first.filter.everything() && first.parts == 1,
+      .most_together = first.most_together};
   last_jobs_ = std::ssize(out.jobs), left_ = 0;
   return out;
 }

@@ -10,8 +10,12 @@
 // ask again at once would else fall into two halves that take turns, each of which waits while the
 // other is searched for. Where waiting did not pay it is left out for a number of batches.
 //
+// A search of many queries may be answered in parts. Each part is a batch of its own, after which
+// the search waits at the end of the queue again (put_back()), so that others have their turn
+// between its parts.
+//
 // A search whose deadline passed while it waited comes back as expired, however long the batches
-// before it took.
+// before it took, and so does one that nobody waits for any more.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -60,13 +64,25 @@ struct SearchJob {
   std::int64_t most_together = 0;
   Clock::time_point came = Clock::now();
   Clock::time_point deadline = Clock::time_point::max();
+  // Number of parts, of about as many queries each; a search in several parts goes alone.
+  std::int64_t parts = 1;
+  std::int64_t answered_parts = 0;
+  std::shared_ptr<Found> answered = {};  // by these parts, with room for all queries
+  // Returns true once the caller has been answered or has gone. Threads: any. Empty: never.
+  std::function<bool()> is_over = {};
+  // The same, of a client that may have closed only its sending side: it ends a search in parts
+  // between two of them.
+  std::function<bool()> has_hung_up = {};
   std::function<void(JobAnswer)> done = {};
+
+  // The first query of a part.
+  std::int64_t begin_of(std::int64_t part) const { return queries.rows() * part / parts; }
 };
 
 struct Batch {
   std::vector<SearchJob> jobs = {};  // at least one, unless some expired
   std::vector<SearchJob> expired = {};
-  std::int64_t rows = 0;  // queries of all jobs
+  std::int64_t rows = 0;  // queries of all jobs, or of the next part of the only one
 };
 
 class SearchQueue {
@@ -80,6 +96,8 @@ class SearchQueue {
 
   // False where as many wait as may, or after close(); then the job is as it was.
   bool push(SearchJob& job);
+  // Takes back a search that is answered in part, whatever waits; also after close().
+  void put_back(SearchJob job);
   // Waits for the next batch. Nothing once the queue is closed and empty.
   std::optional<Batch> take();
   // How long the batch that was taken last took, up to `answered`, when the first caller was told.

@@ -69,6 +69,14 @@ StoredIndex StoredIndex::next() const {
   return {detail::ShardsOf::next(std::get<ShardedIndex>(index_)), files_};
 }
 
+void StoredIndex::add(AnyMatrixView vectors, std::span<const Id> ids,
+                      const ChangeOptions& options) {
+  if (Index* one = std::get_if<Index>(&index_))
+    impl_of(*one).add_with_any_ids(vectors, ids, options);
+  else
+    detail::ShardsOf::add_with_any_ids(std::get<ShardedIndex>(index_), vectors, ids, options);
+}
+
 void StoredIndex::save(const std::string& path, const std::string& permissions_of,
                        const std::function<void(std::uint64_t)>& replacing) const {
   const auto before_replacing = [&](std::uint64_t checksum) {

@@ -117,9 +117,8 @@ class StoredIndex {
   void add(AnyMatrixView vectors, const ChangeOptions& options = {}) {
     set([&](auto& x) { x.add(vectors, options); });
   }
-  void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {}) {
-    set([&](auto& x) { x.add(vectors, ids, options); });
-  }
+  // The ids may also be above last_given_id, as those of a log are.
+  void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {});
   void remove(std::span<const Id> ids, const ChangeOptions& options = {}) {
     set([&](auto& x) { x.remove(ids, options); });
   }

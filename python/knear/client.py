@@ -126,7 +126,7 @@ class Client(Sealed):
         (5, 10)
 
         recall, probes, filter (ids), certify: as of knear.Index.search.
-        timeout_ms: a search that has not begun by then ends in an error with the status 504.
+        timeout_ms: a search that has not ended by then ends in an error with the status 504.
         """
         rows = _matrix("queries", queries)
         few = _ids("filter", filter) if filter is not None else np.empty(0, np.int64)

@@ -93,6 +93,7 @@ def test_indexes_that_were_trained_apart_are_not_merged(rows, string):
         ([1, np.nan], TypeError, "nan"),
         ([1e30, 1], ValueError, "1e.30"),
         ([5, -1], ValueError, "-1"),
+        ([5, 2**62 + 1], ValueError, "4611686018427387905"),
         ([True, False], TypeError, "bool"),
         (["1", "2"], TypeError, "whole numbers"),
     ],

@@ -412,6 +412,37 @@ class Shapes(ProgramTest):
         data = get(host=b"Host: localhost:80@evil.example\r\n")
         self.assertRegex(target.answer(target.filled(data), end=True), rb"\AHTTP/1\.1 400 ")
 
+    def test_a_body_arrives_at_a_least_rate(self):
+        """Below that it is answered 408, long before its time is over."""
+        for _, target in ("serve", self.serve("--timeout", "4")), ("explore", self.explore()):
+            for head, byte in (
+                (b"Content-Length: 100000\r\n", b" "),
+                (b"Transfer-Encoding: chunked\r\n", b"1\r\n \r\n"),
+                (b"Expect: 100-continue\r\nContent-Length: 5\r\n", b""),
+            ):
+                with socket.create_connection(("127.0.0.1", target.port), timeout=0.1) as link:
+                    link.sendall(target.filled(post(head, after=b"")))
+                    out, sent = b"", 0
+                    while True:
+                        try:
+                            if byte and b"408" not in out:
+                                link.sendall(byte)
+                                sent += 1
+                            block = link.recv(65536)
+                            out += block
+                            if not block:
+                                break
+                        except TimeoutError:
+                            pass
+                        except (ConnectionResetError, BrokenPipeError):
+                            break
+                    out = out.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    self.assertRegex(out, rb"\AHTTP/1\.1 408 (?s:.*)\r\nConnection: close")
+                    said = json.loads(out.partition(b"\r\n\r\n")[2])["error"]
+                    self.assertRegex(said, r"must arrive at 4096 bytes a second, but \d+ came in ")
+            self.assertEqual(target.server.ask(target.get_path.decode())[0], 200)
+            self.assertEqual(target.server.end(), (0, "", ""))
+
     @not_sanitised
     def test_a_thousand_slow_clients(self):
         """Idle ones, and such that send a byte now and then of a head or of a body."""
@@ -439,9 +470,10 @@ class Shapes(ProgramTest):
                 longest = max(longest, time.monotonic() - asked)
                 time.sleep(0.2)
             self.assertLess(longest, 2, "others wait for those that are slow")
-            for link in links:
+            for i, link in enumerate(links):
                 with contextlib.suppress(ConnectionResetError):
-                    self.assertEqual(link.recv(100), b"")
+                    said = b"HTTP/1.1 408 " if i % 3 == 2 else b""
+                    self.assertEqual(link.recv(100)[: len(said) or 100], said)
                 link.close()
             # A head, and then a body, have the limit each, which is 5 seconds of `knear explore`.
             self.assertLess(time.monotonic() - began, 30)

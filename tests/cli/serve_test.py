@@ -85,6 +85,13 @@ class Served(ProgramTest):
     def server(self, *words):
         return Server(self, "--index", "base.knear", *words)
 
+    def all_is_given_back(self, server):  # a moment after an answer, or the end of a connection
+        for _ in range(1200):
+            if server.figure("knear_reserved_bytes") == 0:
+                break
+            time.sleep(0.05)
+        self.assertEqual(server.figure("knear_reserved_bytes"), 0)
+
 
 class Answers(Served):
     def test_searches(self):
@@ -172,6 +179,8 @@ class Answers(Served):
             ("add", {"vectors": [[1.0] * 12] * 2, "ids": [8000, 8000]}, 409, "8000"),
             ("add", {"vectors": [[1.0] * 12] * 2, "ids": [8000]}, 400, "ids has 1 numbers"),
             ("add", {"vectors": [[1.0] * 12], "ids": [-4]}, 400, "-4"),
+            ("add", {"vectors": [[1.0] * 12], "ids": [2**62 + 1]}, 400, "2^62"),
+            ("add", {"vectors": [[1.0] * 12], "ids": [2**63 - 1]}, 400, "2^62"),
             ("add", {"vectors": [[1.0] * 11]}, 400, "12 columns"),
             ("replace", {"ids": [5555], "vectors": [[1.0] * 12]}, 404, "5555"),
             ("replace", {"vectors": [[1.0] * 12]}, 400, "'ids' is missing"),
@@ -412,13 +421,43 @@ class Refused(Served):
                 b"Content-Length: 9\r\n\r\n{"
             )
         self.assertEqual(server.json("/health")["status"], "ok")
-        # And are closed in the end.
-        for one in half:
+        # And are closed in the end; a body that does not come is told so.
+        for i, one in enumerate(half):
             one.settimeout(20)
             with contextlib.suppress(ConnectionResetError):
-                self.assertEqual(one.recv(100), b"")
+                said = b"HTTP/1.1 408 " if i >= 100 else b""
+                self.assertEqual(one.recv(100)[: len(said) or 100], said)
             one.close()
         self.assertEqual(server.end(), (0, "", ""))
+
+    def test_heads_without_bodies_shut_nobody_out(self):
+        server = self.server("--memory", "16M")
+        small = {"queries": self.queries[:1], "k": 5}
+        large = {"queries": self.queries[:30], "k": 2000}
+        head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"Content-Length: 1700000\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            links = []
+            for _ in range(40):
+                links.append(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+                stack.enter_context(links[-1])
+                links[-1].sendall(head)
+            while server.figure("knear_connections") < 41:
+                time.sleep(0.01)
+            self.assertEqual(server.figure("knear_reserved_bytes"), 0)
+            for _ in range(20):
+                self.assertEqual(server.ask("/indexes/base/search", small)[0], 200)
+            self.assertEqual(server.ask("/indexes/base/search", large)[0], 200)
+        # Bodies that do come may take seven eighths; the rest is for small requests.
+        self.all_is_given_back(server)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as link:
+            link.sendall(head + b" " * 1699999)
+            while server.figure("knear_reserved_bytes") < 8 * 1699999:
+                time.sleep(0.01)
+            self.assertEqual(server.ask("/indexes/base/search", large)[0], 503)
+            self.assertRegex(server.raw(head), rb"\AHTTP/1\.1 503 ")
+            for _ in range(20):
+                self.assertEqual(server.ask("/indexes/base/search", small)[0], 200)
 
     def test_more_connections_than_there_may_be(self):
         server = self.server("--max-connections", "3")
@@ -456,21 +495,14 @@ class Refused(Served):
         head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
         head += b"Content-Length: 100000\r\n\r\n"
         with socket.create_connection(("127.0.0.1", server.port)) as held:
-            held.sendall(head)
-            while server.figure("knear_reserved_bytes") < 800000:
+            held.sendall(head + b"x" * 99999)
+            while server.figure("knear_reserved_bytes") < 8 * 99999:
                 time.sleep(0.01)
             for body in "x" * 100000, {"queries": self.queries[:1] * 20, "k": 300}:
                 status, headers, content = server.ask("/indexes/base/search", body)
                 self.assertEqual((status, headers["Retry-After"]), (503, "1"), content)
 
-        def all_is_given_back():  # a moment after an answer, or the end of a connection
-            for _ in range(100):
-                if server.figure("knear_reserved_bytes") == 0:
-                    break
-                time.sleep(0.05)
-            self.assertEqual(server.figure("knear_reserved_bytes"), 0)
-
-        all_is_given_back()
+        self.all_is_given_back(server)
         # A body in chunks takes what has come of it, and not what it might become.
         chunked = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
         chunked += b"Transfer-Encoding: chunked\r\n\r\n"
@@ -484,7 +516,7 @@ class Refused(Served):
         text += b" " * (60000 - len(text))
         pieces = b"".join(b"3e8\r\n%b\r\n" % text[i : i + 1000] for i in range(0, 60000, 1000))
         self.assertRegex(server.raw(chunked + pieces + b"0\r\n\r\n"), rb"\AHTTP/1\.1 200 ")
-        all_is_given_back()  # or there would be something beside which it does not fit: 503
+        self.all_is_given_back(server)  # or it would not fit beside something: 503
         answer = server.raw(chunked + 4 * pieces)
         self.assertRegex(answer, rb"\AHTTP/1\.1 413 ")
         # Searches that wait behind others, and have no time for that.
@@ -514,6 +546,7 @@ class Refused(Served):
         self.fails(1, *index, "--listen", "0.0.0.0", says="needs --token-file")
         self.fails(1, *index, "--listen", "words", says="--listen needs an address")
         self.fails(1, *index, "--timeout", "0", says="--timeout must be between")
+        self.fails(1, *index, "--max-calibration", "0", says="--max-calibration must be between")
         self.fails(1, *index, "base.knear", says="two indexes have the name base")
         self.fails(1, *index, "a b=base.knear", says="the name 'a b'")
         self.fails(1, "serve", "--index", "none.knear", says="none.knear")
@@ -563,6 +596,148 @@ class Refused(Served):
         )
         self.assertEqual((status, headers["Content-Type"]), (200, "application/octet-stream"))
         self.assertEqual(server.ask("/indexes/base/search", {"queries": []}, right)[0], 200)
+
+
+class Shared(Served):
+    """One request does not hold up those of others."""
+
+    def write_large(self, name="large", rows=40000, dim=64, index="Flat"):
+        with open(self.path(f"{name}.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", rows, dim) + random.Random(3).randbytes(rows * dim))
+        self.ok("build", "--base", f"{name}.u8bin", "--index", index, "--out", f"{name}.knear")
+
+    def wait_for(self, server, figure, value):
+        while server.figure(figure) < value:
+            time.sleep(0.01)
+
+    def wait_for_last_search(self, server, name, key, value):
+        """It is told of a moment after its answer."""
+        for _ in range(400):
+            last = server.json(f"/indexes/{name}")["last_search"]
+            if last and last[key] == value:
+                return
+            time.sleep(0.05)
+        self.assertEqual(last[key], value)
+
+    def test_recall_is_calibrated_once_for_a_range_of_k(self):
+        words = ["--base", "base.fvecs", "--index", "IVF8,Flat"]
+        self.ok("build", *words, "--out", "lists.knear")
+        server = self.server("lists.knear")
+        found = {}
+        for k, calibrations in ((10, 1), (9, 1), (10, 1), (5, 2), (5, 2), (11, 3), (12, 3)):
+            body = {"queries": self.queries, "k": k, "recall": 0.9}
+            found[k] = server.json("/indexes/lists/search", body)
+            self.assertEqual(server.figure("knear_calibrations_total"), calibrations, k)
+        for few, many in ((9, 10), (11, 12)):
+            for name in "ids", "distances":
+                self.assertEqual(found[few][name], [row[:few] for row in found[many][name]])
+        self.wait_for_last_search(server, "lists", "k", 12)
+        self.assertEqual(server.end(), (0, "", ""))
+        # One that an index was tuned for is not made again, nor for another k.
+        self.ok("build", *words, "--out", "tuned.knear")
+        self.ok("tune", "--index", "tuned.knear", "-k", "9")
+        server = self.server("tuned.knear")
+        body = {"queries": self.queries, "k": 9, "recall": 0.9}
+        self.assertEqual(server.ask("/indexes/tuned/search", body)[0], 200)
+        self.assertEqual(server.figure("knear_calibrations_total"), 0)
+
+    def test_a_calibration_that_takes_too_long(self):
+        self.write_large(rows=20000, index="IVF64,Flat")
+        server = self.server("large.knear", "--max-calibration", "0.001")
+        for k in 3000, 3001, 3072:
+            body = {"queries": [[1] * 64], "k": k, "recall": 0.9}
+            status, headers, content = server.ask("/indexes/large/search", body)
+            self.assertEqual(status, 503, content)
+            self.assertIn(b"recall of 3072 neighbours could not be calibrated in 0.001", content)
+            self.assertGreater(int(headers["Retry-After"]), 500)
+            body["recall"] = 1
+            self.assertEqual(server.ask("/indexes/large/search", body)[0], 200)
+        self.assertEqual(server.figure("knear_calibrations_total"), 1)
+
+    def test_a_calibration_holds_up_no_other_search(self):
+        self.write_large(index="IVF64,Flat")
+        server = self.server("large.knear", "--threads", "1")
+        body = {"queries": [[1] * 64], "k": 5000, "recall": 0.95}
+        small = {"queries": self.queries[:1], "k": 5}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            waits = pool.submit(server.ask, "/indexes/large/search", body)
+            self.wait_for(server, "knear_waiting_for_calibration", 1)
+            late = server.ask("/indexes/large/search", {**body, "k": 5001, "timeout_ms": 100})
+            self.assertEqual(late[0], 504, late[2])
+            for _ in range(20):
+                self.assertEqual(server.ask("/indexes/base/search", small)[0], 200)
+                plain = {"queries": [[1] * 64], "k": 5, "probes": 2}
+                self.assertEqual(server.ask("/indexes/large/search", plain)[0], 200)
+            self.assertEqual(server.figure("knear_calibrations_total"), 0, "it has ended already")
+            # The first signal ends it, and the search that waits for it is answered.
+            server.process.send_signal(signal.SIGTERM)
+            status, headers, content = waits.result()
+            self.assertEqual((status, headers["Retry-After"]), (503, "5"), content)
+        out = server.process.communicate(timeout=60)
+        self.assertEqual((server.process.returncode, *out), (0, "", ""))
+
+    def test_a_graph_is_made_anew_aside(self):
+        self.write_large("graph", rows=3000, dim=16, index="Graph16")
+        server = self.server("graph.knear")
+        body = {"queries": [[100] * 16], "k": 5, "recall": 0.9}
+        at = "/indexes/graph"
+        server.json(f"{at}/search", body)
+        self.assertEqual(server.figure("knear_calibrations_total"), 1)
+        self.wait_for_last_search(server, "graph", "method", "graph")
+        more = [[i % 256] * 16 for i in range(1100)]
+        server.json(f"{at}/add", {"vectors": more})
+        # All rows are compared until there is another graph.
+        wanted = server.json(f"{at}/search", {**body, "recall": 1})
+        self.assertEqual(server.json(f"{at}/search", body)["ids"], wanted["ids"])
+        note = "the graph is made aside, so all rows were compared"
+        self.wait_for_last_search(server, "graph", "note", note)
+        self.wait_for(server, "knear_calibrations_total", 2)
+        server.json(f"{at}/search", body)
+        self.assertEqual(server.figure("knear_calibrations_total"), 3)
+        self.wait_for_last_search(server, "graph", "method", "graph")
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_a_large_search_goes_in_parts(self):
+        self.write_large()
+        source = random.Random(5)
+        queries = [[float(source.randrange(256)) for _ in range(64)] for _ in range(8000)]
+        server = self.server("large.knear", "--threads", "1", "--memory", "4G")
+        path, parts = "/indexes/large/search", "knear_batch_queries_count"
+        # 600 x 1,000 neighbours are three parts, whose answers are those of one search.
+        status, _, content = server.ask(path, binary_search(queries[:600], 1000), BINARY)
+        self.assertEqual((status, server.figure(parts)), (200, 3))
+        body = binary_search(queries[599:600], 1000)
+        last = server.ask(path, body, BINARY)[2]
+        ids, row = 24 + 8 * 599 * 1000, 24 + 8000
+        self.assertEqual(content[ids : ids + 8000], last[24:row])
+        self.assertEqual(content[ids + 8000 + 4 * 599 * 1000 :][:4000], last[row : row + 4000])
+        self.assertEqual(content[-600:], b"\1" * 600)
+        # 8,000 x 2,000 are 62: its time ends it after some of them, and others are answered
+        # meanwhile.
+        before = server.figure(parts)
+        body = binary_search(queries, 2000, timeout=1500)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            large = pool.submit(server.ask, path, body, BINARY)
+            small = {"queries": queries[:1], "k": 5}
+            answered = 0
+            while not large.done():
+                self.assertEqual(server.ask(path, small)[0], 200)
+                answered += 1
+            self.assertEqual(large.result()[0], 504, large.result()[2][:200])
+            self.assertGreater(answered, 1)
+        self.all_is_given_back(server)
+        self.assertLess(server.figure(parts) - before - answered, 62)
+        # So does a client that hangs up.
+        before = server.figure(parts)
+        body = binary_search(queries, 2000)
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        head += "Content-Type: application/octet-stream\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port)) as link:
+            link.sendall(head.encode() + body)
+            self.wait_for(server, parts, before + 1)
+        self.all_is_given_back(server)
+        self.assertLess(server.figure(parts) - before, 62)
+        self.assertEqual(server.end(), (0, "", ""))
 
 
 class Examples(Served):
@@ -781,6 +956,24 @@ class Ends(Served):
         self.assertEqual(server.json("/indexes/base")["rows"], 51)
         again = server.json("/indexes/base/reload", {"discard_changes": True})
         self.assertEqual(again, {"reloaded": True, "rows": 300})
+        self.assertEqual(server.end(), (0, "", ""))
+
+    def test_a_log_that_another_program_takes_away(self):
+        server = self.server()
+        add = "/indexes/base/add", {"vectors": [[1.0] * 12]}
+        server.json(*add)
+        self.file("base.knear.log-1").rename(self.file("rotated"))
+        for _ in range(2):
+            status, says = server.refused(*add)
+            self.assertEqual(status, 503)
+            self.assertIn("base.knear.log-1' was removed or renamed by another program", says)
+        self.assertEqual(server.json("/indexes/base")["rows"], 301)
+        # A checkpoint saves what was answered, and begins another log.
+        server.json("/indexes/base/checkpoint", "")
+        server.json(*add)
+        server.kill()
+        server = self.server()
+        self.assertEqual(server.json("/indexes/base")["rows"], 302)
         self.assertEqual(server.end(), (0, "", ""))
 
     def test_data_in_another_folder(self):

@@ -144,5 +144,20 @@ TEST(StopCheck, TheLatestOfAThreadCountsAndThoseOfOthersDoNot) {
   EXPECT_EQ(inner, before);
 }
 
+TEST(StopCheck, RefusesPreparationsInTasksToo) {
+  EXPECT_TRUE(may_prepare());
+  EXPECT_EQ(StopCheck::preparing(), Preparing::allowed);
+  const StopCheck check([] {}, Preparing::refused);
+  EXPECT_EQ(StopCheck::preparing(), Preparing::refused);
+  EXPECT_FALSE(check.has_refused());
+  std::atomic<int> refused = 0;
+  parallel_for(3, 10, [&](std::int64_t) { refused += !may_prepare(); });
+  EXPECT_EQ(refused, 10);
+  EXPECT_TRUE(check.has_refused());
+  std::thread([] { EXPECT_TRUE(may_prepare()); }).join();
+  const StopCheck inner([] {});
+  EXPECT_TRUE(may_prepare());
+}
+
 }  // namespace
 }  // namespace knear

@@ -15,6 +15,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
 #include "tests/index/index_test.hpp"
@@ -165,6 +166,27 @@ TEST(FlatListsOfAnIndex, KeepThePromiseForTheRowsThemselves) {
       EXPECT_GE(recall_of(found, truth), recall) << seed;
     }
   }
+}
+
+TEST(FlatListsOfAnIndex, AreNotMadeWhereThatIsRefused) {
+  const Matrix<float> base = clustered(rows, 1), queries = clustered(2000, 2);
+  FlatIndex index(dim);
+  index.add(base.view());
+  KnnReport report;
+  {
+    const StopCheck check([] {}, Preparing::refused);
+    for (int tries = 0; tries < 2000 && !check.has_refused(); ++tries) {
+      index.search(queries.view(), k, asking(0.8), &report);
+      EXPECT_NE(report.method, "inverted-lists");
+    }
+    EXPECT_TRUE(check.has_refused()) << "they would have paid by now";
+  }
+  // One query is enough then, where it is allowed.
+  index.search(queries.view().rows(0, 1), k, asking(0.8));
+  const StopCheck check([] {}, Preparing::refused);
+  index.search(queries.view(), k, asking(0.8), &report);
+  EXPECT_EQ(report.method, "inverted-lists");
+  EXPECT_FALSE(check.has_refused());
 }
 
 TEST(FlatListsOfAnIndex, AreMadeOnceTheyWouldHavePaid) {

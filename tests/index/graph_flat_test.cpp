@@ -21,6 +21,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
@@ -565,6 +566,29 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
             "there is nothing to tune");
   GraphFlatIndex empty(8, 8);
   EXPECT_EQ(empty.search(base.view().rows(0, 1), 2, by_ef(10)).ids.row(0)[0], no_id);
+}
+
+TEST(GraphFlatReach, ComparesAllRowsWhereItMayNotMakeTheGraph) {
+  const Matrix<float> base = clustered(5000, 8, 1, tight), queries = clustered(40, 8, 2, tight);
+  GraphFlatIndex index(8, 16);
+  index.add(base.view());
+  const Neighbors truth = knn(queries.view(), base.view(), 10);
+  KnnReport report;
+  {
+    const StopCheck check([] {}, Preparing::refused);
+    for (const SearchOptions& options : {by_ef(20), by_recall(0.9)}) {
+      EXPECT_EQ(shared(index.search(queries.view(), 10, options, &report), truth), 1);
+      EXPECT_NE(report.note.find("the graph is made aside"), std::string::npos) << report.note;
+      EXPECT_NE(report.method, "graph");
+    }
+    EXPECT_TRUE(check.has_refused());
+  }
+  index.optimize();
+  const StopCheck check([] {}, Preparing::refused);
+  index.search(queries.view(), 10, by_ef(20), &report);
+  EXPECT_EQ(report.method, "graph");
+  EXPECT_FALSE(check.has_refused());
+  EXPECT_THROW(index.search(queries.view(), 10, by_recall(0.9)), NotPrepared);
 }
 
 }  // namespace

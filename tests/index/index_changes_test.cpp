@@ -17,7 +17,9 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/index/sharded.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"
 
@@ -616,11 +618,33 @@ TEST(FlatMemory, ReservedRowsKeepTheirValuesThroughManyAdds) {
             x.row(99999)[7]);
 }
 
+TEST(FlatIds, ThoseThatAreGivenLeaveSomeForRowsWithout) {
+  const Matrix<float> x = counted(3, 2);
+  for (const Id wrong : {last_given_id + 1, std::numeric_limits<Id>::max()}) {
+    FlatIndex index(2);
+    ShardedIndex shards(index, {.shards = 2});
+    const std::vector<Id> ids{5, wrong, 0};
+    EXPECT_THROW(index.add(x.view(), ids), InvalidArgument);
+    EXPECT_THROW(shards.add(x.view(), ids), InvalidArgument);
+    EXPECT_EQ(index.size() + shards.size(), 0);
+  }
+  FlatIndex index(2);
+  ShardedIndex shards(index, {.shards = 2});
+  const std::vector<Id> ids{5, last_given_id, 0};
+  index.add(x.view(), ids);
+  index.add(x.view());
+  shards.add(x.view(), ids);
+  shards.add(x.view());
+  EXPECT_EQ(index.next_id(), last_given_id + 4);
+  EXPECT_EQ(shards.next_id(), last_given_id + 4);
+}
+
+// An index of before given ids had an end, and the replay of its log.
 TEST(FlatIds, GoToTheEndOf64Bits) {
   const Id last = std::numeric_limits<Id>::max();
   FlatIndex index(2);
   const Matrix<float> x = counted(3, 2);
-  index.add(x.view(), std::vector<Id>{last, 0, last - 1});
+  impl_of(index).add_with_any_ids(x.view(), std::vector<Id>{last, 0, last - 1}, {});
   EXPECT_EQ(index.search(x.view().rows(0, 1), 1).ids.row(0)[0], last);
   EXPECT_THROW(index.add(x.view()), InvalidArgument);  // no id is left above
   EXPECT_EQ(index.size(), 3);

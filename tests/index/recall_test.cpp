@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
@@ -655,6 +657,40 @@ TEST(RecallOfLists, ThousandsOfQueriesLikeTheRowsAreNoStrangers) {
             ASSERT_EQ(some.ids.row(q)[j], all.ids.row(q + 7)[j]) << count;
       }
     }
+}
+
+// Nor does it wait for a curve of another k that is being made.
+TEST(RecallOfLists, IsNotCalibratedWhereThatIsRefused) {
+  const Matrix<float> base = rows_of(3000, 1, false);
+  IvfFlatIndex index(dim, 16);
+  index.train(base.view());
+  index.add(base.view());
+  {
+    const StopCheck check([] {}, Preparing::refused);
+    EXPECT_THROW(index.search(base.view().rows(0, 3), 5, asking(0.9)), NotPrepared);
+    EXPECT_FALSE(check.has_refused()) << "that is for what goes on without";
+    EXPECT_EQ(index.search(base.view().rows(0, 3), 5, asking(1)).ids.row(2)[0], 2);
+  }
+  const auto wanted = index.search(base.view().rows(0, 3), 5, asking(0.9));
+  const StopCheck check([] {}, Preparing::refused);
+  const auto near = index.search(base.view().rows(0, 3), 5, asking(0.9));
+  EXPECT_TRUE(std::equal(near.ids.data(), near.ids.data() + 15, wanted.ids.data()));
+  EXPECT_THROW(index.search(base.view().rows(0, 3), 6, asking(0.9)), NotPrepared);
+
+  detail::RecallCurves curves(10);
+  int made = 0;
+  std::thread([&] {  // which is allowed to make them
+    curves.get(1, [&] {
+      std::thread([&] {
+        const StopCheck refusing([] {}, Preparing::refused);
+        EXPECT_THROW(curves.get(2, [&] { return ++made, detail::RecallCurve{}; }), NotPrepared);
+      }).join();
+      return detail::RecallCurve{};
+    });
+  })
+      .join();
+  EXPECT_EQ(made, 0);
+  EXPECT_NE(curves.find(1), nullptr);
 }
 
 }  // namespace

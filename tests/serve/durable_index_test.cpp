@@ -21,7 +21,9 @@
 
 #include "knear/core/error.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/index_of_shape.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/serve/refusal.hpp"
 #include "tests/io/file_cases.hpp"
 
@@ -105,6 +107,17 @@ class DurableIndexTest : public io::FileTest, public testing::WithParamInterface
         out.push_back(entry.path().filename().string());
     EXPECT_EQ(shards, GetParam() == 1 ? 0 : manifests * GetParam());
     std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  // The only log that there is.
+  std::string log_path() const {
+    std::string out;
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (entry.path().string().starts_with(path() + ".log-")) {
+        EXPECT_EQ(out, "");
+        out = entry.path().string();
+      }
     return out;
   }
 
@@ -575,12 +588,89 @@ TEST_P(DurableIndexTest, PipesInPlaceOfItsFilesAreRefused) {
 
 TEST_P(DurableIndexTest, TheLargestIdIsReplayedToo) {
   const Id last = std::numeric_limits<Id>::max();
+  const std::uint64_t sum = io::Archive::open(path())->checksum();
+  ChangeLog log = ChangeLog::create(path() + ".log-1", {.number = 1, .dim = dim}, sum);
+  const Change changes[] = {add({last}, 1)};
+  log.append(changes);
   for (int round = 0; round < 3; ++round) {
     DurableIndex index(path());
-    EXPECT_EQ(index.state()->size(), 10 + (round > 0));
-    EXPECT_EQ(apply(index, remove({last}))[0].removed, round > 0);
-    EXPECT_EQ(status_of(apply(index, add({last}, 1))[0]), 200);
+    EXPECT_EQ(index.state()->size(), 11);
+    EXPECT_EQ(status_of(apply(index, add({last - 1}, 1))[0]), 400);
     EXPECT_NE(status_of(apply(index, add({}, 1))[0]), 200);  // no id is left
+  }
+}
+
+TEST_P(DurableIndexTest, ALogThatIsTakenAwayTakesNoMoreChanges) {
+  const std::string other = path() + ".other";
+  const std::vector<std::pair<const char*, std::function<void(const std::string&)>>> ways = {
+      {"was removed", [](const std::string& log) { fs::remove(log); }},
+      {"was removed or renamed", [&](const std::string& log) { fs::rename(log, other); }},
+      {"was replaced",
+       [&](const std::string& log) {
+         fs::copy_file(log, other, fs::copy_options::overwrite_existing);
+         fs::rename(other, log);
+       }},
+      {"was shortened", [](const std::string& log) { fs::resize_file(log, 4096); }},
+      {"written to", [](const std::string& log) { std::ofstream(log, std::ios::app) << "words"; }},
+  };
+  Id next = 100;
+  for (const auto& [says, take_away] : ways) {
+    DurableIndex index(path());
+    const std::int64_t rows = index.state()->size();
+    EXPECT_EQ(status_of(apply(index, add({next}, 1))[0]), 200);
+    const std::string path_of_log = log_path();
+    take_away(path_of_log);
+    for (int again = 0; again < 2; ++again) {
+      const Outcome outcome = apply(index, add({next + 1}, 1))[0];
+      ASSERT_TRUE(outcome.error) << says;
+      try {
+        std::rethrow_exception(outcome.error);
+      } catch (const IoError& error) {
+        EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find(path_of_log), std::string::npos) << error.what();
+      }
+      EXPECT_EQ(index.state()->size(), rows + 1);
+      EXPECT_FALSE(index.checkpoint_is_due());
+    }
+    index.checkpoint();
+    EXPECT_EQ(status_of(apply(index, add({next + 1}, 1))[0]), 200);
+    next += 2;
+  }
+  EXPECT_EQ(DurableIndex(path()).state()->size(), 20);
+  fs::remove(other);
+}
+
+TEST_P(DurableIndexTest, NoChangeIsTakenUntilTheCheckpointAfterALostLogIsWhole) {
+  std::string stop;
+  std::int64_t rows = 10;
+  for (const char* const step : {"log begun", "file written", "base named"}) {
+    DurableIndex index(path(), {.after_step = [&](std::string_view done) {
+                         if (done == stop) throw Stopped{};
+                       }});
+    EXPECT_EQ(status_of(apply(index, add({}, 1))[0]), 200);
+    fs::remove(log_path());
+    stop = step;  // and not known to be lost before
+    EXPECT_THROW(index.checkpoint(), Stopped);
+    EXPECT_TRUE(apply(index, add({}, 1))[0].error) << "a kill now would lose it";
+    stop.clear();
+    index.checkpoint();
+    EXPECT_EQ(status_of(apply(index, add({}, 1))[0]), 200);
+    rows += 2;
+    EXPECT_EQ(index.state()->size(), rows);
+  }
+  EXPECT_EQ(DurableIndex(path()).state()->size(), rows);
+}
+
+TEST_P(DurableIndexTest, GivenIdsLeaveSomeForRowsWithout) {
+  for (int round = 0; round < 2; ++round) {
+    DurableIndex index(path());
+    EXPECT_EQ(index.state()->size(), 10 + 2 * round);
+    for (const Id wrong : {last_given_id + 1, std::numeric_limits<Id>::max()})
+      EXPECT_EQ(status_of(apply(index, add({wrong}, 1))[0]), 400);
+    if (round > 0) break;
+    EXPECT_EQ(status_of(apply(index, add({last_given_id}, 1))[0]), 200);
+    const auto added = apply(index, add({}, 1));
+    EXPECT_EQ(added[0].ids, (std::vector<Id>{last_given_id + 1}));
   }
 }
 

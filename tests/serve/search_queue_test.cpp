@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/serve/refusal.hpp"
 #include "knear/serve/search_batch.hpp"
@@ -83,6 +85,51 @@ TEST_F(SearchQueueTest, ALargeRequestIsABatchOfItsOwn) {
   push(job(1));
   EXPECT_EQ(queue_.take()->rows, 25);
   EXPECT_EQ(queue_.take()->rows, 1);
+}
+
+TEST_F(SearchQueueTest, PartsOfLargeSearchesTakeTurnsWithOthers) {
+  const auto large = [](std::int64_t rows, std::int64_t parts) {
+    SearchJob out = job(rows);
+    out.parts = parts;
+    return out;
+  };
+  push(large(25, 3));
+  push(job(2));
+  push(large(9, 2));
+  push(job(4));
+  std::vector<std::int64_t> taken;
+  while (queue_.waiting() > 0) {
+    Batch batch = *queue_.take();
+    taken.push_back(batch.rows);
+    SearchJob& first = batch.jobs.front();
+    if (first.parts == 1) continue;
+    EXPECT_EQ(batch.jobs.size(), 1u);
+    if (++first.answered_parts < first.parts) queue_.put_back(std::move(first));
+  }
+  // The two small ones went together; all others had their turn before the second part.
+  EXPECT_EQ(taken, (std::vector<std::int64_t>{8, 6, 4, 8, 5, 9}));
+  // What is put back after the end is still given out.
+  push(large(25, 2));
+  Batch batch = *queue_.take();
+  queue_.close();
+  batch.jobs.front().answered_parts = 1;
+  queue_.put_back(std::move(batch.jobs.front()));
+  EXPECT_EQ(queue_.take()->rows, 13);
+  EXPECT_FALSE(queue_.take().has_value());
+}
+
+TEST_F(SearchQueueTest, ASearchThatNobodyWaitsForIsNotMade) {
+  SearchJob over = job(1), gone = job(2), gone_in_parts = job(30), half_closed = job(4);
+  over.is_over = [] { return true; };
+  gone.is_over = [] { return false; };
+  gone_in_parts.parts = 3;
+  gone_in_parts.has_hung_up = [] { return true; };
+  // A client may close its sending side at once: what is one batch is answered.
+  half_closed.has_hung_up = [] { return true; };
+  for (SearchJob* each : {&over, &gone, &gone_in_parts, &half_closed}) push(std::move(*each));
+  const auto batch = queue_.take();
+  EXPECT_EQ(rows(batch->expired), (Rows{1, 30}));
+  EXPECT_EQ(rows(batch->jobs), (Rows{2, 4}));
 }
 
 TEST_F(SearchQueueTest, DeadlinesAndLimits) {
@@ -248,6 +295,125 @@ TEST(SearchBatch, AnErrorIsOfTheOneWhoseItIs) {
   EXPECT_FALSE(answers[0].error);
   EXPECT_THROW(std::rethrow_exception(answers[1].error), InvalidArgument);
   EXPECT_FALSE(answers[2].error);
+}
+
+// Has job(rows) search the index for queries that differ, and keeps its answer.
+SearchJob asked(const FlatIndex& index, std::int64_t rows, JobAnswer& answer) {
+  SearchJob out = job(rows, 7);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int j = 0; j < 4; ++j)
+      static_cast<float*>(out.queries.row(r))[j] = static_cast<float>(r * 17 + j) / 3.f;
+  out.search = [&](AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                   KnnReport* report) { return index.search(queries, k, options, report); };
+  out.done = [&](JobAnswer found) { answer = std::move(found); };
+  return out;
+}
+
+Batch batch_of(SearchJob job) {
+  Batch out;
+  out.rows = job.begin_of(job.answered_parts + 1) - job.begin_of(job.answered_parts);
+  out.jobs.push_back(std::move(job));
+  return out;
+}
+
+TEST(SearchBatch, AnAnswerInPartsIsThatOfOneSearch) {
+  const FlatIndex index = made_index();
+  JobAnswer found;
+  SearchJob large = asked(index, 23, found);
+  large.parts = 5;
+  const Neighbors wanted = index.search(large.queries, 7);
+  std::vector<std::int64_t> parts;
+  Batch batch = batch_of(std::move(large));
+  for (;;) {
+    EXPECT_FALSE(found.found);
+    BatchReport report = answer(std::move(batch), 1);
+    parts.push_back(report.rows);
+    if (report.unfinished.empty()) break;
+    ASSERT_EQ(report.unfinished.size(), 1u);
+    batch = batch_of(std::move(report.unfinished.front()));
+  }
+  EXPECT_EQ(parts, (std::vector<std::int64_t>{4, 5, 4, 5, 5}));
+  ASSERT_TRUE(found.found);
+  const Neighbors& near = found.found->near;
+  EXPECT_EQ(std::memcmp(near.ids.data(), wanted.ids.data(), 23 * 7 * sizeof(Id)), 0);
+  EXPECT_EQ(std::memcmp(near.distances.data(), wanted.distances.data(), 23 * 7 * sizeof(float)), 0);
+  EXPECT_EQ(found.found->certified, std::vector<bool>(23, true));
+  EXPECT_EQ(found.found->report.queries, 23);
+}
+
+TEST(SearchBatch, WhatNeedsAPreparationComesBackAsItWas) {
+  for (const std::int64_t jobs : {1, 3}) {
+    Batch batch;
+    int done = 0;
+    for (std::int64_t i = 0; i < jobs; ++i) {
+      SearchJob each = job(2);
+      each.search = [](AnyMatrixView, std::int64_t, const SearchOptions&, KnnReport*) -> Neighbors {
+        if (StopCheck::preparing() == Preparing::refused) throw NotPrepared("a curve");
+        return {};
+      };
+      each.done = [&](JobAnswer) { ++done; };
+      batch.rows += 2;
+      batch.jobs.push_back(std::move(each));
+    }
+    BatchReport report = answer(std::move(batch), 1);
+    EXPECT_EQ(report.unprepared.size(), static_cast<std::size_t>(jobs));
+    EXPECT_FALSE(report.lacks_something);
+    EXPECT_EQ(done, 0);
+    for (const SearchJob& each : report.unprepared) EXPECT_EQ(each.queries.rows(), 2);
+  }
+  // What goes on without it is answered, and says so.
+  const FlatIndex index = made_index();
+  JobAnswer found;
+  SearchJob one = asked(index, 1, found);
+  one.search = [&](AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                   KnnReport* report) {
+    EXPECT_FALSE(may_prepare());
+    return index.search(queries, k, options, report);
+  };
+  EXPECT_TRUE(answer(batch_of(std::move(one)), 1).lacks_something);
+  EXPECT_TRUE(found.found);
+}
+
+TEST(SearchBatch, ASearchEndsOnceNobodyWaitsForIt) {
+  for (const std::int64_t parts : {1, 2}) {
+    int asked = 0, status = 0;
+    SearchJob endless = job(2);
+    endless.parts = parts;
+    endless.search = [](AnyMatrixView, std::int64_t, const SearchOptions&,
+                        KnnReport*) -> Neighbors {
+      for (;;) stop_if_asked();
+    };
+    endless.is_over = [&] { return ++asked > 2; };
+    endless.done = [&](JobAnswer found) {
+      try {
+        std::rethrow_exception(found.error);
+      } catch (const Refusal& refusal) {
+        status = refusal.status();
+      }
+    };
+    answer(batch_of(std::move(endless)), 1);
+    EXPECT_EQ(status, 504);
+    EXPECT_EQ(asked, 3);
+  }
+}
+
+TEST(SearchBatch, AClientThatHungUpIsToldWhichPartsThereWere) {
+  Batch batch;
+  SearchJob gone = job(9);
+  gone.parts = 3, gone.answered_parts = 1;
+  gone.has_hung_up = [] { return true; };
+  std::string said;
+  gone.done = [&](JobAnswer found) {
+    try {
+      std::rethrow_exception(found.error);
+    } catch (const Refusal& refusal) {
+      said = refusal.what();
+      EXPECT_EQ(refusal.status(), 503);
+    }
+  };
+  batch.expired.push_back(std::move(gone));
+  answer(std::move(batch), 1);
+  EXPECT_EQ(said, "the client closed its side after 1 of 3 parts of the search");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/exact_neighbors.hpp"
@@ -320,10 +321,10 @@ RecallCurve calibrate_graph(const State& state, const IndexShape& shape,
               id != no_id && (left_out.empty() || id != left_out[static_cast<std::size_t>(q)].id))
             ids.push_back(id);
         std::int64_t hits = 0;
-        for (const Id id : ids) {
-          const Id* const row = search.found().ids.row(q);
-          hits += std::find(row, row + k, id) != row + k;
-        }
+        const Id* const row = search.found().ids.row(q);
+        std::vector<Id> seen_ids(row, row + k);
+        std::sort(seen_ids.begin(), seen_ids.end());
+        for (const Id id : ids) hits += std::binary_search(seen_ids.begin(), seen_ids.end(), id);
         rule.recalls.push_back(
             ids.empty() ? 1 : static_cast<double>(hits) / static_cast<double>(std::ssize(ids)));
         sum += rule.recalls.back();
@@ -443,6 +444,7 @@ std::optional<GraphOfState::Made> GraphOfState::get(const State& state, const In
                                                     double* seconds) {
   if (state.size < least_rows_in_graph) return {};
   if (auto there = current(state)) return there;
+  if (!may_prepare()) return {};
   std::lock_guard one(making_);
   if (auto there = current(state)) return there;
   const Stopwatch time;
@@ -480,7 +482,12 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
   const auto made = asked.everything ? std::nullopt
                                      : state.graph->get(state, shape, request.threads,
                                                         options.progress, &made_seconds);
-  if (!made) return nearest_in_segments(request, report);
+  if (!made) {
+    ExactNeighbors out = nearest_in_segments(request, report);
+    if (report && !asked.everything && state.size >= least_rows_in_graph)
+      report->note = "the graph is made aside, so all rows were compared";
+    return out;
+  }
   const Stopwatch time;
   std::string note;
   if (made_seconds > 0)

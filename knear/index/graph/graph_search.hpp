@@ -74,8 +74,8 @@ class GraphOfState {
   // That of the state after a change that added rows with these ids.
   std::shared_ptr<GraphOfState> after(std::span<const Id> added) const;
   // The graph, which is made first if there is none or it says too little of the state that this
-  // belongs to; nothing for too few rows. One caller makes it while others wait. seconds: of
-  // making.
+  // belongs to; nothing for too few rows, and where the caller may not make it
+  // (core/stop_check.hpp). One caller makes it while others wait. seconds: of making.
   std::optional<Made> get(const State& state, const IndexShape& shape, int threads,
                           const Progress& progress, double* seconds = nullptr);
   // The graph, if get() would not have to make it.

@@ -80,6 +80,13 @@ void check_own_ids(std::span<const Id> ids) {
   check_each_once(ids);
 }
 
+void check_given_ids(std::span<const Id> ids) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] > last_given_id)
+      throw InvalidArgument("ids must be from 0 to 2^62 ({}), but hold {} in place {}",
+                            last_given_id, ids[i], i);
+}
+
 void check_bits(const IdFilter& filter, Id next_id) {
   if (!filter.bits().everything() && filter.bits().rows() > next_id)
     throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
@@ -316,6 +323,12 @@ void IndexImpl::add(AnyMatrixView vectors, const ChangeOptions& options) {
 }
 
 void IndexImpl::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
+  check_given_ids(ids);
+  add_with_any_ids(vectors, ids, options);
+}
+
+void IndexImpl::add_with_any_ids(AnyMatrixView vectors, std::span<const Id> ids,
+                                 const ChangeOptions& options) {
   check_columns("vectors", vectors);
   check_one_a_row(ids, vectors);
   if (vectors.rows() == 0) return;

@@ -28,6 +28,8 @@ void check_lists(std::int64_t lists);
 void check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors);
 // Throws InvalidArgument for an id below 0, with its place, or one that is given twice.
 void check_own_ids(std::span<const Id> ids);
+// Throws InvalidArgument for an id above last_given_id, with its place.
+void check_given_ids(std::span<const Id> ids);
 // Throws ShapeMismatch for bits of more ids than were ever given.
 void check_bits(const IdFilter& filter, Id next_id);
 // A list of many ids as bits, where the index holds every id below the next one: then no id has to
@@ -117,6 +119,10 @@ class IndexImpl {
   // Throws InvalidArgument unless the index is trained, which `what` needs.
   void check_trained(const State& state, std::string_view what) const;
 
+  // As Index::add() of rows with ids, which may also be above last_given_id: those of a log may
+  // have been given out to rows without ids.
+  void add_with_any_ids(AnyMatrixView vectors, std::span<const Id> ids,
+                        const ChangeOptions& options);
   // As Index::add(), of rows that have ids of their own, or none: the first of which has number
   // `first` in messages.
   void append(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options,

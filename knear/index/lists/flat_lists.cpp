@@ -8,6 +8,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cost/list_plan.hpp"
 #include "knear/cost/peak_cache.hpp"
@@ -208,6 +209,7 @@ std::optional<FlatLists::Calibrated> FlatLists::calibrated(const State& state,
     spent += seconds;
     if (spent < cost) return {};
   }
+  if (!may_prepare()) return {};  // all rows are compared meanwhile
   // While one search makes them, others go on without.
   const std::unique_lock one(making_, std::try_to_lock);
   if (!one) return {};

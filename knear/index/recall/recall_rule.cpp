@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 
 namespace knear::detail {
@@ -283,6 +284,9 @@ std::shared_ptr<const RecallCurve> RecallCurves::get(std::int64_t k,
     return found == curves_.end() ? nullptr : found->second;
   };
   if (auto found = find()) return found;
+  // Before the lock, which is held as long as another curve is made.
+  if (StopCheck::preparing() == Preparing::refused)
+    throw NotPrepared(fmt::format("recall of {} neighbours has not been calibrated yet", k));
   std::lock_guard one(making_);
   if (auto found = find()) return found;
   auto made = std::make_shared<const RecallCurve>(make());

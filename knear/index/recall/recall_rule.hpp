@@ -151,7 +151,8 @@ class RecallCurves {
  public:
   explicit RecallCurves(std::int64_t rows) : rows_(rows) {}
 
-  // That for k neighbours; made by one caller while others wait.
+  // The curve for k neighbours; made by one caller while others wait. Throws NotPrepared where the
+  // caller may not make it (core/stop_check.hpp).
   std::shared_ptr<const RecallCurve> get(std::int64_t k, const std::function<RecallCurve()>& make);
   void set(RecallCurve curve);
   // That for k neighbours, if there is one.

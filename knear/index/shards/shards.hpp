@@ -86,6 +86,9 @@ void put_together(Shards& shards);
 struct ShardsOf {
   static std::shared_ptr<const Shards> state(const ShardedIndex& index);
   static ShardedIndex next(const ShardedIndex& index);
+  // As Index::Impl::add_with_any_ids().
+  static void add_with_any_ids(ShardedIndex& index, AnyMatrixView vectors, std::span<const Id> ids,
+                               const ChangeOptions& options);
 };
 
 // As Index::Impl::nearest() and ::within() of all rows.

@@ -25,6 +25,9 @@ METRIC_INNER_PRODUCT = 0
 METRIC_L2 = 1
 Float32, Float16, UInt8, Int8 = range(4)  # numeric_type; arrays are converted whatever it says
 
+# The largest id that may be given: those above are left for vectors that are added without ids.
+LAST_GIVEN_ID = 2**62
+
 FAR = np.finfo(np.float32).max  # FAISS's distance of places that no vector fills
 
 
@@ -112,21 +115,20 @@ def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def id_array(ids: Any, rows: int) -> NDArray[np.int64]:
-    """Ids for vectors that are added [rows]: from 0 on, since searches say by a negative one that
-    nothing was found."""
+    """Ids for vectors that are added [rows]: from 0 to LAST_GIVEN_ID, since searches say by a
+    negative one that nothing was found."""
     assert np.shape(ids) == (rows,), f"there are {np.shape(ids)} ids for {rows} rows"
     out = whole_ids("ids", ids)
-    if rows and out.min() < 0:
-        raise ValueError(f"ids must be from 0 to 2^63 - 1, but one is {out.min()}")
+    if rows and not 0 <= out.min() <= out.max() <= LAST_GIVEN_ID:
+        wrong = out.min() if out.min() < 0 else out.max()
+        raise ValueError(f"ids must be from 0 to 2^62, but one is {wrong}")
     return out
 
 
 def raised(ids: NDArray[np.int64], by: int) -> NDArray[np.int64]:
     """The ids of an index that is merged into another, with add_id added to each."""
-    if len(ids) and not 0 <= int(ids.min()) + by <= int(ids.max()) + by < 2**63:
-        refuse(
-            f"add_id is {by}, which takes the ids {ids.min()} to {ids.max()} out of 0 to 2^63 - 1"
-        )
+    if len(ids) and not 0 <= int(ids.min()) + by <= int(ids.max()) + by <= LAST_GIVEN_ID:
+        refuse(f"add_id is {by}, which takes the ids {ids.min()} to {ids.max()} out of 0 to 2^62")
     return ids + by
 
 
