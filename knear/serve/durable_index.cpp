@@ -429,6 +429,7 @@ void DurableIndex::checkpoint() {
     // If it fails, it is tried again once there is as much more.
     due_bytes_ = older_bytes_ + log_bytes_ + options_.checkpoint_bytes;
   }
+  state()->check_pages();  // before a log is begun that it would not come to
   const auto rows = begin_log({});
   step("log begun");
   std::uint64_t sum = 0, number = 0;
