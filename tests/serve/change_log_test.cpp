@@ -38,6 +38,7 @@ class ChangeLogTest : public io::FileTest {
     return {std::istreambuf_iterator<char>(in), {}};
   }
   void write(const std::vector<char>& content) const {
+    fs::remove(path());  // a file that is truncated and written again may be flushed to disk
     std::ofstream(path(), std::ios::binary).write(content.data(), std::ssize(content));
   }
 
