@@ -19,8 +19,7 @@ void set_handlers(void (*handler)(int)) {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction old = {};
     sigaction(signal, nullptr, &old);
-    // A shell that starts a job in the background makes it ignore SIGINT, and nohup SIGHUP, which
-    // stays so.
+    // A signal that the shell (of a job in the background) or nohup has ignored stays ignored.
     if (old.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
 }

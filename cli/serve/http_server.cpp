@@ -64,8 +64,8 @@ namespace {
 // Limit on the bytes of all chunk extensions of a body.
 constexpr std::size_t most_extension_bytes = std::size_t{16} << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
-// For heads of requests that have begun to arrive when the server stops, and for more bytes of a
-// body to come.
+// When the server stops: the time for heads of requests that have begun to arrive, and the longest
+// pause within a body.
 constexpr auto stop_time = std::chrono::seconds(2), stuck_time = std::chrono::seconds(5);
 constexpr auto stop_interval = std::chrono::milliseconds(50);
 using Clock = std::chrono::steady_clock;
@@ -235,7 +235,8 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!at_the_end && (buffer_.size() > 0 || stream_.socket().available(ignored) > 0)) return;
     stream_.socket().close(ignored);
   }
-  // Of a server that stops: closes a connection whose body has not grown since the last call.
+  // Closes the connection if the body that it reads has not grown since the last call. For a server
+  // that stops.
   void end_if_stuck() {
     if (!reading_body_) return;
     const std::size_t there = parser_->get().body().size() + buffer_.size();
@@ -574,7 +575,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string dropped_;
   const bool turned_away_;
   bool keep_alive_ = false, reading_head_ = false, reading_body_ = false, without_body_ = false;
-  std::optional<std::size_t> body_bytes_;  // at the last end_if_stuck()
+  std::optional<std::size_t> body_bytes_;  // size of the body at the last end_if_stuck()
   bool watching_ = false;                  // whether the client is watched for hanging up
 };
 

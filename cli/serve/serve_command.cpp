@@ -129,7 +129,7 @@ void run_serve(const ServeArguments& arguments) {
   const std::vector<NamedFile> files = named_files(arguments.indexes);
   const std::string token = read_token(arguments.token_file);
   const CatchInterrupts guard;
-  // What tools send to have a server do something of theirs must not end this one.
+  // Tools send these to make other servers open their logs again, and they must not end this one.
   signal(SIGUSR1, SIG_IGN), signal(SIGUSR2, SIG_IGN);
   io::handle_lost_pages(io::LostPages::read_as_zeros);
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(arguments.timeout * 1000));

@@ -58,8 +58,8 @@ bool is_named(int file, const std::string& path) {
          open_status.st_dev == status.st_dev && open_status.st_ino == status.st_ino;
 }
 
-// Removes temporaries of a target whose writers were killed. Those that cannot be looked at, or
-// locked, may have a writer and stay.
+// Removes temporaries of a target whose writers were killed. One that cannot be opened or locked
+// may have a writer, and stays.
 void remove_left_by_kills(const std::string& folder, const std::string& target) {
   const std::string of = name_in_folder(target);
   const std::unique_ptr<DIR, int (*)(DIR*)> open_folder(opendir(folder.c_str()), closedir);
@@ -108,7 +108,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   const std::size_t slash = target_.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);
 
-  // It would be found out at the end: a file without a name gets a temporary one then.
+  // A file without a name gets a temporary one at the end, when all the work is done.
   const long longest = pathconf(directory_.c_str(), _PC_NAME_MAX);
   if (longest > 0 &&
       name_in_folder(target_).size() + added_bytes > static_cast<std::size_t>(longest))
@@ -137,8 +137,8 @@ AtomicFile::~AtomicFile() {
   if (lock_ >= 0) close(lock_);
 }
 
-// Returns false if another process has locked the file, which it may be about to remove. Where
-// there are no locks nobody removes it.
+// Returns false if another process has locked the file, which it may be about to remove. On a file
+// system without locks no process removes it.
 bool AtomicFile::hold_lock() {
   if (flock(file_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
   lock_ = fcntl(file_, F_DUPFD_CLOEXEC, 0);

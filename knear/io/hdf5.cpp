@@ -117,14 +117,15 @@ std::optional<Scalar> scalar_of_type(hid_t type) {
   return {};
 }
 
-// Notes the file that an external link names, and has the library not follow it.
+// Notes the file that an external link names, and keeps the library from following it.
 herr_t refuse_link(const char*, const char*, const char* file, const char*, unsigned*, hid_t,
                    void* context) {
   *static_cast<std::string*>(context) = file;
   return -1;
 }
 
-// Access to objects by name that follows no external link; `file` gets what one names.
+// Returns a property list by which the library follows no external link. `file` gets the file that
+// one names.
 hid_t access_of(hid_t kind, std::string& file) {
   const hid_t out = H5Pcreate(kind);
   H5Pset_elink_cb(out, refuse_link, &file);
@@ -135,7 +136,7 @@ std::string behind_link(const std::string& file) {
   return "lies in another file, '" + plain(file.substr(0, 200)) + "', behind an external link";
 }
 
-// Where an open dataset has its rows, as Hdf5Dataset::elsewhere says it; "" if in itself.
+// Says where an open dataset has its rows, as Hdf5Dataset::elsewhere does; "" if in itself.
 std::string elsewhere(hid_t dataset) {
   const hid_t plan = H5Dget_create_plist(dataset);
   char name[201] = {};
@@ -145,7 +146,7 @@ std::string elsewhere(hid_t dataset) {
     if (H5Pget_external(plan, 0, sizeof name - 1, name, &offset, &bytes) < 0) name[0] = '\0';
     return "lies in another file, '" + plain(name) + "', as external storage";
   }
-  // Parts of the same file too: a part may be behind a link that the library would follow.
+  // A part in the same file may be behind a link, which the library would follow.
   if (H5Pget_layout(plan) != H5D_VIRTUAL) return "";
   if (H5Pget_virtual_filename(plan, 0, name, sizeof name) < 0) name[0] = '\0';
   return "is virtual, of parts of '" + plain(name) + "'";

@@ -5,9 +5,9 @@
 // uncompressed data, as ann-benchmarks writes them, are mapped by the caller like those of any
 // other format; all else comes through the pipe.
 //
-// A file may name others that the library would read in its place: by external links, external raw
-// storage and virtual datasets. A file from a stranger could so show any file of the user; none of
-// these is followed.
+// A file may name other files, which the library would read: by external links, external raw
+// storage and virtual datasets. By these a stranger's file could show any file of the user. None of
+// them is followed.
 #pragma once
 #include <sys/types.h>
 
@@ -28,7 +28,7 @@ struct Hdf5Dataset {
   std::int64_t offset = -1;  // in the file, of contiguous data; -1: they are not
   std::int64_t stored_bytes = 0;
   // Why it is not read, if its rows lie elsewhere: "lies in another file, 'x.h5', behind an
-  // external link". It has no shape then.
+  // external link". The dataset has no shape then.
   std::string elsewhere = {};
 };
 

@@ -1,5 +1,5 @@
-// The handler may do little, so what it needs lies ready: slots of atomic numbers, in blocks that
-// are never freed, which it reads while other threads write to other slots.
+// A signal handler may neither lock nor allocate. So mappings are kept in slots of atomic numbers,
+// in blocks that are never freed: the handler reads them while other threads change other slots.
 #include "knear/io/lost_pages.hpp"
 
 #include <signal.h>
@@ -16,7 +16,7 @@
 namespace knear::io {
 namespace {
 
-// `end` is 0 unless the rest of a slot is that of a mapping.
+// `end` is 0 while the other members change.
 struct Slot {
   std::atomic<std::uintptr_t> begin = 0;  // 0: the slot is free
   std::atomic<std::uintptr_t> end = 0;
@@ -37,8 +37,8 @@ std::atomic<LostPages> chosen = LostPages::end_process;
 struct sigaction former = {};
 std::uintptr_t page_bytes = 4096;
 
-// The slot of a mapping around an address. Another slot may be changing: then its beginning differs
-// at the second look.
+// Returns the slot of the mapping that holds an address. A slot of another mapping may change
+// meanwhile; its beginning then differs when it is read again.
 Slot* slot_around(std::uintptr_t at) {
   for (Block* block = &first_block; block != nullptr; block = block->next)
     for (Slot& slot : block->slots) {
@@ -89,7 +89,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
   const int error = errno;
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
   Slot* const slot = info->si_code == BUS_ADRERR ? slot_around(at) : nullptr;
-  if (slot == nullptr) {  // reading again raises it again
+  if (slot == nullptr) {  // the same read raises the signal again
     sigaction(SIGBUS, &former, nullptr);
     return;
   }
@@ -151,8 +151,8 @@ KnownMapping::KnownMapping(const void* begin, std::size_t bytes, const std::stri
 KnownMapping::~KnownMapping() {
   if (!known_) return;
   Slot& slot = *known_->slot;
-  // Only where lost_files() may be reading the path: a process that was forked while another thread
-  // held the lock must not wait for it.
+  // lost_files() may be reading the path. Other mappings take no lock, because a process that was
+  // forked while another thread held it would wait for ever.
   std::unique_lock lock(lost_mutex, std::defer_lock);
   if (slot.lost) lock.lock();
   slot.end = 0, slot.begin = 0;

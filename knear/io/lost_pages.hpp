@@ -25,7 +25,7 @@ enum class LostPages { end_process, read_as_zeros };
 // Installs the handler, or changes what it does.
 void handle_lost_pages(LostPages how);
 
-// A mapping that the handler knows, for as long as this lives. Movable.
+// Makes a mapping known to the handler for the lifetime of this object. Movable.
 class KnownMapping {
  public:
   KnownMapping() noexcept;
@@ -43,9 +43,9 @@ class KnownMapping {
 // A file of which pages were read as zeros.
 struct LostFile {
   std::string path;
-  std::uint64_t number = 0;  // of its mapping: mappings are counted as they are made
+  std::uint64_t number = 0;  // number of its mapping, in the order in which they were made
 };
-// Those whose mapping lives. Costs nothing while no page was ever lost.
+// Files whose mapping still exists. Costs nothing while no page was ever lost.
 std::vector<LostFile> lost_files();
 // The number that the next mapping gets.
 std::uint64_t next_mapping();

@@ -154,7 +154,7 @@ void RowReader::open_hdf5(const std::string& name, const RowReaderOptions& optio
   std::erase_if(matrices, [&](const Hdf5Dataset& one) { return !is_matrix(one); });
   if (matrices.size() != 1) {
     std::string names;
-    // Those that lie in this file are chosen among, without those that do not.
+    // Datasets that lie elsewhere do not count beside one that lies in this file.
     for (const Hdf5Dataset& one : contents.datasets)
       if (matrices.empty() && !one.elsewhere.empty())
         throw InvalidArgument("'{}': its dataset '{}' {}, which is not read", path, one.name,

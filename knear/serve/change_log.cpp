@@ -127,8 +127,8 @@ class LogReader {
            XXH3_64bits_withSeed(content.data(), content.size(), log.salt) == head.content_sum;
   }
 
-  // Where the next whole frame of this log begins, from here on; none: nowhere. At any byte, since
-  // bytes before it may be missing.
+  // Returns where the next whole frame of this log begins, from `at` on, if there is one. Looks at
+  // every byte, since the bytes that are missing before it may be of any number.
   std::optional<std::int64_t> next_frame(std::int64_t at, const LogContent& log) const {
     std::vector<std::byte> part(std::size_t{1} << 20), content;
     FrameHead head;
@@ -145,8 +145,7 @@ class LogReader {
     return {};
   }
 
-  // Throws CorruptFile unless what stands behind the last whole frame is one that a kill has cut
-  // short.
+  // Throws CorruptFile unless the bytes behind the last whole frame are the beginning of the next.
   void check_end(const LogContent& log) const {
     if (log.cut == 0) return;
     const auto frame = static_cast<std::uint64_t>(log.frames);
@@ -171,7 +170,7 @@ class LogReader {
           "'{}' is altered in the {} bytes from byte {} on: frame {} has another "
           "checksum",
           path_, head.bytes, log.end + std::int64_t{sizeof head}, frame);
-    // Without a number of its own a log cannot tell a frame from vectors that look like one.
+    // Without a salt, vectors may look like a frame.
     const auto next = log.salt != 0 ? next_frame(log.end + 1, log) : std::nullopt;
     if (next)
       throw CorruptFile(
@@ -391,13 +390,13 @@ ChangeLog ChangeLog::open(const std::string& path, const LogContent& content) {
     out.keep_cut_bytes(content);
     if (ftruncate(file, content.end) != 0) out.fail("cut off the end of", errno);
   }
-  // A process that was killed may not have come to this, and what was read is answered from now on.
+  // A process that was killed may not have synced the changes that searches will see from now on.
   if (detail::sync_file(file) != 0) out.fail("sync", errno);
   out.write_marks(content.next_begun);
   return out;
 }
 
-// Files that are there stay: they may be of an earlier start.
+// Keeps the files of earlier starts.
 void ChangeLog::keep_cut_bytes(const LogContent& content) {
   std::string path = path_ + ".cut";
   for (int i = 2; access(path.c_str(), F_OK) == 0; ++i) path = fmt::format("{}.cut-{}", path_, i);
@@ -417,7 +416,8 @@ void ChangeLog::keep_cut_bytes(const LogContent& content) {
   cut_file_ = path;
 }
 
-// What was appended is on disk by then, and the marks may follow later: they never say more.
+// The changes that they count are on disk already. The marks may come there later, since fewer
+// changes than there are do no harm.
 void ChangeLog::write_marks(bool next_begun) {
   if (salt_ == 0) return;  // a log of the first version has no place for them
   Marks marks{marks_magic, head_.number, static_cast<std::uint64_t>(changes_),

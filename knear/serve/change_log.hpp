@@ -12,13 +12,13 @@
 // The marks say how many changes the log had when the last append() returned, and whether the next
 // log was begun.
 //
-// A kill leaves the last frame whole, cut short or not there. read_log() says where a frame that is
-// cut short begins; open() keeps its bytes in a file of their own, PATH.cut, and cuts them off. All
-// else is damage, and an error: a whole head whose content has another checksum, a frame out of
-// turn, fewer changes than the marks say. Checksums of frames begin with a random number of the
-// log, so that no vectors of a caller look like a frame.
+// A kill leaves the last frame whole, cut short or missing. read_log() says where a frame that is
+// cut short begins; open() moves its bytes to a file of their own, PATH.cut. Everything else is
+// damage, and an error: a whole head whose content has another checksum, a frame out of turn, fewer
+// changes than the marks say. Each log has a salt, a random number that seeds the checksums of its
+// frames, so that vectors of a caller cannot look like a frame.
 //
-// Logs of the first version have no marks and no such number; they are read and gone on with.
+// Logs of the first version have neither marks nor a salt. They are read and continued.
 //
 // Numbers are little-endian, frames begin at multiples of 8 bytes. Threads: one caller at a time.
 #pragma once
@@ -55,9 +55,9 @@ struct LogContent {
   // The checksum of the file whose rows the log follows; none: that was not written yet, and the
   // log follows the one before it.
   std::optional<std::uint64_t> base = {};
-  bool base_altered = false;  // none, but bytes stand where it would be named
-  std::uint64_t salt = 0;     // the random number of its checksums; 0: the first version
-  bool next_begun = false;    // the mark that the log after it was begun
+  bool base_altered = false;  // the log names no base, but its block for the name is not empty
+  std::uint64_t salt = 0;     // seed of its checksums; 0: a log of the first version
+  bool next_begun = false;    // the log after it was begun
   std::int64_t frames = 0, changes = 0;
   std::int64_t end = 0;  // of the last whole frame
   std::int64_t cut = 0;  // bytes after it, of a frame that is cut short
@@ -73,8 +73,8 @@ class ChangeLog {
   // replaced.
   static ChangeLog create(const std::string& path, const LogHead& head,
                           std::optional<std::uint64_t> base);
-  // The log that read_log() has read. Bytes of a frame that is cut short move to a new file,
-  // cut_file(). All that was read is on disk then. Throws IoError.
+  // Continues the log that read_log() has read. Moves the bytes of a frame that is cut short to a
+  // new file, cut_file(). Returns once everything that was read is on disk. Throws IoError.
   static ChangeLog open(const std::string& path, const LogContent& content);
   ChangeLog(ChangeLog&& other) noexcept;
   ChangeLog& operator=(ChangeLog&& other) noexcept;
@@ -86,7 +86,7 @@ class ChangeLog {
   void append(std::span<const Change> changes);
   // Says which file the log follows. Throws IoError.
   void set_base(std::uint64_t checksum);
-  // Marks that the next log, which must be on disk, was begun. Throws IoError.
+  // Marks on disk that the next log was begun, which must be on disk by then. Throws IoError.
   void mark_next_begun();
 
   bool is_broken() const { return !broken_.empty(); }
@@ -98,7 +98,7 @@ class ChangeLog {
   std::uint64_t number() const { return head_.number; }
   std::int64_t bytes() const { return end_; }  // of the file
   std::int64_t changes() const { return changes_; }
-  // The file in which open() kept what it cut off; empty: nothing was.
+  // The file to which open() moved a frame that was cut short; empty if there was none.
   const std::string& cut_file() const { return cut_file_; }
 
  private:

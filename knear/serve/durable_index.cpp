@@ -311,7 +311,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
       replayed_ += contents[i].changes;
       if (i + 1 == numbers_.size()) continue;
       older_bytes_ += contents[i].end, older_changes_ += contents[i].changes;
-      // A kill may have come between a log and the mark that it was begun.
+      // A kill came between writing the next log and marking that it was begun.
       if (!contents[i].next_begun) ChangeLog::open(log, contents[i]).mark_next_begun();
     }
     const LogContent& last = contents.back();
@@ -419,7 +419,7 @@ std::shared_ptr<const StoredIndex> DurableIndex::begin_log(std::optional<std::ui
   const LogHead head{number, kept_ == path_ ? 0 : file_sum_,
                      static_cast<std::uint64_t>(state()->dim())};
   auto log = std::make_unique<ChangeLog>(ChangeLog::create(log_path(number), head, base));
-  // Before a change goes to the new log. If it fails, nothing more goes to either.
+  // Before any change goes to the new log. If it fails, both logs take no more changes.
   log_->mark_next_begun();
   std::lock_guard lock(mutex_);
   older_bytes_ += log_bytes_, older_changes_ += log_changes_;
@@ -437,6 +437,7 @@ void DurableIndex::checkpoint() {
     // If it fails, it is tried again once there is as much more.
     due_bytes_ = older_bytes_ + log_bytes_ + options_.checkpoint_bytes;
   }
+  state()->check_pages();  // or each attempt would leave another log
   const auto rows = begin_log({});
   step("log begun");
   std::uint64_t sum = 0, number = 0;

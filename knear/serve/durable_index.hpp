@@ -49,7 +49,7 @@ struct DurableOptions {
   int threads = 0;
   // Called with an index that was opened, before it is searched: may make what searches would.
   std::function<void(StoredIndex&)> prepare = {};
-  // Called with a line about what opening has found and mended: a change that was cut short.
+  // Called with one line if opening found a change that was cut short.
   std::function<void(const std::string&)> report = {};
   // Called between the steps of a checkpoint and of a reload, with what was done; for tests, which
   // end it by throwing.

@@ -53,7 +53,10 @@ void StoredIndex::check_pages() const {
         lost.path == files_->path || lost.path == files_->resolved ||
         (lost.path.starts_with(files_->resolved + ".") && lost.path.ends_with(".shard"));
     if (own && lost.number >= files_->first && lost.number < files_->end)
-      throw IoError("'{}' was truncated while it was in use, or its disk failed", lost.path);
+      throw IoError(
+          "'{}' was truncated while it was in use, or its disk failed: open it again once it is "
+          "whole",
+          lost.path);
   }
 }
 

@@ -57,6 +57,9 @@ class StoredIndex {
   // throws IoError from then on.
   static StoredIndex load(const std::string& path);
 
+  // Throws IoError if pages of the files that load() opened were lost.
+  void check_pages() const;
+
   // Removes what save() wrote to a path.
   static void remove_saved(const std::string& path);
   // Removes what saves to it that were killed left beside it.
@@ -144,7 +147,6 @@ class StoredIndex {
   };
   StoredIndex(std::variant<Index, ShardedIndex> index, std::shared_ptr<const Files> files)
       : index_(std::move(index)), files_(std::move(files)) {}
-  void check_pages() const;
 
   std::variant<Index, ShardedIndex> index_;
   std::shared_ptr<const Files> files_ = {};  // none: they are in memory

@@ -38,6 +38,7 @@ class ChangeLogTest : public io::FileTest {
     return {std::istreambuf_iterator<char>(in), {}};
   }
   void write(const std::vector<char>& content) const {
+    fs::remove(path());  // a file that is truncated and written again may be flushed to disk
     std::ofstream(path(), std::ios::binary).write(content.data(), std::ssize(content));
   }
 
@@ -194,7 +195,7 @@ TEST_F(ChangeLogTest, AnEndThatIsAlteredIsDamage) {
 
 // Of four frames the third is missing, or a part of it, or stands twice.
 TEST_F(ChangeLogTest, BytesThatAreMissingOrThereTwiceAreDamage) {
-  const auto logs = states(add({1, 2}, 0), add({3}, 5), remove({1}), add({4}, 6));
+  const auto logs = states(add({1, 2}, 0), add({3}, 5), add({4, 5, 6, 7, 8, 9}, 6), remove({1}));
   // The marks say nothing of the last three frames.
   const std::vector<char> all = unanswered(logs[4], logs[1]);
   const auto begin = static_cast<std::ptrdiff_t>(logs[2].size()),
@@ -206,7 +207,15 @@ TEST_F(ChangeLogTest, BytesThatAreMissingOrThereTwiceAreDamage) {
       write(altered);
       ASSERT_THROW(read_log(path()), CorruptFile) << first << " " << last;
     }
+  // So much of it that the rest and the frame after it are shorter than it was: it seems cut short.
   std::vector<char> altered = all;
+  altered.erase(altered.begin() + begin + 60, altered.begin() + end);
+  write(altered);
+  io::expect_error<CorruptFile>(
+      [&] { read_log(path()); },
+      fmt::format("lacks bytes of frame 2, which begins at byte {}: another one begins at byte {}",
+                  begin, begin + 60));
+  altered = all;
   altered.erase(altered.begin() + begin, altered.begin() + end);
   write(altered);
   io::expect_error<CorruptFile>([&] { read_log(path()); },
