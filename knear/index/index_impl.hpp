@@ -17,8 +17,8 @@
 
 namespace knear {
 
-// The largest id that a caller may give a row. Rows that are added without ids get the ids above
-// the largest, of which there must be some.
+// The largest id that a caller may give a row. Rows that are added without ids get ids above the
+// largest one of the index, so some must remain.
 inline constexpr Id last_given_id = Id{1} << 62;
 
 namespace detail {

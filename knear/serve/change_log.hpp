@@ -90,7 +90,7 @@ class ChangeLog {
   [[noreturn]] void fail(const char* doing, int error) const;
   void break_for_writing();
   void write_at(std::int64_t at, const void* data, std::size_t bytes);
-  // The same of a file that is to end at `end`.
+  // As check_whole(), for a file that should end at byte `end`.
   void check_file(std::int64_t end);
 
   std::string path_;
