@@ -382,8 +382,8 @@ class Session : public std::enable_shared_from_this<Session> {
     return false;
   }
 
-  // Reserves memory for the bytes of the body that have arrived; if there is none it answers, and
-  // returns false.
+  // Reserves memory for the bytes of the body that have arrived. Answers and returns false if
+  // memory is short.
   bool reserve(std::int64_t length) {
     const std::int64_t bytes = server_.handler->memory_for(head_, length);
     if (bytes > server_.memory.most_of_one()) return refuse_as_too_large(length), false;
@@ -396,9 +396,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void refuse_as_too_large(std::int64_t length) {
     reading_body_ = false;
     send(server_.handler->refusal(
-             413, fmt::format("a body of {} bytes is too large for --memory {}, an eighth of which "
-                              "is for small requests",
-                              length, server_.memory.limit())),
+             413,
+             fmt::format(
+                 "a body of {} bytes is too large for --memory {}: an eighth is for small requests",
+                 length, server_.memory.limit())),
          true);
   }
   void refuse_for_memory() {
@@ -494,7 +495,7 @@ class Session : public std::enable_shared_from_this<Session> {
       return send(
           server_.handler->refusal(400, "the chunks of the body are malformed: " + error.message()),
           true);
-    // Closed by the peer, or cut off: nobody is there to be told.
+    // The peer closed the connection: there is no caller to answer.
   }
 
   // unread: whether the rest of the request is not going to be read.

@@ -41,7 +41,7 @@ class MemoryBudget {
     return false;
   }
   void give(std::int64_t bytes) { used_ -= bytes; }
-  // Whether a request of this size would fit now.
+  // Returns true if a request of this size would fit now.
   bool has(std::int64_t bytes) const { return used_ + bytes <= limit_for(bytes); }
   std::int64_t used() const { return used_; }
   std::int64_t limit() const { return limit_; }

@@ -40,6 +40,9 @@ constexpr std::int64_t part_queries = 1024, part_places = std::int64_t{1} << 18;
 // How long a search waits for a calibration that it needs, before it is answered 503, and when the
 // client should ask again.
 constexpr std::chrono::seconds calibration_wait{5}, retry_after{5};
+// A calibration does not depend on the recall. It is made by a search for one that is always
+// reached, so that a search that asks for too much fails alone.
+constexpr double least_recall = 1e-6;
 // How long a calibration that failed is not tried again.
 constexpr std::chrono::minutes failure_time{10};
 // What the machine has to keep free when rows are added.
@@ -91,7 +94,8 @@ AnyMatrix first_query(const AnyMatrix& queries) {
 
 constexpr std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// The number of parts of a search, each of which has at least `least` queries if the search has.
+// Returns the number of parts of a search. Each part gets at least `least` queries, unless the
+// search has fewer.
 std::int64_t parts_of(std::int64_t queries, std::int64_t k, std::int64_t least) {
   const std::int64_t wanted =
       std::max(divided_up(queries, part_queries), divided_up(queries * k, part_places));
@@ -396,10 +400,11 @@ void Service::search(const CallPointer& call) {
   const std::int64_t queries = body.queries.rows(), k = body.k;
   const std::int64_t bytes = answer_bytes(queries, below ? calibrated_k(k) : k, form);
   if (call->request.memory->bytes() + bytes > server_->memory().most_of_one())
-    throw Refusal(413,
-                  "an answer of {} queries x k = {} takes {} bytes, but --memory is {}, an eighth "
-                  "of which is for small requests",
-                  queries, k, bytes, server_->memory().limit());
+    throw Refusal(
+        413,
+        "an answer of {} queries x k = {} takes {} bytes, but --memory is {}: an eighth is "
+        "for small requests",
+        queries, k, bytes, server_->memory().limit());
   if (!call->request.memory->grow(bytes))
     throw Refusal(503, "an answer of {} queries x k = {} takes {} bytes, which are not free now",
                   queries, k, bytes);
@@ -521,7 +526,7 @@ void Service::park(serve::SearchJob job, serve::SearchQueue& queue) {
           Later(retry_after, "{} searches wait for a calibration already", parked_));
     } else {
       SearchOptions options;
-      options.method.recall = job.recall;
+      options.method.recall = least_recall;
       PreparingSearch how{.key = {job.index, k},
                           .index = index,
                           .query = first_query(job.queries),

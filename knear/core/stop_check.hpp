@@ -40,9 +40,9 @@ class StopCheck {
 
   // The one that counts in this thread, or nullptr.
   static StopCheck* latest();
-  // What the one that counts in this thread says of preparing; allowed if there is none.
+  // Returns what the check of this thread says about preparing; allowed if there is no check.
   static Preparing preparing() { return latest() ? latest()->preparing_ : Preparing::allowed; }
-  // Whether may_prepare() has returned false. Any thread.
+  // Returns true once may_prepare() has returned false. Any thread.
   bool has_refused() const { return has_refused_; }
   // For the time of a task that another thread has given: its check counts here.
   class InTask {

@@ -42,8 +42,8 @@ struct OperatingPoint {
   double probes = 0, rows = 0;  // lists that a query probes, and rows in them, on average
 };
 
-// The largest id that a caller may give a row. Rows that are added without ids get the ids above
-// the largest, of which there must be some.
+// The largest id that a caller may give a row. Rows that are added without ids get ids above the
+// largest one of the index, so some must remain.
 inline constexpr Id last_given_id = Id{1} << 62;
 
 enum class MergeIds : std::uint8_t {

@@ -108,7 +108,7 @@ class ChangeLog {
   void write_at(std::int64_t at, const void* data, std::size_t bytes);
   void write_marks(bool next_begun);
   void keep_cut_bytes(const LogContent& content);
-  // The same of a file that is to end at `end`.
+  // As check_whole(), for a file that should end at byte `end`.
   void check_file(std::int64_t end);
 
   std::string path_, cut_file_ = {};

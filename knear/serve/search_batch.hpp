@@ -11,7 +11,7 @@ struct BatchReport {
   std::vector<SearchJob> unfinished = {};
   // Searches that need something to be made first (core/stop_check.hpp), as they were.
   std::vector<SearchJob> unprepared = {};
-  // Whether the index went without something that it would make first if it were allowed to.
+  // True if the index answered without something that it would otherwise make first.
   bool lacks_something = false;
   double seconds = 0;
   Clock::time_point answered = {};          // when the first was told

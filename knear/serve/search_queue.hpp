@@ -15,7 +15,7 @@
 // between its parts.
 //
 // A search whose deadline passed while it waited comes back as expired, however long the batches
-// before it took, and so does one that nobody waits for any more.
+// before it took, and so does one whose caller has been answered or has gone.
 #pragma once
 #include <chrono>
 #include <condition_variable>

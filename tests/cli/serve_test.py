@@ -641,6 +641,16 @@ class Shared(Served):
         self.assertEqual(server.ask("/indexes/tuned/search", body)[0], 200)
         self.assertEqual(server.figure("knear_calibrations_total"), 0)
 
+        server.end()
+        # One that asks for more than can be promised is refused by itself.
+        self.ok("build", "--base", "base.fvecs", "--index", "PQ2", "--out", "codes.knear")
+        server = self.server("codes.knear")
+        for recall, status in ((0.999, 400), (0.01, 200), (0.999, 400)):
+            body = {"queries": self.queries, "k": 9, "recall": recall}
+            found = server.ask("/indexes/codes/search", body)
+            self.assertEqual(found[0], status, found[2])
+            self.assertEqual(server.figure("knear_calibrations_total"), 1)
+
     def test_a_calibration_that_takes_too_long(self):
         self.write_large(rows=20000, index="IVF64,Flat")
         server = self.server("large.knear", "--max-calibration", "0.001")

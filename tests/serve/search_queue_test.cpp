@@ -108,7 +108,7 @@ TEST_F(SearchQueueTest, PartsOfLargeSearchesTakeTurnsWithOthers) {
   }
   // The two small ones went together; all others had their turn before the second part.
   EXPECT_EQ(taken, (std::vector<std::int64_t>{8, 6, 4, 8, 5, 9}));
-  // What is put back after the end is still given out.
+  // A search that is put back after close() is still given out.
   push(large(25, 2));
   Batch batch = *queue_.take();
   queue_.close();

@@ -127,7 +127,7 @@ def id_array(ids: Any, rows: int) -> NDArray[np.int64]:
 
 def raised(ids: NDArray[np.int64], by: int) -> NDArray[np.int64]:
     """The ids of an index that is merged into another, with add_id added to each."""
-    if len(ids) and not 0 <= int(ids.min()) + by <= int(ids.max()) + by <= LAST_GIVEN_ID:
+    if len(ids) and by and not 0 <= int(ids.min()) + by <= int(ids.max()) + by <= LAST_GIVEN_ID:
         refuse(f"add_id is {by}, which takes the ids {ids.min()} to {ids.max()} out of 0 to 2^62")
     return ids + by
 
