@@ -10,6 +10,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/index/centroid_index.hpp"
+#include "knear/index/faiss_types.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/segment_store.hpp"
 #include "knear/io/atomic_file.hpp"
