@@ -108,7 +108,12 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("k"), nb::arg("queries").noconvert().none(), nb::arg("type"),
           nb::arg("base").noconvert().none(), nb::arg("base_type"), nb::arg("ids").none(),
           nb::arg("threads"), nb::arg("progress").none())
-      .def("reserve", &AnyIndex::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "reserve",
+          [](AnyIndex& self, std::int64_t rows) {
+            without_interpreter([&](const Progress&) { self.reserve(rows); });
+          },
+          nb::arg("rows"))
       .def(
           "reconstruct",
           [](const AnyIndex& self, const IdArray& ids) {  // rows as bytes, and their type
