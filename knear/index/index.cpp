@@ -739,6 +739,8 @@ ExactNeighbors Index::Impl::nearest(const detail::State& now, AnyMatrixView quer
 Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                         KnnReport* report) const {
   return detail::public_call([&] {
+    detail::check_answer(queries.rows(), k);
+    if (options.method.aggregate) detail::check_padding(queries.rows(), k, size(), options.memory);
     const ExactNeighbors near = impl_->nearest(queries, k, options, report);
     return rounded(near, metric(), queries.rows(), options.method.aggregate ? k : near.columns(),
                    resolve_threads(options.threads));
