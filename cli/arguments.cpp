@@ -38,7 +38,7 @@ bool looks_like_number(const std::string& word) {
 }  // namespace
 
 void unparsable(const std::string& message) {
-  throw CLI::ParseError(message, CLI::ExitCodes::ConversionError);
+  throw CLI::ParseError(detail::printable(message), CLI::ExitCodes::ConversionError);
 }
 
 std::int64_t parse_whole(const std::string& option, const std::string& word) {

@@ -44,7 +44,7 @@ void finish_output() {
 void warn_text(std::string_view text) {
   std::string line = "knear: " + std::string(text);
   std::replace(line.begin(), line.end(), '\n', ' ');
-  line = line.substr(0, PIPE_BUF - 1) + "\n";
+  line = detail::printable(line).substr(0, PIPE_BUF - 1) + "\n";
   if (!takes_more(STDERR_FILENO)) return;
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }

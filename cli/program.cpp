@@ -142,7 +142,7 @@ Ending ending_of(const std::function<void()>& run) {
 void complain(std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
   message.erase(message.find_last_not_of(' ') + 1);
-  std::fprintf(stderr, "knear: %s\n", message.c_str());
+  std::fprintf(stderr, "knear: %s\n", detail::printable(message).c_str());
 }
 
 void parse(CLI::App& app, const std::string& program, int argc, char** argv, bool prints) {

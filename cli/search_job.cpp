@@ -274,8 +274,19 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       .add_option("--filter", arguments.filter,
                   "find only the base rows whose ids are in this file")
       ->type_name("IDS");
-  add_number(command, "--radius", arguments.radius,
-             "only rows within this distance (ip: of at least this product), k at most");
+  command
+      .add_option_function<std::string>(
+          "--radius",
+          [&arguments](const std::string& word) {
+            constexpr double infinity = std::numeric_limits<double>::infinity();
+            const bool minus = word.starts_with('-');
+            const bool unlimited = word == "inf" || word == "+inf" || word == "-inf";
+            arguments.radius =
+                unlimited ? (minus ? -infinity : infinity) : parse_number("--radius", word);
+          },
+          "only rows within this distance (ip: of at least this product), k at most; inf (ip: "
+          "-inf) for all")
+      ->type_name("X");
   command.add_flag("--explain", arguments.explain, "print the plan and what happened");
   command
       .add_option("--machine", arguments.machine,

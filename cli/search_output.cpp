@@ -91,7 +91,10 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["recall_ids_interval"] = {recall.id_interval.low, recall.id_interval.high};
   }
   if (!std::isnan(arguments.radius)) {
-    out["radius"] = arguments.radius;
+    if (std::isinf(arguments.radius))
+      out["radius"] = fmt::format("{}", arguments.radius);  // which is no number of JSON
+    else
+      out["radius"] = arguments.radius;
     out["results_per_query"] =
         report.queries > 0 ? double(outcome.within_radius) / double(report.queries) : 0.0;
     out["queries_with_more_than_k"] = outcome.queries_cut;

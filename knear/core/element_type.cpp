@@ -1,5 +1,8 @@
 #include "knear/core/element_type.hpp"
 
+#include <algorithm>
+#include <bit>
+
 #include "knear/core/error.hpp"
 
 namespace knear {
@@ -50,6 +53,30 @@ f16 to_f16(float x) {
   const std::uint32_t half = 1u << (shift - 1), kept = mantissa >> shift;
   const std::uint32_t rest = mantissa & ((1u << shift) - 1);
   return {std::uint16_t(sign | (kept + (rest > half || (rest == half && (kept & 1u)))))};
+}
+
+bool to_halves(ElementType half, const float* in, std::int64_t n, std::uint16_t* out) {
+  const auto bits_of = [in](std::int64_t i) { return std::bit_cast<std::uint32_t>(in[i]); };
+  std::int32_t largest = 0;
+  if (half == ElementType::bf16) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint32_t bits = bits_of(i);
+      largest = std::max(largest, static_cast<std::int32_t>(bits & 0x7fffffffu));
+      out[i] = static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    }
+    return largest < 0x7f7f8000;  // which rounds to infinity
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t bits = bits_of(i), size = bits & 0x7fffffffu;
+    largest = std::max(largest, static_cast<std::int32_t>(size));
+    const std::uint32_t normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
+    // The last place of 0.5f is 2^-24, the unit of denormal f16: the sum is rounded to it.
+    const std::uint32_t denormal =
+        std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
+    const std::uint32_t rounded = size < 0x38800000u ? denormal : normal;
+    out[i] = static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | rounded);
+  }
+  return largest < 0x477ff000;
 }
 
 }  // namespace knear

@@ -166,5 +166,8 @@ KNEAR_ANYWHERE inline double widened(double x) { return x; }
 // Rounds to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
 f16 to_f16(float x);
 bf16 to_bf16(float x);
+// The same of n numbers as bits of f16 or bf16, in loops that compilers vectorise. Returns false if
+// some are not finite as such; then `out` has no meaning.
+bool to_halves(ElementType half, const float* in, std::int64_t n, std::uint16_t* out);
 
 }  // namespace knear

@@ -10,12 +10,19 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace knear {
 
+namespace detail {
+// The text with control characters as \n, \t, \r, \x1b or, of two bytes, \u009b: a path or a name
+// in a message must not begin a line or change what a terminal shows.
+std::string printable(std::string_view text);
+}  // namespace detail
+
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& message) : std::runtime_error(message) {}
+  explicit Error(std::string_view message) : std::runtime_error(detail::printable(message)) {}
 };
 
 // The classes differ in what the caller can do about the error, which stands beside each.

@@ -613,8 +613,12 @@ AnyMatrix ShardedIndex::reconstruct(std::span<const Id> ids) const {
 Neighbors ShardedIndex::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                                KnnReport* report) const {
   return detail::public_call([&] {
+    const auto state = impl_->state();
+    detail::check_answer(queries.rows(), k);
+    if (options.method.aggregate)
+      detail::check_padding(queries.rows(), k, state->size, options.memory);
     const ExactNeighbors near =
-        detail::nearest(*impl_->state(), queries, k, options, *impl_->speeds, report);
+        detail::nearest(*state, queries, k, options, *impl_->speeds, report);
     return rounded(near, metric(), queries.rows(), options.method.aggregate ? k : near.columns(),
                    resolve_threads(options.threads));
   });

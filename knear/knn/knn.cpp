@@ -19,6 +19,8 @@ class ExactSearcher::Impl {
                         const KnnOptions& options, Reuse reuse) {
     detail::check_answer(queries.rows(), k);
     detail::check_columns(queries.cols(), matrix.cols());
+    if (options.method.aggregate)
+      detail::check_padding(queries.rows(), k, matrix.rows(), options.memory);
     detail::check_metric(options.metric, rows_.metric);
     detail::check_filter(options.filter, matrix.rows());
     const detail::SearchSegment segment{&rows_, {}, options.filter};

@@ -29,6 +29,7 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
                     const std::function<void(double seconds)>& expecting, KnnReport* report) {
   check_answer(base.rows(), k);
   check_dim("base", base.cols());
+  if (options.method.aggregate) check_padding(base.rows(), k, base.rows(), options.memory);
   PreparedRows rows(base, options.metric,
                     find_value_range(base, options.metric, "base", options.threads));
   check_filter(options.filter, base.rows());

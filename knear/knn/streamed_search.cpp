@@ -23,6 +23,7 @@ StreamedSearch::StreamedSearch(AnyMatrixView queries, std::int64_t k, const KnnO
                                std::int64_t total_rows) {
   detail::public_call([&] {
     detail::check_answer(queries.rows(), k);
+    detail::check_padding(queries.rows(), k, total_rows, options.memory);
     check_device(options.device);
     detail::check_filter(options.filter, total_rows);
     state_ = std::make_unique<State>();

@@ -1,7 +1,10 @@
 #include "knear/quantize/scalar_quantizer.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -106,26 +109,45 @@ struct ScalarQuantizer::State {
   }
   template <class T>
   void encode(const T* row, std::int64_t number, std::uint8_t* out) const {
+    if (!has_levels(code)) return encode_halves(row, number, out);
     for (std::int64_t j = 0; j < dim; ++j) {
-      const double x = to_double(row[j]);
       const auto at = static_cast<std::size_t>(j);
-      if (has_levels(code)) {
-        const int level = Levels{low[at], step[at]}.of(x, last_level(code));
-        if (code == ScalarCode::bits8)
-          out[j] = static_cast<std::uint8_t>(level);
-        else
-          out[j / 2] = static_cast<std::uint8_t>(out[j / 2] | level << (j % 2 * 4));
-        continue;
-      }
-      const auto value = static_cast<float>(x);
-      const bool half = code == ScalarCode::f16;
-      const std::uint16_t bits = half ? to_f16(value).bits : to_bf16(value).bits;
-      if (!std::isfinite(half ? to_float(f16{bits}) : to_float(bf16{bits})))
-        throw InvalidArgument("rows must be finite as {}, but row {} column {} is {}",
-                              name_of(code), number, j, x);
-      out[2 * j] = static_cast<std::uint8_t>(bits & 255);
-      out[2 * j + 1] = static_cast<std::uint8_t>(bits >> 8);
+      const int level = Levels{low[at], step[at]}.of(to_double(row[j]), last_level(code));
+      if (code == ScalarCode::bits8)
+        out[j] = static_cast<std::uint8_t>(level);
+      else
+        out[j / 2] = static_cast<std::uint8_t>(out[j / 2] | level << (j % 2 * 4));
     }
+  }
+  template <class T>
+  void encode_halves(const T* row, std::int64_t number, std::uint8_t* out) const {
+    const ElementType half = code == ScalarCode::f16 ? ElementType::f16 : ElementType::bf16;
+    constexpr std::int64_t together = 256;
+    float values[together];
+    std::uint16_t halves[together];
+    static_assert(std::endian::native == std::endian::little);  // as codes are
+    for (std::int64_t begin = 0; begin < dim; begin += together) {
+      const std::int64_t count = std::min(together, dim - begin);
+      const float* from = values;
+      if constexpr (std::is_same_v<T, float>)
+        from = row + begin;
+      else
+        for (std::int64_t j = 0; j < count; ++j)
+          values[j] = static_cast<float>(widened(row[begin + j]));
+      if (!to_halves(half, from, count, halves)) refuse_half(row, number);
+      std::memcpy(out + 2 * begin, halves, 2 * static_cast<std::size_t>(count));
+    }
+  }
+  // Of a row that has a number beyond the range of halves.
+  template <class T>
+  [[noreturn]] void refuse_half(const T* row, std::int64_t number) const {
+    std::int64_t j = 0;
+    const auto fits = [&](float x) {
+      return std::isfinite(code == ScalarCode::f16 ? to_float(to_f16(x)) : to_float(to_bf16(x)));
+    };
+    while (j + 1 < dim && fits(static_cast<float>(widened(row[j])))) ++j;
+    throw InvalidArgument("rows must be finite as {}, but row {} column {} is {}", name_of(code),
+                          number, j, to_double(row[j]));
   }
   // A loop for each kind, so that compilers make vectors of it.
   void decode(const std::uint8_t* in, float* out) const {

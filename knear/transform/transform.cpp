@@ -268,11 +268,8 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
     std::vector<double> variances;
     for (std::int64_t c = 0; c < components; ++c)
       variances.push_back(std::max(0.0, eigen.values[static_cast<std::size_t>(dim - 1 - c)]));
-    if (options.whiten && !(variances.back() > 1e-12 * variances[0]))
-      throw InvalidArgument(
-          "components are {}, but rows vary in fewer directions, and whitening would divide by "
-          "nothing",
-          components);
+    if (options.whiten && !(variances[0] > 0))
+      throw InvalidArgument("rows do not vary, so that whitening would divide by nothing");
     const std::vector<std::int64_t> order = balanced(variances, options.balance_over);
     Matrix<double> basis(components, dim);
     for (std::int64_t c = 0; c < components; ++c) {
@@ -282,7 +279,12 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
       for (std::int64_t j = 1; j < dim; ++j)
         if (std::abs(vector[j]) > std::abs(vector[largest])) largest = j;
       double scale = vector[largest] < 0 ? -1 : 1;
-      if (options.whiten) scale /= std::sqrt(variances[static_cast<std::size_t>(from)]);
+      if (options.whiten) {
+        // In directions in which rows do not vary there is rounding alone, which whitening would
+        // make as large as the other components.
+        const double variance = variances[static_cast<std::size_t>(from)];
+        scale = variance > 1e-12 * variances[0] ? scale / std::sqrt(variance) : 0;
+      }
       if (std::abs(scale) > std::numeric_limits<float>::max())
         throw InvalidArgument(
             "rows vary by {:.2g} only along component {}, and whitening divides by that, which is "

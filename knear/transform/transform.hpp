@@ -21,7 +21,8 @@
 namespace knear {
 
 struct PcaOptions {
-  // Divides each component by its standard deviation.
+  // Divides each component by its standard deviation. Components in which the rows do not vary
+  // become 0.
   bool whiten = false;
   // Mixes the components by a random rotation, so that all have about the same variance.
   bool rotate = false;
@@ -42,7 +43,7 @@ class Transform {
   // components <= dim: a shift by the mean, then the eigenvectors of the covariance, each with its
   // largest coordinate positive. The inverse gives the nearest vector
   // that these components can say. Throws InvalidArgument naming the argument, for a NaN or an
-  // infinity with its row, and where whitening would divide by a variance of nothing; Cancelled.
+  // infinity with its row, and for whitening of rows that are all the same; Cancelled.
   static Transform pca(AnyMatrixView rows, std::int64_t components, const PcaOptions& options = {});
   // A random rotation, the same for the same seed. To fewer columns it is the projection on a
   // random subspace, from which there is no way back; to more columns lengths stay.

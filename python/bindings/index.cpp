@@ -4,6 +4,7 @@
 #include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
+#include "knear/index/given_lists.hpp"
 #include "knear/index/sharded.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
@@ -108,7 +109,12 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("k"), nb::arg("queries").noconvert().none(), nb::arg("type"),
           nb::arg("base").noconvert().none(), nb::arg("base_type"), nb::arg("ids").none(),
           nb::arg("threads"), nb::arg("progress").none())
-      .def("reserve", &AnyIndex::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "reserve",
+          [](AnyIndex& self, std::int64_t rows) {
+            without_interpreter([&](const Progress&) { self.reserve(rows); });
+          },
+          nb::arg("rows"))
       .def(
           "reconstruct",
           [](const AnyIndex& self, const IdArray& ids) {  // rows as bytes, and their type
@@ -269,6 +275,38 @@ void bind_index(nb::module_& m) {
           },
           nb::arg("factory"), nb::arg("dim"), nb::arg("metric"))
       .def("merge", &merge_into<Index, Index>, nb::arg("other"), nb::arg("keep_ids"))
+      .def(
+          "add_to_lists",
+          [](Index& self, const Array& rows, const std::string& type, const Ids& lists,
+             std::int64_t threads) {
+            const AnyMatrixView view = view_of(rows, type);
+            without_interpreter([&](Progress progress) {
+              detail::add_to_lists(
+                  self, view, lists ? span_of(*lists) : std::span<const Id>(),
+                  {.threads = thread_count(threads), .progress = std::move(progress)});
+            });
+          },
+          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("lists").none(), nb::arg("threads"))
+      .def(
+          "search_lists",
+          [](const Index& self, const Array& queries, const std::string& type,
+             const IdMatrix& lists, std::int64_t k, const SearchSettings& settings, const Ids& ids,
+             const Bits& bits, std::int64_t bit_count, nb::object progress_to) {
+            const AnyMatrixView q = view_of(queries, type);
+            const MatrixView<Id> probes(lists.data(), static_cast<std::int64_t>(lists.shape(0)),
+                                        static_cast<std::int64_t>(lists.shape(1)));
+            auto options = settings.options<SearchOptions>(id_filter_of(ids, bits, bit_count));
+            return run(
+                progress_to,
+                [&](Progress progress, KnnReport* filled) {
+                  options.progress = std::move(progress);
+                  return detail::search_lists(self, q, probes, k, options, filled);
+                },
+                nb::none());
+          },
+          nb::arg("queries").noconvert(), nb::arg("type"), nb::arg("lists"), nb::arg("k"),
+          nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+          nb::arg("bit_count"), nb::arg("progress").none())
       .def("write_faiss", &write_for_faiss, nb::arg("path"), nb::arg("progress").none())
       .def_static(
           "load",

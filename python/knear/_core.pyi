@@ -416,6 +416,21 @@ class _AnyIndex:
 class Index(_AnyIndex):
     def __init__(self, factory: str, dim: int, metric: str) -> None: ...
     def merge(self, other: Index, keep_ids: bool) -> None: ...
+    def add_to_lists(
+        self, rows: NDArray[Any], type: str, lists: NDArray[np.int64] | None, threads: int
+    ) -> None: ...
+    def search_lists(
+        self,
+        queries: NDArray[Any],
+        type: str,
+        lists: NDArray[np.int64],
+        k: int,
+        settings: SearchSettings,
+        filter_ids: NDArray[np.int64] | None,
+        filter_bits: NDArray[np.uint64] | None,
+        bit_count: int,
+        progress: Progress,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
     @staticmethod
     def load(path: bytes, progress: Progress = None) -> Index: ...
 

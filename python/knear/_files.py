@@ -11,6 +11,7 @@ from ._progress import Progress, reporting
 from .errors import InvalidArgument
 
 _IDS = (b".ivecs", b".ibin")
+_BYTES = {b".bvecs": "uint8", b".u8bin": "uint8", b".i8bin": "int8"}
 
 
 def read_vectors(
@@ -83,7 +84,21 @@ def write_vectors(
         flat = _arrays.ids_of("x", ids.ravel())
         reporting(progress, _core.write_ids, name, flat.reshape(ids.shape))
     else:
+        _check_bytes(name, x)
         reporting(progress, _core.write_vectors, name, *_arrays.matrix("x", x))
+
+
+def _check_bytes(name: bytes, x: Any) -> None:
+    """Refuses numbers of another type where a format has bytes alone. Its message names the type
+    that was given, not the float32 that it would become."""
+    for ending, takes in _BYTES.items():
+        given = np.asarray(x).dtype if isinstance(x, (list, tuple)) else getattr(x, "dtype", None)
+        fits = given == takes or (given == np.bool_ and takes == "uint8")
+        if name.endswith(ending) and isinstance(given, np.dtype) and not fits:
+            raise InvalidArgument(
+                f"x has type {given}, but {ending.decode()} takes {takes}: "
+                f"x.astype(numpy.{takes}) makes it that, if every number fits"
+            )
 
 
 def _range(rows: Any) -> tuple[int, int]:

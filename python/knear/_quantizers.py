@@ -128,7 +128,8 @@ class PCA(_Transform):
     ((500, 8), (500, 16))
 
     components: columns that are left, at most dim.
-    whiten: divide each component by its standard deviation.
+    whiten: divide each component by its standard deviation; components in which the rows do not
+        vary become zeros.
     rotate: mix the components by a random rotation, so that all have about the same variance.
     balance_over: order the components so that each of so many equal parts has about the same
         product of variances, as product quantizers want it; 1: the largest variance first.
@@ -170,8 +171,8 @@ class PCA(_Transform):
         >>> pca.dim_in, pca.dim_out, pca.matrix.shape
         (16, 8, (8, 16))
 
-        Raises InvalidArgument for a NaN or infinity, with its row, and where whitening would divide
-        by a variance of nothing. Then all is as before.
+        Raises InvalidArgument for a NaN or infinity, with its row, and for whitening of rows that
+        are all the same. Then all is as before.
         """
         rows = _arrays.matrix("x", x)
         self._made = reporting(

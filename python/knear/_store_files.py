@@ -26,6 +26,7 @@ import numpy as np
 
 from . import _arrays
 from ._index import Index
+from ._regular import regular
 from .errors import CorruptFile, Error, InvalidArgument, _io_error
 
 _MANIFEST = "store.json"
@@ -96,7 +97,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Index | None, 
 
 def _load(folder: str, manifest: dict[str, Any]) -> tuple[dict[str, Any], Index | None, list[Row]]:
     path = os.path.join(folder, manifest["documents"])
-    with open(path, "rb") as file:
+    with regular(path) as file:
         data = file.read()
     if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
         raise CorruptFile(f"{path}: was cut off or altered: its sum is not that in {_MANIFEST}")
@@ -123,7 +124,7 @@ def _load(folder: str, manifest: dict[str, Any]) -> tuple[dict[str, Any], Index 
 
 def _manifest(folder: str) -> dict[str, Any]:
     path = os.path.join(folder, _MANIFEST)
-    with open(path, "rb") as file:
+    with regular(path) as file:
         data = file.read()
     value = _json(path, data)
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
@@ -202,7 +203,7 @@ def _replace(folder: str, text: str) -> None:
     """Puts a new manifest in the place of the old one, once what it names is on disk."""
     path = os.path.join(folder, _MANIFEST)
     with _opened(folder) as descriptor:
-        with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        with regular(f"{path}.tmp", "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -214,7 +215,7 @@ def _replace(folder: str, text: str) -> None:
 def _names(folder: str, token: str) -> bool:
     """Whether the manifest is that of this save already."""
     try:
-        with open(os.path.join(folder, _MANIFEST), "rb") as file:
+        with regular(os.path.join(folder, _MANIFEST)) as file:
             return token.encode() in file.read()
     except FileNotFoundError:
         return False
@@ -228,7 +229,7 @@ def _remove(folder: str, names: Iterable[str]) -> None:
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:
@@ -241,7 +242,11 @@ def _alone(folder: str) -> Iterator[None]:
     with _opened(folder) as descriptor:
         with suppress(OSError):  # some file systems of a network have no such locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # a child process that was forked meanwhile has it open too
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -9,6 +9,19 @@ import os
 from typing import Any
 
 
+def printable(text: str) -> str:
+    """`text` with control characters as \\n, \\t, \\r, \\x1b or \\u009b: a path or a name in a
+    message must not begin a line or change what a terminal shows."""
+    if text.isprintable():
+        return text
+    names = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    controls = {
+        chr(i): names.get(chr(i), f"\\x{i:02x}" if i < 128 else f"\\u{i:04x}")
+        for i in (*range(32), *range(127, 160))
+    }
+    return text.translate(str.maketrans(controls))
+
+
 class Error(Exception):
     """Every error that knear raises on purpose.
 
@@ -19,6 +32,9 @@ class Error(Exception):
     ...     print(f"{type(error).__name__}: {error}")
     ShapeMismatch: queries have 3 columns, base has 4
     """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InvalidArgument(Error, ValueError):
@@ -47,7 +63,7 @@ class IoError(Error, OSError):
     """
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+        return printable(str(self.args[0])) if self.args else ""
 
 
 class _Kind(IoError):

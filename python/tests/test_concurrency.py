@@ -99,14 +99,98 @@ def test_a_child_process_may_go_on(work):
             os._exit(0 if same else 3)
         finally:
             os._exit(4)
-    deadline = time.monotonic() + 60
-    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+    assert exit_code(child) == 0
+
+
+def exit_code(child, seconds=60):
+    """That of a child process; None if it had to be ended."""
+    deadline = time.monotonic() + seconds
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None
         time.sleep(0.01)
-    if done == (0, 0):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        pytest.fail("the child hangs")
-    assert os.waitstatus_to_exitcode(done[1]) == 0
+    return os.waitstatus_to_exitcode(done[1])
+
+
+class HeldUp:
+    """A call with progress= in another thread, which stays in it until release()."""
+
+    def __init__(self, call):
+        self.inside, self.go_on = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=lambda: call(self._wait))
+
+    def _wait(self, stage, share):
+        self.inside.set()
+        assert self.go_on.wait(120)
+
+    def __enter__(self):
+        self.thread.start()
+        assert self.inside.wait(60)
+        return self
+
+    def __exit__(self, *error):
+        self.go_on.set()
+        self.thread.join()
+
+
+def changes(kind, rng):
+    """(index, rows): an index that has the rows, of a kind whose add() tells its progress."""
+    rows = rng.standard_normal((4000, 32)).astype(np.float32)
+    index = knear.Index("IVF16,Flat", dim=32, **({"shards": 2} if kind == "shards" else {}))
+    index.train(rows, iterations=2)
+    index.add(rows)
+    return index, rows
+
+
+@pytest.mark.parametrize("kind", ["one", "shards"])
+def test_a_child_of_a_process_whose_index_is_being_changed_changes_its_own(kind, rng):
+    index, rows = changes(kind, rng)
+    with HeldUp(lambda progress: index.add(rows, progress=progress)):
+        children = []
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                try:
+                    index.add(rows[:100] + 1000)
+                    index.remove([7])
+                    index.replace([8], rows[8:9] - 1000)
+                    right = len(index) == 4099
+                    right &= index.search(rows[:1] + 1000, 1, probes=16).ids[0, 0] == 4000
+                    right &= index.search(rows[8:9] - 1000, 1, probes=16).ids[0, 0] == 8
+                    os._exit(0 if right else 3)
+                finally:
+                    os._exit(4)
+            children.append(child)
+        assert [exit_code(child, 20) for child in children] == [0] * 5
+        assert len(index) == 4000
+    assert len(index) == 8000  # the change of the parent was not disturbed
+
+
+@pytest.mark.parametrize("kind", ["one", "shards"])
+def test_ctrl_c_reaches_a_thread_that_waits_for_the_change_of_another(kind, rng):
+    index, rows = changes(kind, rng)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with HeldUp(lambda progress: index.add(rows, progress=progress)) as other:
+            for waits in (
+                lambda: index.add(rows),
+                lambda: index.remove([0]),
+                lambda: index.compact(),
+                lambda: index.reserve(10_000),
+            ):
+                timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+                timer.start()
+                with pytest.raises(KeyboardInterrupt):
+                    waits()
+                timer.join()
+                assert not other.go_on.is_set()
+        assert len(index) == 8000
+        index.remove([0])
+        assert len(index) == 7999
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 BESIDE = """

@@ -32,6 +32,39 @@ def test_every_class_is_a_knear_error_and_what_python_calls_it(name, also):
     assert str(kind("one line")) == "one line"
 
 
+def test_messages_have_no_control_characters(tmp_path):
+    name = str(tmp_path / "a\n\x1b[31m\x9b.knear")
+    with pytest.raises(FileNotFoundError) as missing:
+        knear.Index.load(name)
+    assert str(missing.value).startswith("cannot open '")
+    assert "a\\n\\x1b[31m\\u009b.knear': No such file" in str(missing.value)
+    assert missing.value.filename == name  # as it is
+    assert str(pickle.loads(pickle.dumps(missing.value))) == str(missing.value)
+    with pytest.raises(knear.InvalidArgument, match=r"'l2\\n'"):
+        knear.knn(ZEROS, ZEROS, 1, metric="l2\n")
+    for kind in (knear.InvalidArgument, knear.IoError, knear.MemoryBudgetError):
+        assert str(kind("b\u00e4r\t'\r'\x7f")) == "b\u00e4r\\t'\\r'\\x7f"
+    from knear import faiss
+
+    with pytest.raises(RuntimeError, match=r"could not open .*a\\n\\x1b\[31m"):
+        faiss.read_index(name)
+
+
+def test_padding_that_takes_more_than_the_rows():
+    index = knear.Index("Flat", dim=4)
+    index.add(ZEROS)
+    for call in (
+        lambda **options: knear.knn(ZEROS[:1], ZEROS, 10**8, **options),
+        lambda **options: index.search(ZEROS[:1], 10**8, **options),
+        lambda **options: knear.self_join(ZEROS, 10**8, **options),
+    ):
+        with pytest.raises(knear.MemoryBudgetError, match="^k is 100000000, but there are 3 rows"):
+            call()
+        with pytest.raises(knear.MemoryBudgetError, match="^memory is 1000000 bytes"):
+            call(memory=1_000_000)
+    assert index.search(ZEROS[:1], 5).ids.tolist() == [[0, 1, 2, -1, -1]]
+
+
 def test_columns_that_differ():
     with pytest.raises(knear.ShapeMismatch, match=r"\b5 columns.*\b4\b"):
         knear.knn(np.zeros((1, 5), np.float32), ZEROS, 1)

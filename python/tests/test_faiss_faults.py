@@ -1,6 +1,8 @@
 """What knear.faiss does where FAISS loses rows or answers wrongly: docs/from_faiss.md names the
 differences."""
 
+import importlib
+
 import knear.faiss as ours
 import numpy as np
 import pytest
@@ -120,6 +122,75 @@ def test_ids_that_nobody_found_are_not_in_common():
     a, b = np.array([3, -1, 5, -1]), np.array([-1, 5, 9])
     assert ours.ranklist_intersection_size(4, a, 3, b) == 1
     assert ours.ranklist_intersection_size(2, a[1:2].repeat(2), 1, b) == 0
+
+
+@pytest.mark.parametrize("metric", [1, 0], ids=["l2", "ip"])
+@pytest.mark.parametrize("string", ["Flat", "SQ8", "SQ6", "SQfp16", "PQ4x4np", "PQ3x5np"])
+def test_given_lists_are_searched_by_knear(rows, string, metric, monkeypatch):
+    index = ours.index_factory(12, f"IVF8,{string}", metric)
+    index.train(rows)
+    index.add(rows)
+    index.nprobe = 3
+    queries = rows[:50] + np.float32(0.01)
+    lists = np.stack([np.random.default_rng(i).permutation(8)[:3] for i in range(50)])
+    lists[::7, 1] = -1
+    lists[5] = -1
+    module = importlib.import_module("knear.faiss.ivf.index")
+    by_lists = module.nearest_in
+    which = ours.SearchParametersIVF(nprobe=3, sel=ours.IDSelectorRange(100, 2000))
+    for params in (None, which):
+        expected = by_lists(
+            index, queries, 9, lists, params and params.sel.mask(np.arange(3000)), 0, False
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "nearest_in", None)  # which takes many times as long
+            distances, ids = index.search_preassigned(queries, 9, lists, params=params)
+        np.testing.assert_array_equal(ids, expected[1])
+        # Distances to codes are sums in float32, of numbers as large as the squared lengths.
+        largest = max(np.square(rows).sum(1).max(), np.square(queries).sum(1).max())
+        np.testing.assert_allclose(distances, expected[0], rtol=0, atol=12 * largest * 2.0**-24)
+    assert (ids[5] == -1).all()
+    ours.cvar.indexIVF_stats.reset()
+    # As FAISS: a list that is given twice is searched twice.
+    twice = lists[:, [0, 0, 2]]
+    expected = by_lists(index, queries, 9, twice, None, 0, False)
+    np.testing.assert_array_equal(index.search_preassigned(queries, 9, twice)[1], expected[1])
+    assert any(len(set(each.tolist())) < 9 for each in expected[1])
+
+
+def test_quantizers_that_do_not_reconstruct(rows):
+    """A whitened PCA before the centroids: indexes with the same quantizer object are merged, and
+    of others it is said why not."""
+
+    def listed(quantizer):
+        quantizer.train(rows)
+        index = ours.IndexIVFFlat(quantizer, 12, 4)
+        index.train(rows)
+        index.add(rows[:100])
+        return index
+
+    def whitened():
+        return ours.IndexPreTransform(ours.PCAMatrix(12, 6, -0.5), ours.IndexFlatL2(6))
+
+    index, other = listed(whitened()), listed(whitened())
+    with refused(match="the quantizer, an IndexPreTransform, does not reconstruct its centroids"):
+        index.merge_from(other, 100)
+    same = listed(index.quantizer)
+    index.merge_from(same, 100)
+    assert (index.ntotal, same.ntotal) == (200, 0)
+
+
+def test_members_of_lists_that_are_named(rows):
+    index = ours.index_factory(12, "IVF4,Flat")
+    for name in ("codes", "ids"):
+        assert not hasattr(index.invlists, name)
+        with pytest.raises(NotImplementedError, match=r"get_codes\(list_no\)"):
+            getattr(index.invlists, name)
+    datasets = importlib.import_module("knear.faiss.contrib.datasets")
+    for name in ("DatasetSIFT1M", "DatasetBigANN", "dataset_from_name"):
+        with pytest.raises(NotImplementedError, match=r"knear\.read_vectors"):
+            getattr(datasets, name)()
+    assert not hasattr(datasets, "DatasetOfNobody")
 
 
 @pytest.mark.parametrize("string", ["IVF4,Flat", "IVF4,SQ8", "IVF4,PQ4x4np", "Flat"])

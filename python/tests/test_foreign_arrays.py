@@ -359,6 +359,26 @@ def test_paths_are_the_systems(x, tmp_path):
         knear.Index.load(odd[:-6] + b"\xfe.knear")
 
 
+@pytest.mark.parametrize(
+    ("ending", "takes", "refused"),
+    [("i8bin", np.int8, np.int64), ("u8bin", np.uint8, np.int16), ("bvecs", np.uint8, np.float32)],
+)
+def test_formats_of_bytes_name_the_type_that_was_given(tmp_path, ending, takes, refused):
+    path = tmp_path / f"x.{ending}"
+    rows = np.arange(12).reshape(3, 4)
+    says = f"^x has type {np.dtype(refused)}, but .{ending} takes {np.dtype(takes)}: "
+    with pytest.raises(knear.InvalidArgument, match=says):
+        knear.write_vectors(path, rows.astype(refused))
+    with pytest.raises(knear.InvalidArgument, match="^x has type int64"):
+        knear.write_vectors(path, rows.tolist())
+    assert not path.exists()
+    knear.write_vectors(path, rows.astype(takes))
+    np.testing.assert_array_equal(knear.read_vectors(path), rows)
+    if takes == np.uint8:
+        knear.write_vectors(path, rows % 2 == 0)  # bytes of 0 and 1
+        np.testing.assert_array_equal(knear.read_vectors(path), rows % 2 == 0)
+
+
 def test_ids_are_read_as_vectors_are(tmp_path):
     path = tmp_path / "x.ivecs"
     ids = np.arange(30).reshape(10, 3)

@@ -526,3 +526,17 @@ def test_candidates_as_many_as_rows_are_all_of_them(apart):
     for ef in (2000, 5000):
         found = index.search(x[::40], 10, ef=ef)
         np.testing.assert_array_equal(found.ids, knear.knn(x[::40], x, 10).ids)
+
+
+def test_lists_by_products_of_the_most_columns():
+    """A lift is one column more than vectors may have: lists are in the order of products then."""
+    x = np.random.default_rng(1).standard_normal((40, 65536), dtype=np.float32)
+    for factory in ("IVF2,Flat", "IVF2(IVF2,Flat),Flat"):
+        index = knear.Index(factory, dim=65536, metric="ip")
+        index.train(x, iterations=1)
+        index.add(x)
+        want = knear.knn(x[:3], x, 4, metric="ip")
+        np.testing.assert_array_equal(index.search(x[:3], 4, probes=2).ids, want.ids)
+        np.testing.assert_array_equal(index.search(x[:3], 4, recall=1).ids, want.ids)
+    with pytest.raises(knear.InvalidArgument, match="^dim must be between 1 and 65536"):
+        knear.Index("IVF2,Flat", dim=65537, metric="ip")

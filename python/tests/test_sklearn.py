@@ -57,6 +57,41 @@ def test_the_examples_of_the_docstrings_run():
     assert runner.summarize().failed == 0
 
 
+class TestRowsThatAreChangedInPlace:
+    """fit() has taken its own: indices and distances are those of the rows as they were."""
+
+    @pytest.mark.parametrize("kind", [np.float64, np.float32, np.uint8, np.int64])
+    @pytest.mark.parametrize("order", ["C", "F"])
+    @pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat"])
+    def test_neighbours(self, rng, kind, order, factory):
+        X = np.asarray(rng.integers(0, 100, (200, 6)), kind, order=order)
+        before = X.copy()
+        nearest = ours.NearestNeighbors(n_neighbors=3, radius=40, factory=factory).fit(X)
+        queries = before[:20].astype(np.float64)
+        wanted = nearest.kneighbors(queries), nearest.kneighbors()
+        near = nearest.radius_neighbors(queries)
+        X[:] = X[::-1].copy()
+        for got, want in zip(
+            (nearest.kneighbors(queries), nearest.kneighbors()), wanted, strict=True
+        ):
+            np.testing.assert_array_equal(got, want)
+        for got, want in zip(nearest.radius_neighbors(queries), near, strict=True):
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+        distances, ids = nearest.kneighbors(queries)
+        each = np.linalg.norm(before[ids].astype(np.float64) - queries[:, None], axis=2)
+        np.testing.assert_allclose(distances, each, rtol=1e-12)
+
+    def test_views_and_targets(self, rng):
+        whole, y = rng.random((100, 8)), rng.random(100)
+        model = ours.KNeighborsRegressor(2).fit(whole[:, :4], y)
+        graph = ours.KNeighborsTransformer(n_neighbors=2).fit(whole[:50])
+        wanted = model.predict(None), graph.transform(np.ones((3, 8))).toarray()
+        whole[:], y[:] = 0, -1
+        np.testing.assert_array_equal(model.predict(None), wanted[0])
+        np.testing.assert_array_equal(graph.transform(np.ones((3, 8))).toarray(), wanted[1])
+
+
 def test_what_is_public_says_what_it_does():
     for name in ours.__all__:
         for method, what in vars(getattr(ours, name)).items():

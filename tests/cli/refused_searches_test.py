@@ -46,6 +46,19 @@ class RefusedSearches(ProgramTest):
             with self.subTest(arguments=arguments):
                 self.fails(2, *arguments, says=says)
 
+    def test_control_characters_of_words_are_escaped(self):
+        files = ["--base", "base.bvecs", "--queries", "queries.bvecs"]
+        for arguments, status, says in (
+            (["se\narch"], 2, "'se\\narch'"),
+            (["search", *files, "-k", "5\x1b[2J"], 2, "5\\x1b[2J"),
+            (["search", *files, "-k", "5", "--ba\x07se", "x"], 2, "--ba\\x07se"),
+            (["search", *files, "-k", "5", "--metric", "l\t2"], 1, "l\\t2"),
+            (["search", "--base", "no\nfile.fvecs", *files[2:], "-k", "5"], 1, "no\\nfile"),
+            (["info", "\x9b31m.knear"], 1, "\\u009b31m.knear"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.fails(status, *arguments, says=says)
+
     def test_the_first_unknown_word_is_named_before_what_is_missing(self):
         files = ["--base", "base.bvecs", "--queries", "queries.bvecs"]
         for words, says in (

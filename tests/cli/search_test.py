@@ -239,11 +239,16 @@ class Search(ProgramTest):
         self.assertIn("neighbours within the radius 5;", self.search("-k", 2, "--radius", 5))
         # A radius that holds everything takes no more memory than k neighbours do.
         for k in (9, 300, 400):
-            self.search("-k", k, "--radius", "1e300", "--out", "b.ivecs")
             self.search("-k", k, "--out", "c.ivecs")
-            self.assertEqual(
-                read_vecs(self.path("b.ivecs"), "i"), read_vecs(self.path("c.ivecs"), "i")
-            )
+            for radius in ("1e300", "inf", "+inf"):
+                self.search("-k", k, "--radius", radius, "--out", "b.ivecs")
+                self.assertEqual(
+                    read_vecs(self.path("b.ivecs"), "i"), read_vecs(self.path("c.ivecs"), "i")
+                )
+        for metric, radius, found in (("ip", "-inf", 9), ("ip", "inf", 0), ("l2", "-inf", 0)):
+            by = ["-k", 9, "--metric", metric, "--radius", radius, "--json"]
+            out = json.loads(self.search(*by))
+            self.assertEqual((out["radius"], out["results_per_query"]), (radius, found))
         files = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "2"]
         write_vecs(self.path("truth.ivecs"), [[0, 1]] * 17, "i")
         self.fails(1, *files, "--radius", "5", "--truth", "truth.ivecs", says="--radius 5")

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <vector>
 
 #include "knear/core/error.hpp"
 
@@ -49,6 +51,36 @@ TEST(ElementType, F16RoundsToNearestTiesToEven) {
   }
   EXPECT_EQ(to_f16(65519.99f).bits, 0x7bff);
   EXPECT_EQ(to_f16(65520.0f).bits, 0x7c00);
+}
+
+TEST(ElementType, ManyHalvesAreThoseOfOneByOne) {
+  // All upper halves of a float, with lower ones around every place at which a half rounds.
+  for (const std::uint32_t low : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x7fffu, 0x8000u, 0x8001u,
+                                  0x9000u, 0xefffu, 0xf000u, 0xffffu}) {
+    std::vector<float> in;
+    for (std::uint32_t high = 0; high < 65536; ++high)
+      in.push_back(std::bit_cast<float>(high << 16 | low));
+    for (const ElementType half : {ElementType::f16, ElementType::bf16}) {
+      const bool f16s = half == ElementType::f16;
+      std::vector<float> finite;
+      std::vector<std::uint16_t> expected;
+      for (const float x : in) {
+        const std::uint16_t bits = f16s ? to_f16(x).bits : to_bf16(x).bits;
+        if (std::isfinite(f16s ? to_float(f16{bits}) : to_float(bf16{bits}))) {
+          finite.push_back(x), expected.push_back(bits);
+          continue;
+        }
+        std::uint16_t one;
+        ASSERT_FALSE(to_halves(half, &x, 1, &one)) << x;
+      }
+      std::vector<std::uint16_t> out(finite.size());
+      ASSERT_TRUE(to_halves(half, finite.data(), std::ssize(finite), out.data()));
+      ASSERT_EQ(out, expected) << low;
+      finite.back() = INFINITY;
+      EXPECT_FALSE(to_halves(half, finite.data(), std::ssize(finite), out.data()));
+    }
+  }
+  EXPECT_TRUE(to_halves(ElementType::f16, nullptr, 0, nullptr));
 }
 
 TEST(ElementType, NamesRoundTripAndOthersAreRefused) {

@@ -150,6 +150,21 @@ TEST(KnnErrors, NameTheArgumentAndTheValues) {
   expect_error<InvalidArgument>([&] { searcher.search(fine, 1, {}); }, "metric is l2");
 }
 
+TEST(KnnErrors, MuchPaddingIsRefusedUnlessThereIsALimitOfMemory) {
+  const AnyMatrix base = gaussians(50, 6, 1), query = gaussians(1, 6, 2);
+  constexpr std::int64_t gibibyte = std::int64_t{1} << 30, k = gibibyte / 12 + 51;
+  const std::string says = "k is 89478536, but there are 50 rows, so that 1.07e+09 bytes of";
+  expect_error<MemoryBudgetError>([&] { knn(query, base, k); }, says);
+  expect_error<MemoryBudgetError>([&] { ExactSearcher(base, {}).search(query, k, {}); }, says);
+  expect_error<MemoryBudgetError>([&] { self_join(base, k / 50 + 51); }, "padding");
+  // A limit of memory holds the answer too, and is what refuses then.
+  expect_error<MemoryBudgetError>([&] { knn(query, base, k, {.memory = 1 << 21}); }, "memory is");
+  const Neighbors all = knn(query, base, 1000, {.memory = 1 << 21});
+  EXPECT_EQ(all.ids.cols(), 1000);
+  EXPECT_NE(all.ids.row(0)[49], no_id);
+  EXPECT_EQ(all.ids.row(0)[50], no_id);
+}
+
 TEST(KnnErrors, SizesThatOverflowAreRefused) {
   const AnyMatrix base = gaussians(50, 6, 1);
   EXPECT_THROW(knn(base, base, std::int64_t{1} << 62), InvalidArgument);

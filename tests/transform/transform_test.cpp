@@ -149,11 +149,26 @@ TEST(Transform, WhiteningMakesVariancesOne) {
                               .inverse(Transform::pca(rows.view(), 9).apply(rows.view()).view());
   for (std::int64_t i = 0; i < 3000; ++i)
     for (std::int64_t j = 0; j < 12; ++j) ASSERT_NEAR(rough.row(i)[j], plain.row(i)[j], 2e-3);
-  // Rows in fewer directions than components have no variance to divide by.
+  // Where rows vary in fewer directions than there are components, the others are 0.
   const AnyMatrix flat = make(ElementType::f32, 100, 4,
                               [](std::int64_t i, std::int64_t j) { return double(i * (j + 1)); });
   EXPECT_NO_THROW(Transform::pca(flat.view(), 4));
-  EXPECT_THROW(Transform::pca(flat.view(), 2, {.whiten = true}), InvalidArgument);
+  const Transform few = Transform::pca(flat.view(), 3, {.whiten = true});
+  const Matrix<float> whitened = few.apply(flat.view()), restored = few.inverse(whitened.view());
+  EXPECT_NEAR(covariance(whitened.view()).row(0)[0], 1, 1e-3);
+  for (std::int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(whitened.row(i)[1], 0);
+    EXPECT_EQ(whitened.row(i)[2], 0);
+    for (std::int64_t j = 0; j < 4; ++j) EXPECT_NEAR(restored.row(i)[j], i * (j + 1), 1e-2);
+  }
+  const AnyMatrix equal =
+      make(ElementType::f32, 10, 4, [](std::int64_t, std::int64_t j) { return double(j); });
+  try {
+    Transform::pca(equal.view(), 2, {.whiten = true});
+    ADD_FAILURE();
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(), "rows do not vary, so that whitening would divide by nothing");
+  }
   // Where 1 over the deviation is no float, the matrix was said not to be finite.
   Matrix<float> tiny(50, 3);
   Random random(9);

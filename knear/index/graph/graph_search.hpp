@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "knear/core/process_mutex.hpp"
 #include "knear/index/graph/row_graph.hpp"
 #include "knear/index/life/index_state.hpp"
 #include "knear/index/options.hpp"
@@ -90,7 +91,7 @@ class GraphOfState {
  private:
   mutable std::mutex mutex_;  // of made_, never held for long
   std::optional<Made> made_;
-  std::mutex making_;
+  ProcessMutex making_;
 };
 
 // As Index::search() and Index::range_search() before they round, of an index that has a graph.

@@ -641,6 +641,8 @@ ExactNeighbors IndexImpl::nearest(const State& now, AnyMatrixView queries, std::
 
 Neighbors IndexImpl::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                             KnnReport* report) const {
+  check_answer(queries.rows(), k);
+  if (options.method.aggregate) check_padding(queries.rows(), k, state()->size, options.memory);
   const ExactNeighbors near = nearest(queries, k, options, report);
   return rounded(near, shape.metric, queries.rows(), options.method.aggregate ? k : near.columns(),
                  resolve_threads(options.threads));

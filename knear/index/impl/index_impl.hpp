@@ -1,7 +1,6 @@
 // knear/index/impl/index_impl.hpp -- an index below its public calls: its present state, what makes
 // the next one, and searches of one.
 #pragma once
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/process_mutex.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/life/index_state.hpp"
@@ -41,25 +41,21 @@ IdFilter quick_filter(std::int64_t size, Id next_id, const IdFilter& filter);
 std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter,
                                               bool by_ids = false);
 
-// Held by a change of an index from its begin to its end. A progress callback of a change that
+// Held by a change of an index from its begin to its end. A child process finds it free, since a
+// change is published at its end (core/process_mutex.hpp). A progress callback of a change that
 // changes the same index would wait for itself: InvalidArgument, if it runs in the thread of the
 // change.
 class ChangeLock {
  public:
   void lock() {
-    if (holder_.load() == this_thread())
+    if (mutex_.is_held_by_this_thread())
       throw InvalidArgument("an index cannot be changed by a progress callback of its own change");
     mutex_.lock();
-    holder_ = this_thread();
   }
-  void unlock() {
-    holder_ = nullptr;
-    mutex_.unlock();
-  }
+  void unlock() { mutex_.unlock(); }
 
  private:
-  std::mutex mutex_;
-  std::atomic<const void*> holder_ = nullptr;
+  ProcessMutex mutex_;
 };
 
 // The calls are those of Index (index/index.hpp), which says what they do. What an index over the

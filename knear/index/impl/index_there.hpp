@@ -41,6 +41,7 @@ void search_there(const Index::Impl& index, Queue& queue, const std::function<Qu
       "queries", AnyMatrixView(queries.type, nullptr, queries.count, queries.dim, queries.dim));
   const auto state = index.state();
   index.check_trained(*state, "searching");
+  check_padding(queries.count, k, state->size, options.memory);
   // Answers of these queries by way of the processor's memory; all if none are named.
   const auto answer_here = [&](std::span<const std::int64_t> which, KnnReport* told) {
     const AnyMatrix here = which.empty() ? download_rows(queue, queries, 0, queries.count)

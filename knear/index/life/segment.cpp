@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -129,10 +130,11 @@ std::int64_t SegmentRows::find(Id id) const {
     const AlignedArray<Id>& all = coded_.ids;
     const std::lock_guard lock(looking_up_);
     if (by_id_.size() == 0) {
-      by_id_ = AlignedArray<std::uint32_t>(all.size());
-      std::iota(by_id_.begin(), by_id_.end(), 0u);
-      std::sort(by_id_.begin(), by_id_.end(),
+      AlignedArray<std::uint32_t> by_id(all.size());
+      std::iota(by_id.begin(), by_id.end(), 0u);
+      std::sort(by_id.begin(), by_id.end(),
                 [&](std::uint32_t a, std::uint32_t b) { return all[a] < all[b]; });
+      by_id_ = std::move(by_id);
     }
     const std::uint32_t* at =
         std::lower_bound(by_id_.begin(), by_id_.end(), id,

@@ -16,9 +16,9 @@
 #pragma once
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 
+#include "knear/core/process_mutex.hpp"
 #include "knear/core/row_set.hpp"
 #include "knear/knn/lists/listed_rows.hpp"
 #include "knear/knn/rows/device_forms.hpp"
@@ -167,7 +167,7 @@ class SegmentRows {
   Id first_ = 0;
   CodedRows coded_;
   Id last_ = 0;                                // of codes
-  mutable std::mutex looking_up_;              // of what follows
+  mutable ProcessMutex looking_up_;            // of what follows
   mutable AlignedArray<std::uint32_t> by_id_;  // codes: rows by id, from the first look-up on
   std::unique_ptr<PreparedRows> prepared_;
   std::shared_ptr<ListedRows> lists_;

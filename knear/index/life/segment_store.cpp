@@ -74,19 +74,17 @@ AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads, std::
   AnyMatrix out(type, vectors.rows(), vectors.cols());
   std::atomic<std::int64_t> bad = vectors.rows();
   parallel_for(threads, (vectors.rows() + 1023) / 1024, [&](std::int64_t task) {
+    std::vector<float> row(static_cast<std::size_t>(vectors.cols()));
     visit(vectors, [&](auto from) {
-      for (std::int64_t i = task * 1024; i < std::min(vectors.rows(), (task + 1) * 1024); ++i)
-        for (std::int64_t j = 0; j < vectors.cols(); ++j) {
-          const auto x = static_cast<float>(to_double(from.row(i)[j]));
-          double half = 0;
-          if (type == ElementType::f16)
-            half = to_double(static_cast<f16*>(out.row(i))[j] = to_f16(x));
-          else
-            half = to_double(static_cast<bf16*>(out.row(i))[j] = to_bf16(x));
-          if (std::isfinite(half)) continue;
-          for (std::int64_t least = bad; i < least && !bad.compare_exchange_weak(least, i);) {
-          }
+      for (std::int64_t i = task * 1024; i < std::min(vectors.rows(), (task + 1) * 1024); ++i) {
+        std::transform(from.row(i), from.row(i) + vectors.cols(), row.begin(),
+                       [](auto x) { return static_cast<float>(widened(x)); });
+        static_assert(sizeof(f16) == 2 && sizeof(bf16) == 2);
+        if (to_halves(type, row.data(), vectors.cols(), static_cast<std::uint16_t*>(out.row(i))))
+          continue;
+        for (std::int64_t least = bad; i < least && !bad.compare_exchange_weak(least, i);) {
         }
+      }
     });
   });
   if (bad < vectors.rows())

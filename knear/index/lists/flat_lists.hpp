@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 
+#include "knear/core/process_mutex.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/life/index_state.hpp"
 #include "knear/index/options.hpp"
@@ -58,7 +59,7 @@ class FlatLists {
   std::map<std::int64_t, std::shared_ptr<const RecallCurve>> curves_;
   std::map<std::int64_t, double> spent_;  // by k: seconds of scans that lists might have served
   bool refused_ = false;                  // there was no memory
-  std::mutex making_;
+  ProcessMutex making_;
 };
 
 // Rows that centroids are not learned from: 1,000, by which queries like the rows are known; or

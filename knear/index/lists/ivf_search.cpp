@@ -529,6 +529,31 @@ ExactNeighbors search_probed(const State& state, const IndexShape& shape,
   return search.take_found();
 }
 
+ExactNeighbors nearest_in_lists(const State& state, const IndexShape& shape,
+                                std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                MatrixView<Id> lists, std::int64_t k, const SearchOptions& options,
+                                KnnReport* report) {
+  check_scan(options, shape);
+  const std::int64_t refine_factor = refine_factor_of(options, shape);
+  const KnnOptions scan_options = options_of_scan(options, shape.metric);
+  const SearchRequest request =
+      shape.codes
+          ? request_of_codes(SearchKind::nearest, state, segments, queries, k, scan_options)
+          : SearchRequest(SearchKind::nearest, segments, queries, k, scan_options, Reuse::expected);
+  const std::unique_ptr<ProbedSearch> search =
+      probed_search(state, request, segments, queries, refine_factor,
+                    bytes_of_probing(request, std::max<std::int64_t>(1, lists.cols())));
+  ExactNeighbors found;
+  search->nearest(lists, found);
+  if (report) {
+    *report = search->report();
+    report->lists = shape.lists, report->probes = static_cast<double>(lists.cols());
+    report->method = "inverted-lists";
+    set_recall(*report, false, queries.rows());
+  }
+  return found;
+}
+
 RangeLists range_search_probed(const State& state, const IndexShape& shape,
                                std::span<const SearchSegment> segments, AnyMatrixView queries,
                                AnyMatrixView vectors, double radius, const SearchOptions& asked,

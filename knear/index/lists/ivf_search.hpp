@@ -16,6 +16,11 @@ ExactNeighbors search_probed(const State& state, const IndexShape& shape,
                              std::span<const SearchSegment> segments, AnyMatrixView queries,
                              AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
                              KnnReport* report);
+// The same in these lists of each query, none of them twice, no_id behind the others.
+ExactNeighbors nearest_in_lists(const State& state, const IndexShape& shape,
+                                std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                MatrixView<Id> lists, std::int64_t k, const SearchOptions& options,
+                                KnnReport* report);
 RangeLists range_search_probed(const State& state, const IndexShape& shape,
                                std::span<const SearchSegment> segments, AnyMatrixView queries,
                                AnyMatrixView vectors, double radius, const SearchOptions& options,

@@ -35,6 +35,9 @@ constexpr std::int64_t usual_rows_of_list = 256;
 // Most iterations see a quarter of the rows or less, if a list has so many of these.
 constexpr std::int64_t rows_of_list_at_first = 32;
 
+// Columns of vectors that are searched. A lift is one more.
+constexpr std::int64_t most_columns = 65536;
+
 // Rounded up, of a key that was computed in float64.
 float radius_of(double key, Metric metric) {
   // 1 - cosine is off by up to a few times dim 2^-53.
@@ -45,6 +48,8 @@ float radius_of(double key, Metric metric) {
 
 Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
                const Progress& progress) {
+  // Without lifts, lists are in the order of products.
+  if (rows.cols() >= most_columns) return {};
   const auto count = static_cast<std::size_t>(rows.rows());
   std::vector<double> squares(count);
   Lifts out;
@@ -53,7 +58,7 @@ Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
     const double length = length_of(rows.rows(row, row + 1));
     squares[i] = length * length, out.longest = std::max(out.longest, length);
   }
-  // Beyond these squares are not floats; then lists are in the order of products.
+  // Beyond these squares are not floats.
   if (!(out.longest > 1e-15 && out.longest < 1e15)) return {};
   std::vector<std::uint32_t> list_of(count);
   CentroidScan(centroids, Metric::l2, resolve_threads(threads))

@@ -26,6 +26,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/metric.hpp"
+#include "knear/core/process_mutex.hpp"
 #include "knear/core/progress.hpp"
 
 namespace knear::detail {
@@ -167,7 +168,7 @@ class RecallCurves {
 
  private:
   const std::int64_t rows_;
-  std::mutex making_;
+  ProcessMutex making_;
   mutable std::mutex mutex_;  // of curves_
   std::map<std::int64_t, std::shared_ptr<const RecallCurve>> curves_;
 };

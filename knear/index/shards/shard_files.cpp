@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/process_mutex.hpp"
 #include "knear/core/system.hpp"
 #include "knear/index/file/index_file.hpp"
 #include "knear/index/file/packed_sections.hpp"
@@ -183,17 +184,20 @@ class FolderLock {
     }
   }
   ~FolderLock() {
-    if (folder_ >= 0) close(folder_);
+    if (folder_ < 0) return;
+    // A child process that was forked meanwhile has the file open too.
+    flock(folder_, LOCK_UN);
+    close(folder_);
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  static std::mutex& mutex() {
-    static std::mutex one;
+  static ProcessMutex& mutex() {
+    static ProcessMutex one;
     return one;
   }
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<ProcessMutex> lock_;
   int folder_ = -1;
 };
 

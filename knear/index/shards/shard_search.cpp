@@ -417,6 +417,7 @@ const Index& ShardsAsOne::get(int threads) const {
         known, [&](std::size_t part, Id id) { return parts_[part]->find(id).row >= 0; }, threads);
   }
   if (whole.recall) {
+    known_.clear();  // what a process that was forked meanwhile has left
     for (const auto& part : parts_)
       known_.push_back(part->recall ? part->recall->all() : decltype(part->recall->all()){});
     const auto knows = [](const auto& curves, const RecallCurve& curve) {

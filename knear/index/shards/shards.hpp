@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/process_mutex.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/index_of_shape.hpp"
 #include "knear/knn/device/replica_speeds.hpp"
@@ -55,7 +56,7 @@ class ShardsAsOne {
  private:
   const IndexShape shape_;
   const std::vector<std::shared_ptr<const State>> parts_;
-  mutable std::mutex making_;
+  mutable ProcessMutex making_;
   mutable std::shared_ptr<const Index> index_;
   // Of each part, what it knew of recall when the index was made.
   mutable std::vector<std::vector<std::shared_ptr<const RecallCurve>>> known_;

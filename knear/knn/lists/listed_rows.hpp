@@ -49,7 +49,7 @@ class ListedRows {
 
   std::optional<RowLists> numbers_;
   std::shared_ptr<const PackedLists> integer_;
-  std::mutex making_;         // held while int8_ is made
+  ProcessMutex making_;       // held while int8_ is made
   mutable std::mutex mutex_;  // of these
   std::shared_ptr<const PackedLists> int8_;
 };

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "knear/core/process_mutex.hpp"
 #include "knear/knn/options.hpp"
 #include "knear/knn/rows/device_forms.hpp"
 #include "knear/knn/rows/prefix_form.hpp"
@@ -163,8 +164,8 @@ class PreparedRows {
   struct PassViability {
     std::int64_t up_to = 0, not_from = max_k + 1;
   };
-  std::mutex making_;  // held while rows are packed that will be kept; taken before mutex_
-  std::mutex mutex_;   // of what follows; never held for long
+  ProcessMutex making_;  // held while rows are packed that will be kept; taken before mutex_
+  std::mutex mutex_;     // of what follows; never held for long
   std::shared_ptr<const PackedBase> forms_[any_pass_count];
   std::shared_ptr<const PackedBase> bins_;
   bool adopted_[any_pass_count] = {};

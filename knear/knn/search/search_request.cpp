@@ -275,15 +275,28 @@ void check_k(std::int64_t k) {
   refuse_if(k > max_k, "k must be at most {}, but is {}", max_k, k);
 }
 
+namespace {
+constexpr std::int64_t neighbor_bytes = sizeof(float) + sizeof(Id);
+}  // namespace
+
+void check_padding(std::int64_t queries, std::int64_t k, std::int64_t rows, std::int64_t memory) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  if (memory > 0 || k <= rows || queries == 0 || k - rows <= most / neighbor_bytes / queries)
+    return;
+  throw MemoryBudgetError(
+      "k is {}, but there are {} rows, so that {:.3g} bytes of the answer to {} queries would be "
+      "padding: a smaller k finds every row, and with a limit of memory k may be larger",
+      k, rows, double(neighbor_bytes) * double(k - rows) * double(queries), queries);
+}
+
 void check_answer(std::int64_t queries, std::int64_t k) {
   check_k(k);
-  constexpr std::int64_t place = sizeof(float) + sizeof(Id);
   const std::int64_t most = machine_memory() / 2;
-  if (queries > 0 && k > most / place / queries)
+  if (queries > 0 && k > most / neighbor_bytes / queries)
     throw MemoryBudgetError(
         "k is {} and there are {} queries, so that the answer has {:.3g} bytes, but half of this "
         "machine's memory is {}",
-        k, queries, double(place) * double(k) * double(queries), most);
+        k, queries, double(neighbor_bytes) * double(k) * double(queries), most);
 }
 
 double checked_radius(double radius) {

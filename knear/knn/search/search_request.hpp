@@ -127,6 +127,9 @@ void check_k(std::int64_t k);
 // check_k(), and MemoryBudgetError for an answer [queries x k] that takes more than half of the
 // machine's memory: places beyond the base are padded, so that it is as large as was asked for.
 void check_answer(std::int64_t queries, std::int64_t k);
+// Throws MemoryBudgetError if more than 1 GiB of an answer [queries x k] from so many rows would be
+// padding, unless there is a limit of memory, within which the search counts its answer.
+void check_padding(std::int64_t queries, std::int64_t k, std::int64_t rows, std::int64_t memory);
 // The radius of a range search, finite: an infinite one is beyond all distances, or before them.
 double checked_radius(double radius);
 void check_dim(std::string_view argument, std::int64_t dim);

@@ -9,6 +9,7 @@
 #include "knear/scan/kernels/code_kernels.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scores.hpp"
 
 namespace knear::detail {
 namespace {

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._process import cores
-from ..errors import Error, MemoryBudgetError
+from ..errors import Error, MemoryBudgetError, printable
 from . import metrics
 from .fields import neighbors, of_type, whole, whole_ids
 from .missing import Lacking
@@ -69,7 +69,7 @@ def set_threads(count: int) -> None:
 
 
 def refuse(what: str) -> NoReturn:
-    raise RuntimeError(what)
+    raise RuntimeError(printable(what))
 
 
 def metric_name(metric: int) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import tempfile
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _arrays, _options
 from .._index import Index as KnearIndex
 from ..errors import Error, MemoryBudgetError
 from .base import (
@@ -54,20 +54,28 @@ class Searched:
     made or they were added. `places` are the ids of the rows of now, which go up; None where they
     are 0, 1, ..."""
 
-    def __init__(self, index: KnearIndex, places: NDArray[np.int64] | None = None) -> None:
-        self.index, self.places = index, places
+    def __init__(
+        self, index: KnearIndex, places: NDArray[np.int64] | None = None, room: Any = None
+    ) -> None:
+        # room: an array that begins with `places`, and takes those of rows that come.
+        self.index, self.places, self._room = index, places, places if room is None else room
 
     def without(self, rows: NDArray[np.int64]) -> Searched:
         places = np.arange(len(self.index)) if self.places is None else self.places
         self.index.remove(places[rows])
         return Searched(self.index, np.delete(places, rows))
 
-    def with_part(self, part: KnearIndex) -> Searched:
-        first, added = self.index.next_id, len(part)
-        self.index.merge(part, "shifted")
+    def with_rows(self, rows: NDArray[Any], kind: str, lists: Any) -> Searched:
+        """With rows of this element type behind, as the index keeps them, in these lists [n]."""
+        first, added = self.index.next_id, len(rows)
+        self.index._index.add_to_lists(rows, kind, lists, threads())
         if self.places is None:
             return self
-        return Searched(self.index, np.concatenate([self.places, first + np.arange(added)]))
+        size = len(self.places)
+        if size + added > len(self._room):
+            self._room = np.concatenate([self.places, np.empty(size + added, np.int64)])
+        self._room[size : size + added] = first + np.arange(added)
+        return Searched(self.index, self._room[: size + added], self._room)
 
     def is_mostly_gone(self) -> bool:
         return self.index.next_id > 4 * len(self.index) + 1024
@@ -80,6 +88,19 @@ class Searched:
     def range_search(self, x: Any, radius: float, **options: Any) -> tuple[Any, Any, Any]:
         begin, distances, ids = self.index.range_search(x, radius, **self._asked(options))
         return begin, distances, self._rows(ids)
+
+    def search_lists(
+        self, x: NDArray[np.float32], k: int, lists: NDArray[np.int64], allowed: Any, report: Any
+    ) -> tuple[Any, Any]:
+        """search() in these lists [q x p], none of them twice for a query; -1 is no list."""
+        allowed = self._asked({"filter": allowed})["filter"]
+        settings = _options.settings({}, threads(), None, "cpu")
+        filter = _arrays.filter_of(allowed, None, len(self.index), self.index.next_id)
+        distances, ids, about = self.index._index.search_lists(
+            x, "f32", lists, k, settings, *filter, interruptions()
+        )
+        report.update(about.as_dict())
+        return distances, self._rows(ids)
 
     def _asked(self, options: dict[str, Any]) -> dict[str, Any]:
         allowed = options.get("filter")
@@ -131,10 +152,14 @@ class Coded(Index):
         """Refuses an index whose codes mean other vectors here: FAISS takes them, after which no
         row is found where it was."""
         if not all(map(np.array_equal, self._learned(), other._learned())):
-            refuse(
-                "otherIndex was trained apart, so that its codes stand for other vectors here: "
-                "train one index and copy it, or add the vectors"
-            )
+            self._refuse_trained_apart()
+
+    @staticmethod
+    def _refuse_trained_apart() -> NoReturn:
+        refuse(
+            "otherIndex was trained apart, so that its codes stand for other vectors here: "
+            "train one index and copy it, or add the vectors"
+        )
 
     def _image(self, write: Any) -> None:
         raise NotImplementedError
@@ -169,16 +194,24 @@ class Coded(Index):
                 searched = searched.without(old)
             size -= len(old)
         if size < self._store.size:
-            searched = searched.with_part(loaded(self._part_from(size)._image))
+            searched = searched.with_rows(*self._kept_from(size, searched.index))
         if searched.is_mostly_gone():
             return Searched(loaded(self._image))
         return searched
 
-    def _part_from(self, first: int) -> Coded:
-        """The rows from this one on, as an index of the same quantizers."""
-        part = copy.copy(self)
-        part._store = self._store.rows_from(first)
-        return part
+    def _kept_from(self, first: int, index: KnearIndex) -> tuple[NDArray[Any], str, Any]:
+        """(rows, element type, lists) of the rows from this one on, as an index of all keeps
+        them."""
+        codes = self._store.codes[first:]
+        lists = self._store.lists[first:] if index.lists else None
+        kind = index.factory.rpartition(",")[2]
+        if kind == "SQfp16":
+            return codes.view(np.float16), "f16", lists
+        if kind == "SQbf16":
+            return codes.view(np.uint16), "bf16", lists
+        if not index._index.keeps_vectors:
+            return codes, "u8", lists
+        return self._decode_rows(np.arange(first, self._store.size)), "f32", lists
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         raise NotImplementedError

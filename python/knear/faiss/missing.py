@@ -214,6 +214,7 @@ _MEMBERS = {
     "InvertedLists": {
         _WRITES: "add_entries add_entry merge_from resize update_entries update_entry",
         LISTS: "get_iterator",
+        "get_codes(list_no) and get_ids(list_no) copy what is in a list": "codes ids",
     },
     "DirectMap": {
         _MAPS: "add_single_id clear remove_ids set_type update_codes",
@@ -226,7 +227,7 @@ _MEMBERS = {
     "IDSelectorArray": {_SWIG: "original_init"},
     "IDSelectorBitmap": {_SWIG: "original_init"},
 }
-_MEMBER_VALUES = frozenset(["precomputed_table", "turboq_refine", "hashtable"])
+_MEMBER_VALUES = frozenset(["precomputed_table", "turboq_refine", "hashtable", "codes", "ids"])
 
 
 class Lacking:
@@ -280,4 +281,9 @@ def stand_in(name: str) -> Any:
         raise AttributeError(f"module 'knear.faiss' has no attribute {name!r}")
     if _NOT_IN_FAISS_CPU.fullmatch(name):
         raise NotHere(f"knear.faiss.{name}: {way}")
+    return named_alone(name, way)
+
+
+def named_alone(name: str, way: str) -> Any:
+    """A class by that name, of which there are no objects: to make one says the way."""
     return _Missing(name, (), {"__doc__": way})

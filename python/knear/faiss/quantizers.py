@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._search import knn
+from ..errors import InvalidArgument
 from .base import Sealed, faiss_errors, fill, first_rows, matrix, refuse, threads
 from .clustering import ClusteringParameters, cluster
 from .fields import whole
@@ -373,14 +374,16 @@ class ScalarQuantizer(Quantizer):
 
     def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         if self.qtype in (self.QT_fp16, self.QT_bf16):
-            with np.errstate(over="ignore"):
-                halves = x.astype("<f2") if self.qtype == self.QT_fp16 else _bf16(x)
-            codes = halves.view(np.uint8).reshape(len(x), self.code_size)
-            infinite = np.uint16(0x7C00 if self.qtype == self.QT_fp16 else 0x7F80)
-            if (halves.view(np.uint16) & infinite == infinite).any():  # NaN too
+            name = "fp16" if self.qtype == self.QT_fp16 else "bf16"
+            try:
+                return _core.ScalarQuantizer.of_halves(name, self.d).encode(x, "f32", threads())
+            except InvalidArgument:
                 _refuse_infinite(x, x, "finite")
-                _refuse_infinite(self._vectors_of(codes), x, "what 16 bits hold")
-            return codes
+                # From half a step above the largest number on.
+                first = np.array(0x477FF000 if name == "fp16" else 0x7F7F8000, np.uint32)
+                beyond = np.abs(x) >= first.view(np.float32)
+                _refuse_infinite(np.where(beyond, np.inf, x), x, "what 16 bits hold")
+                raise
         if self.qtype in (self.QT_8bit_direct, self.QT_8bit_direct_signed):
             _refuse_infinite(x, x, "finite")
             shift = 128 if self.qtype == self.QT_8bit_direct_signed else 0
@@ -431,18 +434,3 @@ def _refuse_infinite(values: NDArray[Any], given: NDArray[np.float32], due: str)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         refuse(f"vectors must be {due}, but row {row} column {column} is {given[row, column]:g}")
-
-
-def _bf16(x: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The nearest bfloat16, ties to even."""
-    bits, out = np.ascontiguousarray(x).view(np.uint32), np.empty(x.shape, "<u2")
-    rows = max(1, _BLOCK // x.shape[1])
-    for begin in range(0, len(x), rows):
-        some = bits[begin : begin + rows]
-        more = some >> 16
-        np.bitwise_and(more, 1, out=more)
-        np.add(more, 0x7FFF, out=more)
-        np.add(more, some, out=more)
-        np.right_shift(more, 16, out=more)
-        np.copyto(out[begin : begin + rows], more, casting="unsafe")
-    return out

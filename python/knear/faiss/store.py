@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ class Store:
         self.version += 1
         if not traced:
             self._traced_since = self.version
-            self._removed: list[tuple[int, NDArray[np.int64]]] = []
+            self._removed: list[NDArray[np.int64]] = []
+            self._versions: list[int] = []  # after each of these
             self._gone = 0  # rows in `_removed`
         self._order: tuple[Any, Any] | None = None
 
@@ -38,13 +40,7 @@ class Store:
         at the end; None where more has changed."""
         if version < self._traced_since:
             return None
-        return [gone for at, gone in self._removed if at > version]
-
-    def rows_from(self, first: int) -> Store:
-        """The rows from this one on, in a store of their own."""
-        part = Store(self._codes.shape[1])
-        part._made_of_all(self.codes[first:], self.ids[first:], self.lists[first:])
-        return part
+        return self._removed[bisect_right(self._versions, version) :]
 
     @property
     def codes(self) -> NDArray[np.uint8]:
@@ -81,7 +77,8 @@ class Store:
         self._ids = np.arange(len(self._lists)) if renumber else self.ids[rows]
         self.size = len(self._ids)
         self._changed(traced=True)
-        self._removed.append((self.version, gone))
+        self._removed.append(gone)
+        self._versions.append(self.version)
         self._gone += len(gone)
         if self._gone > self.size:  # to be made anew
             self._changed()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._regular import regular
 from .base import refuse
 from .missing import Lacking
 from .vectors import Ownership, UInt8Vector
@@ -147,7 +148,7 @@ class BufferedIOReader(IOReader):
 
 def to_file(name: Any, put: Callable[[Any], Any]) -> None:
     try:
-        with open(name, "wb") as file:
+        with regular(name, "wb") as file:
             put(file.write)
     except OSError as error:
         refuse(f"could not open {name} for writing: {error.strerror}")
@@ -155,7 +156,7 @@ def to_file(name: Any, put: Callable[[Any], Any]) -> None:
 
 def opened(name: Any) -> Any:
     try:
-        return open(name, "rb")
+        return regular(name)
     except OSError as error:
         return refuse(f"could not open {name} for reading: {error.strerror}")
 

@@ -19,7 +19,7 @@ except ImportError:  # before scikit-learn 1.6
         return estimator._validate_data(X, y, **how)
 
 
-__all__ = ["as_bytes", "as_knear_reads", "threads_of", "validate_data", "whole_number"]
+__all__ = ["as_bytes", "as_knear_reads", "own", "threads_of", "validate_data", "whole_number"]
 
 _READ_AS_THEY_ARE = {"float64", "float32", "float16", "uint8", "int8"}
 
@@ -27,6 +27,12 @@ _READ_AS_THEY_ARE = {"float64", "float32", "float16", "uint8", "int8"}
 def as_knear_reads(X: NDArray[Any]) -> NDArray[Any]:
     """`X` itself if knear reads its element type, else in float64, as scikit-learn converts."""
     return X if X.dtype.name in _READ_AS_THEY_ARE else X.astype(np.float64)
+
+
+def own(array: NDArray[Any], given: Any) -> NDArray[Any]:
+    """`array`, or a copy of it if the caller, who gave `given`, may change it in place."""
+    made_here = array is not given and array.base is None and array.flags.owndata
+    return array if made_here else array.copy()
 
 
 def as_bytes(X: NDArray[Any], threads: int = 0) -> NDArray[Any]:

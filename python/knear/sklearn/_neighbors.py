@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _search
 from .._index import Index
 from . import _distances
-from ._checks import as_bytes, as_knear_reads, threads_of, validate_data, whole_number
+from ._checks import as_bytes, as_knear_reads, own, threads_of, validate_data, whole_number
 
 # knear's metric for each of scikit-learn's.
 _METRICS = {"euclidean": "l2", "l2": "l2", "sqeuclidean": "l2", "cosine": "cosine"}
@@ -32,15 +32,15 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
     """Rows X [n x d] that were fitted, and their k nearest. Parameters are kept as they came and
     looked at by fit(), as scikit-learn wants it."""
 
-    def _fit(self, X: NDArray[Any]) -> None:
-        """Takes over validated rows."""
+    def _fit(self, X: NDArray[Any], given: Any) -> None:
+        """Takes over validated rows of `given`, what the caller has."""
         self.effective_metric_ = self._effective_metric()
         self.effective_metric_params_ = {}
         threads_of(self.n_jobs)
         recall = self.recall
         if not isinstance(recall, numbers.Real) or not 0 < recall <= 1:
             raise ValueError(f"recall must be in (0, 1], but is {recall!r}")
-        self._fit_X = as_knear_reads(X)
+        self._fit_X = own(as_knear_reads(X), given)
         self._fit_method = "brute"
         self.n_samples_fit_ = len(X)
         self._index = self._make_index(self.factory)
@@ -217,8 +217,10 @@ class NearestNeighbors(_Neighbors):
     feature_names_in_, n_samples_fit_.
 
     Rows are float64, float32, float16, uint8 or int8, read as they are, other numbers in float64;
-    values beyond the range of float32 are refused. fit() keeps the rows and an index of them, which
-    pickles leave out where it is "Flat": it is made again when they are loaded.
+    values beyond the range of float32 are refused. fit() keeps a copy of the rows and an index of
+    them: changes of `X` in place afterwards have no effect, where scikit-learn's brute force reads
+    the changed rows. Pickles leave out the index where it is "Flat": it is made again when they are
+    loaded.
     """
 
     def __init__(
@@ -252,7 +254,7 @@ class NearestNeighbors(_Neighbors):
         """
         whole_number("n_neighbors", self.n_neighbors)
         _radius_of(self.radius)
-        self._fit(validate_data(self, X, order="C"))
+        self._fit(validate_data(self, X, order="C"), X)
         return self
 
     def radius_neighbors(
@@ -374,7 +376,7 @@ class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _
         Errors as those of NearestNeighbors.fit."""
         whole_number("n_neighbors", self.n_neighbors)
         _check_mode(self.mode)
-        self._fit(validate_data(self, X, order="C"))
+        self._fit(validate_data(self, X, order="C"), X)
         self._n_features_out = self.n_samples_fit_
         return self
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ._checks import validate_data, whole_number
+from ._checks import own, validate_data, whole_number
 from ._neighbors import _Neighbors
 
 Weights = str | Callable[[NDArray[np.float64]], ArrayLike] | None
@@ -105,7 +105,7 @@ class KNeighborsClassifier(ClassifierMixin, _Predictor):
     def fit(self, X: ArrayLike, y: ArrayLike) -> KNeighborsClassifier:
         """Takes over the rows of `X` [n x d] and their classes `y` [n] or [n x outputs], and
         returns the object itself. Errors as those of NearestNeighbors.fit."""
-        X, y = self._checked(X, y)
+        given, (X, y) = X, self._checked(X, y)
         if y.ndim == 2 and y.shape[1] == 1:
             warnings.warn(
                 "A column-vector y was passed when a 1d array was expected. Please change the shape"
@@ -121,7 +121,7 @@ class KNeighborsClassifier(ClassifierMixin, _Predictor):
         self._y = np.column_stack([np.ravel(numbers) for _, numbers in columns]).astype(np.intp)
         if not self.outputs_2d_:
             self.classes_ = self.classes_[0]
-        self._fit(X)
+        self._fit(X, given)
         return self
 
     def predict(self, X: ArrayLike | None) -> NDArray[Any]:
@@ -189,8 +189,9 @@ class KNeighborsRegressor(RegressorMixin, _Predictor):
     def fit(self, X: ArrayLike, y: ArrayLike) -> KNeighborsRegressor:
         """Takes over the rows of `X` [n x d] and their targets `y` [n] or [n x outputs], and
         returns the object itself. Errors as those of NearestNeighbors.fit."""
-        X, self._y = self._checked(X, y)
-        self._fit(X)
+        given, (X, targets) = X, self._checked(X, y)
+        self._y = own(targets, y)
+        self._fit(X, given)
         return self
 
     def predict(self, X: ArrayLike | None) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import knear.faiss as faiss
+from knear._regular import regular
 
 
 def big_batch_search(
@@ -74,7 +75,7 @@ def big_batch_search(
         if verbose:
             print(f"list {list_no}: {len(queries)} queries")
         if checkpoint is not None and time.perf_counter() - saved_at > checkpoint_freq:
-            with open(f"{checkpoint}.tmp", "wb") as file:
+            with regular(f"{checkpoint}.tmp", "wb") as file:
                 np.savez(file, list=list_no + 1, D=best.D, I=best.I)
             os.replace(f"{checkpoint}.tmp", checkpoint)
             saved_at = time.perf_counter()

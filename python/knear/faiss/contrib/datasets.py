@@ -1,4 +1,5 @@
-"""SyntheticDataset: vectors that a few hidden numbers make, FAISS's bit for bit."""
+"""SyntheticDataset: vectors that a few hidden numbers make, FAISS's bit for bit. Data sets in files
+are not there: their names say how their files are read."""
 
 from __future__ import annotations
 
@@ -8,6 +9,22 @@ from typing import Any
 import numpy as np
 
 import knear.faiss as faiss
+from knear.faiss.missing import NotHere, named_alone
+
+_FILES = (
+    "data sets in files are not there; knear.read_vectors('sift_base.fvecs') reads .fvecs, .bvecs, "
+    ".ivecs, .fbin, .npy and HDF5"
+)
+_CLASSES = "DatasetSIFT1M DatasetGIST1M DatasetBigANN DatasetDeep1B DatasetGlove DatasetMusic100"
+_FUNCTIONS = "dataset_from_name set_dataset_basedir"
+
+
+def __getattr__(name: str) -> Any:
+    if name in f"{_CLASSES} {_FUNCTIONS}".split():
+        return named_alone(name, _FILES)
+    if name == "dataset_basedir":
+        raise NotHere(f"knear.faiss.contrib.datasets.{name}: {_FILES}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Dataset:

@@ -47,8 +47,8 @@ class IndexIVF(Listed):
 
     # What is searched.
     def _sources(self) -> tuple[Any, ...]:
-        quantizer = self.quantizer
-        return quantizer, quantizer._kept, quantizer._kept.version
+        kept = getattr(self.quantizer, "_kept", None)  # of an IndexFlat
+        return self.quantizer, kept, None if kept is None else kept.version
 
     def _knear_has_it(self) -> bool:
         """Whether knear has such codes; else it gets the vectors that they stand for."""
@@ -181,12 +181,25 @@ class IndexIVF(Listed):
             most, allowed = self._asked(params)[1:3]
             most, whole = self._most(params, most, k)
             lists = self._preassigned(Iq, len(rows), params)
-            distances, found = nearest_in(self, rows, k, lists, allowed, most, whole)
+            distances, found = self._nearest_in(rows, k, lists, allowed, most, whole)
         ids = self._ids_of(found)
         if self.parallel_mode & self.PARALLEL_MODE_NO_HEAP_INIT and D is not None and I is not None:
             both = np.concatenate([D, distances], 1), np.concatenate([I, ids], 1)
             distances, ids = best_of(*both, k, self.metric_type)
         return into(D, distances), into(I, ids)
+
+    def _nearest_in(
+        self, x: NDArray[np.float32], k: int, lists: Any, allowed: Any, most: int, whole: bool
+    ) -> tuple[Any, Any]:
+        """nearest_in(), by knear where it searches such lists: it looks at each of them once."""
+        in_order = np.sort(lists, axis=1)
+        twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
+        if most or not self._store.size or not self._probes_by_knear() or twice.any():
+            return nearest_in(self, x, k, lists, allowed, most, whole)
+        report: dict[str, Any] = {}
+        found = self._index().search_lists(x, k, np.maximum(lists, -1), allowed, report)
+        count_rows(report, len(x))
+        return padded(*found, self.metric_type)
 
     def range_search_preassigned(
         self,

@@ -71,11 +71,6 @@ class Listed(Coded):
     def ntotal(self) -> int:
         return self._store.size + self._unlisted
 
-    def _part_from(self, first: int) -> Coded:
-        part = super()._part_from(first)
-        part.direct_map = DirectMap()
-        return part
-
     def reset(self) -> None:
         super().reset()
         self._unlisted = 0
@@ -284,9 +279,20 @@ class Listed(Coded):
             refuse("merge_from: direct map copy not implemented")
         self._check_learned(otherIndex)
 
-    def _learned(self) -> list[NDArray[Any]]:
-        centroids = self.quantizer.reconstruct_n(0, self.quantizer.ntotal)
-        return [centroids, *super()._learned()]
+    def _check_learned(self, other: Any) -> None:
+        super()._check_learned(other)
+        if self.quantizer is other.quantizer:
+            return
+        try:
+            same = np.array_equal(*(_centroids(each.quantizer) for each in (self, other)))
+        except RuntimeError as error:
+            refuse(
+                f"the quantizer, an {type(self.quantizer).__name__}, does not reconstruct its "
+                f"centroids ({error}), so that nothing tells whether both indexes have the same: "
+                "give them the same quantizer object, or add the vectors"
+            )
+        if not same:
+            self._refuse_trained_apart()
 
     def _merge(self, other: Any, add_id: int) -> None:
         rows = other._store
@@ -399,6 +405,10 @@ class Listed(Coded):
         lists = np.ravel(list_nos)[:n].astype(np.int64)
         with faiss_errors():
             fill(x, self._uncode_in_lists(rows, lists))
+
+
+def _centroids(quantizer: Any) -> NDArray[np.float32]:
+    return quantizer.reconstruct_n(0, quantizer.ntotal)
 
 
 def _refuse_infinite(x: NDArray[np.float32]) -> None:

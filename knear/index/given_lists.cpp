@@ -1,0 +1,114 @@
+#include "knear/index/given_lists.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/public_call.hpp"
+#include "knear/index/index_of_shape.hpp"
+#include "knear/index/lists/ivf_search.hpp"
+
+namespace knear::detail {
+namespace {
+
+void check_kept_plainly(const IndexShape& shape) {
+  if (!shape.transforms.empty() || shape.refine)
+    throw InvalidArgument("index {} has transforms or refines codes, so that it takes no lists",
+                          shape.description());
+}
+
+void check_list(Id list, std::int64_t count) {
+  if (list >= count || list < 0)
+    throw InvalidArgument("lists hold {}, but the index has {} of them", list, count);
+}
+
+// The lists of each query, those that are no_id last.
+Matrix<Id> in_order(MatrixView<Id> lists, std::int64_t count) {
+  Matrix<Id> out(lists.rows(), lists.cols());
+  std::vector<Id> sorted;
+  for (std::int64_t q = 0; q < lists.rows(); ++q) {
+    Id* const to = out.row(q);
+    Id* const end = std::copy_if(lists.row(q), lists.row(q) + lists.cols(), to,
+                                 [](Id list) { return list != no_id; });
+    for (const Id* list = to; list < end; ++list) check_list(*list, count);
+    std::fill(end, to + lists.cols(), no_id);
+    sorted.assign(to, end);
+    std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+      throw InvalidArgument("lists hold {} twice for query {}", *twice, q);
+  }
+  return out;
+}
+
+}  // namespace
+
+void add_to_lists(Index& index, AnyMatrixView rows, std::span<const Id> lists,
+                  const ChangeOptions& options) {
+  public_call([&] {
+    Index::Impl& impl = impl_of(index);
+    const IndexShape& shape = impl.shape;
+    check_kept_plainly(shape);
+    std::lock_guard lock(impl.writer);
+    State next = *impl.state();
+    impl.check_trained(next, "adding rows");
+    const std::int64_t columns = shape.codes ? next.coder->code_size() : shape.dim;
+    if (rows.cols() != columns || (shape.codes && rows.type() != ElementType::u8))
+      throw ShapeMismatch("rows are {} with {} columns, but index {} keeps {} {} a row",
+                          name_of(rows.type()), rows.cols(), shape.description(), columns,
+                          shape.codes ? "bytes" : "numbers");
+    if (std::ssize(lists) != (shape.lists > 0 ? rows.rows() : 0))
+      throw ShapeMismatch("lists are {} for {} rows, but index {} has {} lists", lists.size(),
+                          rows.rows(), shape.description(), shape.lists);
+    if (rows.rows() == 0) return;
+    for (const Id list : lists) check_list(list, shape.lists);
+    const std::vector<std::uint32_t> list_of(lists.begin(), lists.end());
+    if (!shape.codes) {
+      impl.store.append_kept(next, rows, {}, list_of, options);
+    } else {
+      const Id most = std::numeric_limits<Id>::max();
+      if (next.next_id > most - rows.rows())
+        throw InvalidArgument("rows are {}, but ids are left for {} only", rows.rows(),
+                              most - next.next_id);
+      std::vector<Id> ids(static_cast<std::size_t>(rows.rows()));
+      std::iota(ids.begin(), ids.end(), next.next_id);
+      const MatrixView<std::uint8_t> codes(static_cast<const std::uint8_t*>(rows.data()),
+                                           rows.rows(), rows.cols(), rows.stride());
+      if (!next.type) next.type = ElementType::f32;
+      next.segments.push_back(impl.store.segment_of_codes(next, codes, list_of, ids, {}, options));
+      next.next_id += rows.rows(), next.changed_rows += rows.rows();
+      impl.store.settle(next, options);
+    }
+    impl.publish(std::move(next));
+  });
+}
+
+Neighbors search_lists(const Index& index, AnyMatrixView queries, MatrixView<Id> lists,
+                       std::int64_t k, const SearchOptions& options, KnnReport* report) {
+  return public_call([&] {
+    const Index::Impl& impl = impl_of(index);
+    const IndexShape& shape = impl.shape;
+    check_kept_plainly(shape);
+    if (shape.lists == 0)
+      throw InvalidArgument("index {} has no inverted lists", shape.description());
+    check_answer(queries.rows(), k);
+    impl.check_columns("queries", queries);
+    if (lists.rows() != queries.rows())
+      throw ShapeMismatch("lists are {} rows, queries are {}", lists.rows(), queries.rows());
+    const auto now = impl.state();
+    impl.check_trained(*now, "searching");
+    check_padding(queries.rows(), k, now->size, options.memory);
+    const Matrix<Id> probes = in_order(lists, shape.lists);
+    const IdFilter filter = quick_filter(now->size, now->next_id, options.filter);
+    const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
+    const ExactNeighbors near =
+        nearest_in_lists(*now, shape, segments, queries, probes.view(), k, options, report);
+    if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+    return rounded(near, shape.metric, queries.rows(), k, resolve_threads(options.threads));
+  });
+}
+
+}  // namespace knear::detail
