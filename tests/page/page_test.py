@@ -78,7 +78,9 @@ def folder(tmp_path_factory):
     # Two clusters that nothing connects, of plain numbers.
     rows = [[100.0 * (i // 30) + i % 30 * j for j in range(1, 6)] for i in range(60)]
     (out / "parts.fvecs").write_bytes(b"".join(struct.pack("<i5f", 5, *row) for row in rows))
-    (out / "texts.txt").write_text("".join(f"Satz {i} <i>von</i> ß\n" for i in range(60)))
+    (out / "texts.txt").write_text(
+        "".join(f"Satz {i} <i>von</i> ß{' und weiter' * 12}\n" for i in range(60))
+    )
     return out
 
 
@@ -209,6 +211,14 @@ class Browser:
         strangers = [u for u in asked if not u.startswith((origin, "data:", "blob:"))]
         assert asked and strangers == []
         assert self.run("return document.documentElement.scrollWidth") <= self.width
+        # A text that does not fit its tile shows how it begins.
+        assert self.run(
+            """return [...document.querySelectorAll(".shown .text")].every((box) => {
+                 const text = document.createRange();
+                 text.selectNodeContents(box);
+                 return text.getBoundingClientRect().top >= box.getBoundingClientRect().top;
+               })"""
+        )
 
 
 @pytest.fixture(params=[360, 1280])
