@@ -730,6 +730,20 @@ class Shared(Served):
         self.assertEqual(content[ids : ids + 8000], last[24:row])
         self.assertEqual(content[ids + 8000 + 4 * 599 * 1000 :][:4000], last[row : row + 4000])
         self.assertEqual(content[-600:], b"\1" * 600)
+        # All parts see the rows of the first.
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            body = binary_search(queries[:4000], 1000)
+            large = pool.submit(server.ask, path, body, BINARY)
+            self.wait_for(server, parts, 5)
+            added = server.json("/indexes/large/add", {"vectors": queries[3999:4000]})
+            self.assertEqual(added, {"ids": [40000]})
+            status, _, content = large.result()
+        self.assertEqual(status, 200)
+        found = struct.unpack_from("<4000000q", content, 24)
+        self.assertNotIn(40000, found[-1000:])
+        body = binary_search(queries[3999:4000], 1)
+        content = server.ask(path, body, BINARY)[2]
+        self.assertEqual(struct.unpack_from("<q", content, 24), (40000,))
         # 8,000 x 2,000 are 62: its time ends it after some of them, and others are answered
         # meanwhile.
         before = server.figure(parts)
