@@ -75,7 +75,7 @@ class ChangeLog {
   // Says which file the log follows. Throws IoError.
   void set_base(std::uint64_t checksum);
 
-  bool is_broken() const { return !broken_.empty(); }
+  bool is_broken() const { return !why_broken_.empty(); }
   // Whether another program has removed, replaced or altered it: a log that begins after it, of a
   // file with all changes, is as good as one after a whole log.
   bool is_lost() const { return lost_; }
@@ -97,7 +97,7 @@ class ChangeLog {
   int file_ = -1;
   LogHead head_;
   std::int64_t end_ = 0, frames_ = 0, changes_ = 0;
-  std::string broken_;  // why; empty: it is not
+  std::string why_broken_;  // why; empty: it is not
   bool lost_ = false;
 };
 
