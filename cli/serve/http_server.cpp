@@ -444,14 +444,14 @@ class Session : public std::enable_shared_from_this<Session> {
     stream_.socket().async_wait(
         tcp::socket::wait_read, [self = shared_from_this(), hung_up](error_code error) {
           if (error) return;  // the answer is about to be sent
-          self->watching_ = false;
+          if (self->watched_ == hung_up) self->watched_.reset();
           char byte = 0;
           const ssize_t got =
               recv(self->stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
           const bool alive = got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
           if (!alive) *hung_up = true;
         });
-    watching_ = true;
+    watched_ = hung_up;
     return hung_up;
   }
 
@@ -502,7 +502,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void send(HttpAnswer answer, bool unread) {
     const bool close = unread || !keep_alive_ || server_.stopping;
     error_code ignored;
-    if (std::exchange(watching_, false)) stream_.socket().cancel(ignored);
+    if (std::exchange(watched_, nullptr)) stream_.socket().cancel(ignored);
     // The answer to HEAD is that to GET without the body.
     without_body_ ? write<http::empty_body>(std::move(answer), close, unread)
                   : write<http::string_body>(std::move(answer), close, unread);
@@ -576,8 +576,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string dropped_;
   const bool turned_away_;
   bool keep_alive_ = false, reading_head_ = false, reading_body_ = false, without_body_ = false;
-  std::optional<std::size_t> body_bytes_;  // size of the body at the last end_if_stuck()
-  bool watching_ = false;                  // whether the client is watched for hanging up
+  std::optional<std::size_t> body_bytes_;        // size of the body at the last end_if_stuck()
+  std::shared_ptr<std::atomic<bool> > watched_;  // set if the client hangs up; null: not watched
 };
 
 void State::accept() {

@@ -78,14 +78,13 @@ ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,
   *shown = nullptr;
 }
 
-std::shared_ptr<const serve::StoredIndex> ServedIndex::open(const std::string& path,
-                                                            const Progress& progress) const {
+ServedIndex::State ServedIndex::open(const std::string& path, const Progress& progress) const {
   auto index = std::make_shared<serve::StoredIndex>(serve::StoredIndex::load(path));
   prepare(*index, threads_, progress);
   return index;
 }
 
-std::shared_ptr<const serve::StoredIndex> ServedIndex::state() const {
+ServedIndex::State ServedIndex::state() const {
   if (durable_) return durable_->state();
   std::lock_guard lock(mutex_);
   return fixed_;
@@ -106,15 +105,14 @@ ServedIndex::Shape ServedIndex::shape() const {
           index->has_graph()};
 }
 
-Neighbors ServedIndex::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
-                              KnnReport* report) const {
-  const auto index = state();
+Neighbors ServedIndex::search(const State& state, AnyMatrixView queries, std::int64_t k,
+                              const SearchOptions& options, KnnReport* report) {
   try {
-    return index->search(queries, k, options, report);
+    return state->search(queries, k, options, report);
   } catch (const NotPrepared&) {
     const std::int64_t more = calibrated_k(k);
     if (more == k) throw;
-    Neighbors near = first_neighbors(index->search(queries, more, options, report), k);
+    Neighbors near = first_neighbors(state->search(queries, more, options, report), k);
     if (report) report->k = k;
     return near;
   }

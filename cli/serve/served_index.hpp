@@ -46,26 +46,27 @@ class ServedIndex {
   // Threads: any.
   About about() const;
   Shape shape() const;
-  // As Index::search(). Where the index would have to calibrate recall for k first, and this thread
-  // may not (core/stop_check.hpp), the answer is the beginning of that for calibrated_k(k).
-  Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
-                   KnnReport* report) const;
+  using State = std::shared_ptr<const serve::StoredIndex>;
+  // The rows that searches see now.
+  State state() const;
+  // As Index::search() of a state. Where the index would have to calibrate recall for k first, and
+  // this thread may not (core/stop_check.hpp), the answer is the beginning of that for
+  // calibrated_k(k).
+  static Neighbors search(const State& state, AnyMatrixView queries, std::int64_t k,
+                          const SearchOptions& options, KnnReport* report);
   // Nullptr of one that takes no changes.
   serve::DurableIndex* durable() const { return durable_.get(); }
   // Opens the file again; of one that takes no changes always. Returns whether there is another.
   bool reload(bool discard_changes);
 
  private:
-  // What searches see now.
-  std::shared_ptr<const serve::StoredIndex> state() const;
-  std::shared_ptr<const serve::StoredIndex> open(const std::string& path,
-                                                 const Progress& progress) const;
+  State open(const std::string& path, const Progress& progress) const;
 
   const std::string name_, path_;
   const int threads_;
   std::unique_ptr<serve::DurableIndex> durable_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const serve::StoredIndex> fixed_;  // of one that takes no changes
+  State fixed_;  // of one that takes no changes
 };
 
 }  // namespace knear::cli

@@ -413,9 +413,19 @@ void Service::search(const CallPointer& call) {
   const bool is_large = queries > large_queries || queries * k > large_places;
   const std::int64_t together = std::max<std::int64_t>(1, part_places / k);
   const auto deadline = call->request.came + timeout;
+  const std::int64_t parts = parts_of(
+      queries, k, below && queries >= calibrated_batch ? calibrated_batch : std::int64_t{1});
+  // All parts of a search see the rows that the first one saw.
+  const auto kept = parts > 1 ? std::make_shared<ServedIndex::State>() : nullptr;
   serve::SearchJob job{
-      .search = [index](AnyMatrixView rows, std::int64_t count, const SearchOptions& options,
-                        KnnReport* report) { return index->search(rows, count, options, report); },
+      .search =
+          [index, kept](AnyMatrixView rows, std::int64_t count, const SearchOptions& options,
+                        KnnReport* report) {
+            ServedIndex::State state = kept && *kept ? *kept : index->state();
+            Neighbors near = ServedIndex::search(state, rows, count, options, report);
+            if (kept) *kept = std::move(state);
+            return near;
+          },
       .index = index,
       .k = k,
       .probes = body.probes,
@@ -427,8 +437,7 @@ void Service::search(const CallPointer& call) {
       .most_together = below ? std::min(together, calibrated_batch - 1) : together,
       .came = call->request.came,
       .deadline = deadline,
-      .parts = parts_of(queries, k,
-                        below && queries >= calibrated_batch ? calibrated_batch : std::int64_t{1}),
+      .parts = parts,
       .is_over = [call] { return call->answered.load(); },
       .has_hung_up = [hung_up = call->request.hung_up] { return hung_up->load(); },
       .done =
@@ -567,7 +576,7 @@ void Service::prepare(const PreparingSearch& how) {
       late = true;
       std::rethrow_exception(too_slow_to_calibrate(how.k, failure_time));
     });
-    how.index->search(how.query, how.k, how.options, nullptr);
+    ServedIndex::search(how.index->state(), how.query, how.k, how.options, nullptr);
   } catch (...) {
     error = std::current_exception();
   }

@@ -302,7 +302,7 @@ ChangeLog::ChangeLog(ChangeLog&& other) noexcept
       end_(other.end_),
       frames_(other.frames_),
       changes_(other.changes_),
-      broken_(std::move(other.broken_)),
+      why_broken_(std::move(other.why_broken_)),
       lost_(other.lost_) {}
 
 ChangeLog& ChangeLog::operator=(ChangeLog&& other) noexcept {
@@ -314,7 +314,7 @@ ChangeLog& ChangeLog::operator=(ChangeLog&& other) noexcept {
   std::swap(end_, other.end_);
   std::swap(frames_, other.frames_);
   std::swap(changes_, other.changes_);
-  std::swap(broken_, other.broken_);
+  std::swap(why_broken_, other.why_broken_);
   std::swap(lost_, other.lost_);
   return *this;
 }
@@ -328,7 +328,7 @@ void ChangeLog::fail(const char* doing, int error) const {
 }
 
 void ChangeLog::break_for_writing() {
-  broken_ = fmt::format("'{}' could not be written to before: start the server again", path_);
+  why_broken_ = fmt::format("'{}' could not be written to before: start the server again", path_);
 }
 
 void ChangeLog::write_at(std::int64_t at, const void* data, std::size_t bytes) {
@@ -338,7 +338,7 @@ void ChangeLog::write_at(std::int64_t at, const void* data, std::size_t bytes) {
 void ChangeLog::check_whole() { check_file(end_); }
 
 void ChangeLog::check_file(std::int64_t end) {
-  if (is_broken()) throw IoError("{}", broken_);
+  if (is_broken()) throw IoError("{}", why_broken_);
   struct stat held, named;
   const char* what = nullptr;
   if (fstat(file_, &held) != 0)
@@ -351,12 +351,12 @@ void ChangeLog::check_file(std::int64_t end) {
     what = "was shortened or written to by another program";
   if (!what) return;
   lost_ = true;
-  broken_ = fmt::format(
+  why_broken_ = fmt::format(
       "the log '{}' {}, so no change can be kept: a checkpoint writes all changes to the index "
       "file "
       "and begins another log",
       path_, what);
-  throw IoError("{}", broken_);
+  throw IoError("{}", why_broken_);
 }
 
 ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
@@ -430,11 +430,11 @@ void ChangeLog::mark_next_begun() {
   try {
     write_marks(true);
   } catch (const IoError&) {
-    broken_ = true;
+    break_for_writing();
     throw;
   }
   if (detail::sync_file(file_) != 0) {
-    broken_ = true;
+    break_for_writing();
     fail("sync", errno);
   }
 }
@@ -481,7 +481,7 @@ void ChangeLog::append(std::span<const Change> changes) {
   try {
     write_marks(false);
   } catch (const IoError&) {
-    broken_ = true;  // these changes are on disk, but nothing more can be promised
+    break_for_writing();  // these changes are on disk, but nothing more can be promised
   }
 }
 

@@ -89,7 +89,7 @@ class ChangeLog {
   // Marks on disk that the next log was begun, which must be on disk by then. Throws IoError.
   void mark_next_begun();
 
-  bool is_broken() const { return !broken_.empty(); }
+  bool is_broken() const { return !why_broken_.empty(); }
   // Whether another program has removed, replaced or altered it: a log that begins after it, of a
   // file with all changes, is as good as one after a whole log.
   bool is_lost() const { return lost_; }
@@ -116,7 +116,7 @@ class ChangeLog {
   LogHead head_;
   std::uint64_t salt_ = 0;
   std::int64_t end_ = 0, frames_ = 0, changes_ = 0;
-  std::string broken_;  // why; empty: it is not
+  std::string why_broken_;  // why; empty: it is not
   bool lost_ = false;
 };
 
