@@ -40,7 +40,7 @@ def make_scene(program, folder, kind, seed):
     source = random.Random(seed)
     with running_server.Server(program, "--index", f"base={file}") as server:
         for turn in range(2):
-            for _ in range(source.randint(4, 9)):
+            for _ in range(source.randint(4, 9) if turn == 0 else source.choice([0, 2, 8])):
                 _change(server, scene.rows, source, ROWS * (turn + 1))
             if turn == 0:
                 _fail_checkpoint(server)

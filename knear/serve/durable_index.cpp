@@ -265,10 +265,19 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
     throw InvalidArgument(
         "'{}' was changed since '{}' was made of it; remove {}* to give up what changed there",
         path, kept_, kept_);
+  // The first log names a file when it is begun, and others once a checkpoint has written one.
+  const auto altered = [&](std::uint64_t number) {
+    throw CorruptFile("'{}' is altered at byte 4096, where it names the file that it follows",
+                      log_path(number));
+  };
   for (const LogContent& content : contents)
-    if (!start && changes > 0 && content.base_altered)
-      throw CorruptFile("'{}' is altered at byte 4096, where it names the file that it follows",
-                        log_path(content.head.number));
+    if (!start && changes > 0 && content.base_altered) altered(content.head.number);
+  const auto names_a_file = [](const LogContent& log) { return log.base || log.base_altered; };
+  if (!start && !contents.empty() && std::none_of(contents.begin(), contents.end(), names_a_file)) {
+    const std::uint64_t first = numbers_.front();
+    if (first <= 1) altered(first);
+    throw CorruptFile("'{}' is missing: '{}' follows it", log_path(first - 1), log_path(first));
+  }
   if (!contents.empty() && contents.back().next_begun)
     throw CorruptFile("'{}' is missing: '{}' says that it was begun", log_path(numbers_.back() + 1),
                       log_path(numbers_.back()));

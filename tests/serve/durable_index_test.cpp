@@ -502,6 +502,15 @@ TEST_P(DurableIndexTest, ALogThatIsMissingOrHasNoNumberIsRefused) {
     in.seekg(5120).read(out.data(), 40);
     return out;
   };
+  fs::rename(first, away);
+  refused(fmt::format("'{}' is missing: '{}' follows it", first, last));
+  // Without a change in the last one too, which then says nothing of what is gone.
+  const std::string changed = folder_ + "/changed";
+  fs::rename(last, changed);
+  ChangeLog::create(last, {.number = 2, .dim = dim}, {});
+  refused(fmt::format("'{}' is missing: '{}' follows it", first, last));
+  fs::rename(changed, last);
+  fs::rename(away, first);
   const std::string marked = marks_of(first);
   EXPECT_TRUE(read_log(first).next_begun);
   {
@@ -574,6 +583,9 @@ TEST_P(DurableIndexTest, ALogWhoseBaseIsAlteredIsDamagedAndNotOfAnotherFile) {
   }
   std::fstream(path() + ".log-1", std::ios::in | std::ios::out | std::ios::binary).seekp(4112)
       << "x";
+  io::expect_error<CorruptFile>([&] { DurableIndex{path()}; }, "is altered at byte 4096");
+  std::fstream(path() + ".log-1", std::ios::in | std::ios::out | std::ios::binary).seekp(4096)
+      << std::string(32, '\0');
   io::expect_error<CorruptFile>([&] { DurableIndex{path()}; }, "is altered at byte 4096");
 }
 
