@@ -17,9 +17,9 @@ function(includes_of variable file)
   set(${variable} "${lines}" PARENT_SCOPE)
 endfunction()
 
-# The library's own files that may include what starts threads. device_pool.cpp has to know of a
-# fork, and starts none.
-set(THREADS_IN knear/core/threads.cpp knear/cuda/device_pool.cpp)
+# The library's own files that may include what starts threads. device_pool.cpp and process_mutex.cpp
+# have to know of a fork, and start none.
+set(THREADS_IN knear/core/threads.cpp knear/core/process_mutex.cpp knear/cuda/device_pool.cpp)
 set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
 
 # Whoever else needs to know is told by a source for each kind of processor (SOURCES_x86_64 and
