@@ -25,7 +25,10 @@ std::uint64_t process_number() {
 
 ProcessMutex::ProcessMutex() : current_(new OfProcess{.process = process_number(), .mutex = {}}) {}
 
-ProcessMutex::~ProcessMutex() { delete current_.load(); }
+// One of the parent stays: some thread may have held it.
+ProcessMutex::~ProcessMutex() {
+  if (OfProcess* now = current_; now->process == process_number()) delete now;
+}
 
 ProcessMutex::OfProcess& ProcessMutex::of_this_process() {
   const std::uint64_t process = process_number();
@@ -36,7 +39,7 @@ ProcessMutex::OfProcess& ProcessMutex::of_this_process() {
     return *now;
   }
   auto* const own = new OfProcess{.process = process, .mutex = {}};
-  // The mutex of the parent stays where it is: one that is locked must not be destroyed.
+  // That of the parent stays where it is: a mutex that is locked must not be destroyed.
   if (current_.compare_exchange_strong(now, own)) return *own;
   delete own;
   return *now;
@@ -46,19 +49,19 @@ void ProcessMutex::lock() {
   OfProcess& own = of_this_process();
   if (!own.mutex.try_lock())  // which reads no clock
     while (!own.mutex.try_lock_for(std::chrono::milliseconds(50))) stop_if_asked();
-  own.holder = this_thread();
+  own.holder.store(this_thread(), std::memory_order_relaxed);
 }
 
 bool ProcessMutex::try_lock() {
   OfProcess& own = of_this_process();
   if (!own.mutex.try_lock()) return false;
-  own.holder = this_thread();
+  own.holder.store(this_thread(), std::memory_order_relaxed);
   return true;
 }
 
 void ProcessMutex::unlock() {
   OfProcess& own = *current_;
-  own.holder = nullptr;
+  own.holder.store(nullptr, std::memory_order_relaxed);
   own.mutex.unlock();
 }
 

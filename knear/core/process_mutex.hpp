@@ -34,7 +34,7 @@ class ProcessMutex {
   struct OfProcess {
     std::atomic<std::uint64_t> process;
     std::timed_mutex mutex;
-    std::atomic<const void*> holder = nullptr;  // a thread
+    std::atomic<const void*> holder = nullptr;  // a thread, which alone looks for itself
   };
   OfProcess& of_this_process();
 

@@ -18,7 +18,7 @@ def regular(path: Any, mode: str = "rb", **how: Any) -> IO[Any]:
     try:
         number = os.open(path, _FLAGS[mode[0]] | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
     except OSError as error:
-        if error.errno != errno.ENXIO:  # a pipe that nobody reads, or a socket
+        if error.errno != errno.ENXIO:  # a pipe without a reader, or a socket
             raise
         raise OSError(errno.EINVAL, "is not a regular file", path) from None
     try:

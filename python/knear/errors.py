@@ -15,7 +15,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     names = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    controls = {
+    controls: dict[str, str | int | None] = {
         chr(i): names.get(chr(i), f"\\x{i:02x}" if i < 128 else f"\\u{i:04x}")
         for i in (*range(32), *range(127, 160))
     }

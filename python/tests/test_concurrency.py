@@ -168,6 +168,25 @@ def test_a_child_of_a_process_whose_index_is_being_changed_changes_its_own(kind,
     assert len(index) == 8000  # the change of the parent was not disturbed
 
 
+@pytest.mark.parametrize("factory", ["Graph16", "IVF64,Flat", "IVF64,PQ8"])
+def test_a_child_of_a_process_whose_index_is_being_prepared_searches_its_own(factory, rng):
+    """A graph that is made, a recall that is calibrated: by the first search, which others wait
+    for."""
+    rows = rng.standard_normal((4000, 32)).astype(np.float32)
+    index = knear.Index(factory, dim=32)
+    index.train(rows)
+    index.add(rows)
+    with HeldUp(lambda progress: index.search(rows[:300], 3, recall=0.4, progress=progress)):
+        child = os.fork()
+        if child == 0:
+            try:
+                near = index.search(rows[:300], 3, recall=0.4)
+                os._exit(0 if near.ids.shape == (300, 3) and (near.ids[:, 0] >= 0).all() else 3)
+            finally:
+                os._exit(4)
+        assert exit_code(child, 20) == 0
+
+
 @pytest.mark.parametrize("kind", ["one", "shards"])
 def test_ctrl_c_reaches_a_thread_that_waits_for_the_change_of_another(kind, rng):
     index, rows = changes(kind, rng)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from faiss_pair import refused
 
+import knear
+from knear import _options
+
 EXTRA = {
     "L1": lambda x, y: np.abs(x - y).sum(),
     "Linf": lambda x, y: np.abs(x - y).max(),
@@ -156,6 +159,36 @@ def test_given_lists_are_searched_by_knear(rows, string, metric, monkeypatch):
     expected = by_lists(index, queries, 9, twice, None, 0, False)
     np.testing.assert_array_equal(index.search_preassigned(queries, 9, twice)[1], expected[1])
     assert any(len(set(each.tolist())) < 9 for each in expected[1])
+
+
+def test_lists_that_knear_refuses(rows):
+    """What knear.faiss checks before, said again where the rows are kept."""
+    for string, kept, kind in (("IVF4,Flat", rows, "f32"), ("IVF4,SQ8", rows.view(np.uint8), "u8")):
+        index = ours.index_factory(12, string)
+        index.train(rows)
+        index.add(rows[:50])
+        made = index._index().index._index
+        some = np.ascontiguousarray(kept[:3, :12])
+        for lists, width, message in (
+            (np.array([0, 4, 1]), 12, "lists hold 4, but the index has 4 of them"),
+            (np.array([0, -1, 1]), 12, "lists hold -1, but"),
+            (np.array([0, 1]), 12, "lists are 2 for 3 rows"),
+            (None, 12, "lists are 0 for 3 rows"),
+            (np.array([0, 1, 2]), 11, "rows are .* with 11 columns, but index IVF4,.* keeps 12"),
+        ):
+            with pytest.raises(knear.Error, match=message):
+                made.add_to_lists(np.ascontiguousarray(some[:, :width]), kind, lists, 0)
+        settings = _options.settings({}, 0, None, "cpu")
+        for lists, message in (
+            ([[0, 5], [1, 2]], "lists hold 5, but the index has 4 of them"),
+            ([[0, 1], [2, 2]], "lists hold 2 twice for query 1"),
+            ([[0, 1]], "lists are 1 rows, queries are 2"),
+        ):
+            with pytest.raises(knear.Error, match=message):
+                made.search_lists(
+                    rows[:2], "f32", np.array(lists), 3, settings, None, None, 0, None
+                )
+        assert made.size == 50
 
 
 def test_quantizers_that_do_not_reconstruct(rows):

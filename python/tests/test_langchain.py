@@ -820,6 +820,55 @@ def test_readers_who_never_pause_let_a_writer_in():
     assert order == ["writer", "reader"]
 
 
+@pytest.mark.parametrize("held_by", ["writer", "reader", "own reading", "own writing"])
+def test_a_child_process_waits_for_no_thread_of_its_parent(held_by):
+    lock, inside, go_on = ReadersWriter(), threading.Event(), threading.Event()
+    hold = lock.writing if "writ" in held_by else lock.reading
+
+    def holds():
+        with hold():
+            inside.set()
+            assert go_on.wait(60)
+
+    def child():
+        if held_by == "own reading":
+            with lock.reading():
+                pass
+            assert lock._readers == 1
+        elif held_by == "own writing":
+            assert lock._writing == threading.get_ident()
+        else:
+            with lock.writing():
+                pass
+            with lock.reading():
+                pass
+
+    def forked():
+        if (pid := os.fork()) == 0:
+            signal.alarm(20)  # ends a child that waits
+            try:
+                child()
+                os._exit(0)
+            finally:
+                os._exit(3)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    if held_by.startswith("own"):
+        with hold():
+            assert forked() == 0
+    else:
+        thread = threading.Thread(target=holds)
+        thread.start()
+        assert inside.wait(30)
+        try:
+            assert forked() == 0
+        finally:
+            go_on.set()
+            thread.join()
+    with lock.writing():
+        pass
+
+
 def test_threads_see_whole_changes(rng):
     """Writers replace all of their documents at once; no search sees some of them replaced, none
     twice, and none whose text is not that of its vector."""

@@ -15,8 +15,11 @@ _FILES = (
     "data sets in files are not there; knear.read_vectors('sift_base.fvecs') reads .fvecs, .bvecs, "
     ".ivecs, .fbin, .npy and HDF5"
 )
-_CLASSES = "DatasetSIFT1M DatasetGIST1M DatasetBigANN DatasetDeep1B DatasetGlove DatasetMusic100"
-_FUNCTIONS = "dataset_from_name set_dataset_basedir"
+_CLASSES = (
+    "DatasetSIFT1M DatasetGIST1M DatasetBigANN DatasetDeep1B DatasetGlove DatasetMusic100 "
+    "DatasetDINO10B"
+)
+_FUNCTIONS = "dataset_from_name set_dataset_basedir sanitize"
 
 
 def __getattr__(name: str) -> Any:
