@@ -161,6 +161,29 @@ def test_given_lists_are_searched_by_knear(rows, string, metric, monkeypatch):
     assert any(len(set(each.tolist())) < 9 for each in expected[1])
 
 
+@pytest.mark.parametrize("width", [1, 5, 256])
+@pytest.mark.parametrize("gone", [1, 2, 64, 65, 300])
+def test_rows_that_are_taken_out_of_a_store(width, gone):
+    """Few rows in place, many by a copy of the others: the rest is as it was, in its order, and
+    rows that are added come behind."""
+    random = np.random.default_rng(gone)
+    for n in (1, 2, 3, 65, 66, 301):
+        store = ours.store.Store(width)
+        codes = random.integers(0, 256, (n, width)).astype(np.uint8)
+        ids, lists = random.permutation(n) * 3, random.integers(0, 9, n)
+        store.add(codes, ids, lists)
+        store.add(codes[:1], [-7], [10])  # with room behind
+        kept = np.ones(n + 1, np.bool_)
+        kept[random.permutation(n + 1)[:gone]] = False
+        before = [each.copy() for each in (store.codes, store.ids, store.lists)]
+        store.keep(kept)
+        store.add(codes[-1:], [-8], [11])
+        after = store.codes, store.ids, store.lists
+        added = codes[-1:], [-8], [11]
+        for got, had, new in zip(after, before, added, strict=True):
+            np.testing.assert_array_equal(got, np.concatenate([had[kept], new]))
+
+
 def test_lists_that_knear_refuses(rows):
     """What knear.faiss checks before, said again where the rows are kept."""
     for string, kept, kind in (("IVF4,Flat", rows, "f32"), ("IVF4,SQ8", rows.view(np.uint8), "u8")):

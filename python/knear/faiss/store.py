@@ -8,6 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_FEW = 64  # rows that are removed in place
+
+
+def _close_gaps(array: NDArray[Any], gone: NDArray[np.int64], size: int) -> None:
+    """Moves the rows behind each of these, which go up, of the first `size` rows of an array."""
+    numbers = array.reshape(-1)  # of one dimension, in which NumPy moves without a copy
+    width = len(numbers) // max(1, len(array))
+    for back, (row, end) in enumerate(zip(gone, [*gone[1:], size], strict=True)):
+        numbers[(row - back) * width : (end - back - 1) * width] = numbers[
+            (row + 1) * width : end * width
+        ]
+
 
 class Store:
     """Arrays that grow at their ends. `version` tells one content from another, and removed_since()
@@ -73,9 +85,16 @@ class Store:
     def keep(self, rows: NDArray[np.bool_], renumber: bool = False) -> None:
         """These rows alone. renumber: under ids 0, 1, ..."""
         gone = np.flatnonzero(~rows)
-        self._codes, self._lists = self.codes[rows], self.lists[rows]
-        self._ids = np.arange(len(self._lists)) if renumber else self.ids[rows]
-        self.size = len(self._ids)
+        if len(gone) <= _FEW:
+            for array in (self._codes, self._lists, self._ids):
+                _close_gaps(array, gone, self.size)
+            self.size -= len(gone)
+        else:
+            self._codes, self._lists = self.codes[rows], self.lists[rows]
+            self._ids = self.ids[rows]
+            self.size = len(self._ids)
+        if renumber:
+            self._ids[: self.size] = np.arange(self.size)
         self._changed(traced=True)
         self._removed.append(gone)
         self._versions.append(self.version)
