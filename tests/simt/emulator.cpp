@@ -142,16 +142,11 @@ class HostBlock {
   }
   // Lets threads go on that can, so many one after another.
   void take_turns(std::int64_t turns) {
-    for (; turns > 0 && !ready_.empty(); --turns) {
-      std::size_t at = random_.below(ready_.size());
-      // One warp goes on only when hardly another can: what the others do meanwhile must not matter
-      // to it.
-      for (int i = 0; i < 8 && ready_[at] / warp_size == starved_; ++i)
-        at = random_.below(ready_.size());
-      const int i = ready_[at];
-      ready_[at] = ready_.back(), ready_.pop_back();
-      running_ = this, current_ = i;
-      resume(fibers_[static_cast<std::size_t>(i)], threads_[static_cast<std::size_t>(i)].started);
+    turns_ = turns;
+    while (may_go_on()) {
+      running_ = this;
+      const int i = next();
+      resume(fiber(i), state(i).started);
       if (error_) std::rethrow_exception(error_);
     }
   }
@@ -279,7 +274,7 @@ class HostBlock {
   [[KNEAR_BETWEEN_THREADS]] static void enter() {
     HostBlock& block = *running_;
 #ifdef KNEAR_ASAN
-    __sanitizer_finish_switch_fiber(nullptr, &block.main_stack_, &block.main_bytes_);
+    block.finish_switch(nullptr);
 #endif
     Fiber& fiber = block.fiber(block.current_);
     block.run_thread(block.current_);
@@ -308,6 +303,21 @@ class HostBlock {
   static bool copies_under_way(const State& of) {
     return !of.copies.empty() ||
            std::ranges::any_of(of.groups, [](const Group& group) { return !group.copies.empty(); });
+  }
+
+  // Whether another thread may go on, one after the other.
+  bool may_go_on() const { return turns_ > 0 && !ready_.empty(); }
+  // Draws the thread that goes on.
+  int next() {
+    --turns_;
+    std::size_t at = random_.below(ready_.size());
+    // One warp goes on only when hardly another can: what the others do meanwhile must not matter
+    // to it.
+    for (int i = 0; i < 8 && ready_[at] / warp_size == starved_; ++i)
+      at = random_.below(ready_.size());
+    current_ = ready_[at];
+    ready_[at] = ready_.back(), ready_.pop_back();
+    return current_;
   }
 
   // ---- barriers that count bytes, and operands --------------------------------------------------
@@ -418,7 +428,9 @@ class HostBlock {
     return std::all_of(sums, sums + product_sums, [](int sum) { return sum == poison; });
   }
 
+  // Lets a thread go on, and returns once no other may.
   [[KNEAR_BETWEEN_THREADS]] void resume(Fiber& fiber, bool& started) {
+    from_main_ = true;
 #ifdef KNEAR_ASAN
     void* fake = nullptr;
     __sanitizer_start_switch_fiber(&fake, fiber.stack, fiber.stack_bytes);
@@ -434,21 +446,46 @@ class HostBlock {
 #endif
   }
 
-  // Back to run(), for good or until resumed.
+  // Lets the next thread go on, or take_turns() if none may; returns when this one is resumed,
+  // unless it leaves for good. Straight from thread to thread, since each switch is a jump that the
+  // processor does not foresee.
   [[KNEAR_BETWEEN_THREADS]] void leave(Fiber& fiber, bool for_good) {
+    Fiber* other = nullptr;
+    bool starts = false;
+    {
+      const tsan::Unseen unseen;
+      if (!error_ && may_go_on()) {
+        const int i = next();
+        other = &this->fiber(i), starts = !std::exchange(state(i).started, true);
+      }
+    }
+    if (other == &fiber) return;
+    from_main_ = false;
 #ifdef KNEAR_ASAN
-    __sanitizer_start_switch_fiber(for_good ? nullptr : &fiber.fake_stack, main_stack_,
-                                   main_bytes_);
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &fiber.fake_stack,
+                                   other ? other->stack : main_stack_,
+                                   other ? other->stack_bytes : main_bytes_);
 #endif
     const bool resumed = !for_good && __builtin_setjmp(fiber.state) != 0;
     if (!resumed) {
-      tsan::switch_to(main_thread_);
-      go_to(main_);
+      tsan::switch_to(other ? other->thread : main_thread_);
+      if (!other) go_to(main_);
+      if (starts) setcontext(&other->start);
+      go_to(other->state);
     }
 #ifdef KNEAR_ASAN
-    __sanitizer_finish_switch_fiber(fiber.fake_stack, &main_stack_, &main_bytes_);
+    finish_switch(fiber.fake_stack);
 #endif
   }
+#ifdef KNEAR_ASAN
+  // Notes where the stack of take_turns() is, if that is where the switch comes from.
+  void finish_switch(void* fake) {
+    const void* stack = nullptr;
+    std::size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(fake, &stack, &bytes);
+    if (from_main_) main_stack_ = stack, main_bytes_ = bytes;
+  }
+#endif
 
   // A copy is under way from copy_16() on until it is waited for. What comes before the one and
   // after the other is ordered with it, and nothing else is, of the same thread neither: so the
@@ -508,7 +545,9 @@ class HostBlock {
   std::uint64_t barriers_ = 0;
   char synced_[2] = {};  // as a warp's
   std::ptrdiff_t left_ = 0;
+  std::int64_t turns_ = 0;  // that are left
   int current_ = 0;
+  bool from_main_ = true;  // whether take_turns() made the last switch
   Place main_;
   void* main_thread_ = tsan::current_thread();
   [[maybe_unused]] const void* main_stack_ = nullptr;
