@@ -1,5 +1,7 @@
 // cli/explore/explore_command.cpp -- `knear explore`: a page to walk on over the k-NN graph of a
 // base.
+#include <signal.h>
+
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -131,6 +133,8 @@ void run_explore(const ExploreArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
+  // As of `knear serve`: other signals end no server.
+  signal(SIGUSR1, SIG_IGN), signal(SIGUSR2, SIG_IGN);
   ProgressBar bar;
   check_output(
       "--html", arguments.html, {".html", ".htm"},

@@ -66,7 +66,7 @@ constexpr std::size_t most_extension_bytes = std::size_t{16} << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
 // When the server stops: the time for heads of requests that have begun to arrive, and the longest
 // pause within a body.
-constexpr auto stop_time = std::chrono::seconds(2), stuck_time = std::chrono::seconds(5);
+constexpr auto stop_time = std::chrono::seconds(2), stuck_time = std::chrono::seconds(3);
 constexpr auto stop_interval = std::chrono::milliseconds(50);
 using Clock = std::chrono::steady_clock;
 // Connections beyond the limit that are answered 503 at the same time, and descriptors reserved for

@@ -152,9 +152,11 @@ void RowReader::open_hdf5(const std::string& name, const RowReaderOptions& optio
   };
   std::vector<Hdf5Dataset> matrices = contents.datasets;
   std::erase_if(matrices, [&](const Hdf5Dataset& one) { return !is_matrix(one); });
-  if (matrices.size() != 1) {
+  // One that lies elsewhere may be the one that was meant.
+  const bool alone = std::none_of(contents.datasets.begin(), contents.datasets.end(),
+                                  [](const Hdf5Dataset& one) { return !one.elsewhere.empty(); });
+  if (matrices.size() != 1 || !alone) {
     std::string names;
-    // Datasets that lie elsewhere do not count beside one that lies in this file.
     for (const Hdf5Dataset& one : contents.datasets)
       if (matrices.empty() && !one.elsewhere.empty())
         throw InvalidArgument("'{}': its dataset '{}' {}, which is not read", path, one.name,

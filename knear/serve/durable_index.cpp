@@ -231,7 +231,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   made_ = std::make_unique<Made>();
   if (!options_.data.empty()) {
     std::error_code failed;
-    if (fs::create_directory(options_.data, failed)) made_->folder = absolute_path(options_.data);
+    if (fs::create_directories(options_.data, failed)) made_->folder = absolute_path(options_.data);
     if (failed) throw IoError("cannot make folder '{}': {}", options_.data, failed.message());
     kept_ = (fs::path(absolute_path(options_.data)) / (options_.name + ".knear")).string();
   }
@@ -373,6 +373,13 @@ std::vector<Outcome> DurableIndex::apply(std::vector<Change> changes) {
   // It shares all rows with the one before, which is not changed again.
   const auto next = std::make_shared<StoredIndex>(before->next());
   std::vector<Outcome> out(changes.size());
+  try {
+    // Changes that read no rows would be taken, but no checkpoint could keep them.
+    before->check_pages();
+  } catch (const Error&) {
+    for (Outcome& each : out) each = {.error = std::current_exception()};
+    return out;
+  }
   std::vector<Change> made;
   for (std::size_t i = 0; i < changes.size(); ++i) try {
       out[i] = make(*next, changes[i], options_.threads);
@@ -482,9 +489,15 @@ void DurableIndex::checkpoint() {
 
 bool DurableIndex::reload(bool discard_changes) {
   std::lock_guard only(checkpoint_mutex_);
-  const std::uint64_t sum = checksum_of(path_);
-  if (sum == file_sum_) return false;
-  auto next = std::make_shared<StoredIndex>(StoredIndex::load(path_));
+  std::uint64_t sum = 0;
+  std::shared_ptr<StoredIndex> next;
+  try {
+    sum = checksum_of(path_);
+    if (sum == file_sum_) return false;
+    next = std::make_shared<StoredIndex>(StoredIndex::load(path_));
+  } catch (const CorruptFile& damaged) {
+    throw Refusal(503, "{}", damaged.what());
+  }
   // Changes to come are logged as those of the file with this checksum.
   if (checksum_of(path_) != sum)
     throw Refusal(409, "another file took the place of '{}' while it was read: try again", path_);

@@ -154,6 +154,7 @@ def filter_of(
     if isinstance(value, (set, frozenset)):
         value = list(value)
     _refuse_masks("filter", value)
+    _refuse_nulls("filter", value)
     array = _foreign.values_of("filter", _device.to_processor("filter", value))
     if array.ndim != 1:
         raise InvalidArgument(
@@ -173,12 +174,17 @@ def filter_of(
     return ids, None, 0
 
 
+def _refuse_nulls(name: str, value: Any) -> None:
+    nulls = getattr(value, "null_count", 0)  # of Arrow's arrays, where NumPy has NaN then
+    if isinstance(nulls, int) and nulls:
+        has = "has" if name == "filter" else "have"
+        raise InvalidArgument(f"{name} {has} no value (null) in {nulls} of {len(value)} places")
+
+
 def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     """`value` as a list of ids."""
     _refuse_masks(name, value)
-    nulls = getattr(value, "null_count", 0)  # of Arrow's arrays, where NumPy has NaN then
-    if isinstance(nulls, int) and nulls:
-        raise InvalidArgument(f"{name} have no value (null) in {nulls} of {len(value)} places")
+    _refuse_nulls(name, value)
     array = _foreign.values_of(name, _device.to_processor(name, value))
     if array.ndim != 1:
         raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")

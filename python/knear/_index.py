@@ -480,6 +480,9 @@ class Index(Sealed):
 
     def _rows(self, name: str, x: Any, convert: bool) -> tuple[NDArray[Any], str]:
         """`x` as _core takes it, with `convert` in the element type that the index keeps."""
+        wide = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.dtype.itemsize >= 4
+        if convert and len(self) and wide:
+            x = x.astype(np.float64)  # which is rounded to the type of the index below
         array, kind = _arrays.matrix(name, x)
         own = self._index.element_type
         if not convert or not len(self) or own == kind:

@@ -150,3 +150,11 @@ def test_what_selectors_hold(size):
     assert not hasattr(ours.IDSelectorBatch(ids), "ids")
     both = np.array([3, 3, 4])
     assert ours.IDSelectorArray(both).n == theirs.IDSelectorArray(both).n == 3
+
+
+def test_selectors_of_numbers_that_are_no_ids():
+    for bad in (lambda: ours.IDSelectorRange(1.7, 3), lambda: ours.IDSelectorRange(1, 3.0),
+                lambda: ours.IDSelectorBitmap(np.array([1.7]))):  # fmt: skip
+        with pytest.raises(TypeError):
+            bad()
+    assert ours.IDSelectorRange(np.int64(1), 3).is_member(2)

@@ -540,3 +540,22 @@ def test_lists_by_products_of_the_most_columns():
         np.testing.assert_array_equal(index.search(x[:3], 4, recall=1).ids, want.ids)
     with pytest.raises(knear.InvalidArgument, match="^dim must be between 1 and 65536"):
         knear.Index("IVF2,Flat", dim=65537, metric="ip")
+
+
+def test_whole_numbers_are_rounded_if_asked():
+    index = knear.Index("Flat", dim=3)
+    index.add(np.zeros((2, 3), np.float32))
+    beyond = np.full((1, 3), 2**24 + 1)
+    with pytest.raises(knear.InvalidArgument, match="not exact in float32"):
+        index.add(beyond)
+    index.add(beyond, convert=True)
+    index.replace([0], -beyond, convert=True)
+    assert index.reconstruct([0, 2])[:, 0].tolist() == [-(2.0**24), 2.0**24]
+
+
+def test_a_filter_without_values_is_named():
+    arrow = pytest.importorskip("pyarrow")
+    index = knear.Index("Flat", dim=3)
+    index.add(np.zeros((5, 3), np.float32))
+    with pytest.raises(knear.InvalidArgument, match=r"filter has no value \(null\) in 1 of 3"):
+        index.search(np.zeros((1, 3), np.float32), 1, filter=arrow.array([1, None, 3]))

@@ -218,9 +218,10 @@ TEST_F(Hdf5Files, DatasetsThatLieInOtherFilesAreRefusedByName) {
     const Hdf5Contents contents = inspect_hdf5(path("a.hdf5"));
     ASSERT_FALSE(contents.datasets.empty());
     for (const Hdf5Dataset& one : contents.datasets) EXPECT_NE(one.elsewhere, "");
-    // Beside a dataset of the file's own, that one is taken.
+    // Nor is one of the file's own taken for it without a word.
     write_dataset("a.hdf5", "own", 4, 2, {}, false);
-    EXPECT_EQ(VectorFile::open(path("a.hdf5")).view().rows(), 4);
+    expect_error<InvalidArgument>([&] { VectorFile::open(path("a.hdf5")); }, "which is not read");
+    EXPECT_EQ(VectorFile::open(path("a.hdf5") + ":own").view().rows(), 4);
     // A stream of what took the place of a dataset that was described.
     Hdf5Dataset described;
     described.name = "train";

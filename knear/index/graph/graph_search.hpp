@@ -89,7 +89,7 @@ class GraphOfState {
   std::int64_t bytes() const;
 
  private:
-  mutable std::mutex mutex_;  // of made_, never held for long
+  mutable ProcessMutex mutex_;  // of made_, never held for long
   std::optional<Made> made_;
   ProcessMutex making_;
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ class IDSelectorRange(IDSelector):
     """imin <= id < imax."""
 
     def __init__(self, imin: int, imax: int, assume_sorted: bool = False) -> None:
-        self.imin, self.imax, self.assume_sorted = int(imin), int(imax), bool(assume_sorted)
+        self.imin, self.imax = operator.index(imin), operator.index(imax)
+        self.assume_sorted = bool(assume_sorted)
 
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return (ids >= self.imin) & (ids < self.imax)
@@ -105,9 +107,10 @@ class IDSelectorBitmap(IDSelector):
     """id is in it where bit id % 8 of byte id / 8 of an array of uint8 is set."""
 
     def __init__(self, *args: Any) -> None:
-        self._bits = np.unpackbits(
-            np.ascontiguousarray(_array(args), np.uint8), bitorder="little"
-        ).astype(np.bool_)
+        packed = np.asarray(_array(args))
+        if packed.dtype != np.uint8:
+            raise TypeError(f"a bitmap is bytes, of type uint8, but has type {packed.dtype}")
+        self._bits = np.unpackbits(np.ascontiguousarray(packed), bitorder="little").astype(np.bool_)
 
     @property
     def n(self) -> int:
