@@ -158,7 +158,7 @@ void RowReader::open_hdf5(const std::string& name, const RowReaderOptions& optio
   if (matrices.size() != 1 || !alone) {
     std::string names;
     for (const Hdf5Dataset& one : contents.datasets)
-      if (matrices.empty() && !one.elsewhere.empty())
+      if (matrices.size() < 2 && !one.elsewhere.empty())
         throw InvalidArgument("'{}': its dataset '{}' {}, which is not read", path, one.name,
                               one.elsewhere);
     for (const Hdf5Dataset& one : matrices) names += names.empty() ? one.name : ", " + one.name;

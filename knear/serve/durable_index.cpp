@@ -231,7 +231,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   made_ = std::make_unique<Made>();
   if (!options_.data.empty()) {
     std::error_code failed;
-    if (fs::create_directories(options_.data, failed)) made_->folder = absolute_path(options_.data);
+    if (fs::create_directory(options_.data, failed)) made_->folder = absolute_path(options_.data);
     if (failed) throw IoError("cannot make folder '{}': {}", options_.data, failed.message());
     kept_ = (fs::path(absolute_path(options_.data)) / (options_.name + ".knear")).string();
   }
