@@ -34,7 +34,14 @@ std::string three_digits(double value) {
 }  // namespace
 
 void print_text(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_refused();
+  // Lines and columns stay as they are.
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of("\n\t"), text.size());
+    std::string out = detail::printable(text.substr(0, end));
+    if (end < text.size()) out += text[end];
+    if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size()) output_refused();
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
 }
 
 void finish_output() {

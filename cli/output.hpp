@@ -12,7 +12,8 @@
 
 namespace knear::cli {
 
-// Writes to standard output, buffered. Throws IoError when the system refuses.
+// Writes to standard output, buffered, with control characters other than the ends of lines and
+// tabs escaped: names of files and labels may hold some. Throws IoError when the system refuses.
 void print_text(std::string_view text);
 // Flushes standard output. Throws IoError if anything written so far did not arrive.
 void finish_output();

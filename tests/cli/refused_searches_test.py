@@ -59,6 +59,11 @@ class RefusedSearches(ProgramTest):
             with self.subTest(arguments=arguments):
                 self.fails(status, *arguments, says=says)
 
+    def test_control_characters_of_names_are_escaped_in_results(self):
+        out = self.ok("convert", "base.bvecs", "a\x1b[31mb.npy")
+        self.assertIn("a\\x1b[31mb.npy", out)
+        self.assertNotIn("\x1b", out + self.ok("info", "a\x1b[31mb.npy"))
+
     def test_the_first_unknown_word_is_named_before_what_is_missing(self):
         files = ["--base", "base.bvecs", "--queries", "queries.bvecs"]
         for words, says in (
