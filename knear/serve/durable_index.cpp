@@ -226,8 +226,10 @@ void DurableIndex::step(std::string_view done) const {
 
 DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
     : options_(std::move(options)), path_(absolute_path(path)), kept_(path_) {
-  if (!io::is_archive(path_))
+  if (!io::is_archive(path_)) {
+    const io::OpenFile regular(path_);  // or an error that says what else it is
     throw CorruptFile("'{}' is no .knear file; 'knear convert' makes one of a file of FAISS", path);
+  }
   made_ = std::make_unique<Made>();
   if (!options_.data.empty()) {
     std::error_code failed;

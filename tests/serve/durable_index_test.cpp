@@ -596,6 +596,9 @@ TEST_P(DurableIndexTest, PipesInPlaceOfItsFilesAreRefused) {
     fs::remove(path() + ending);
   }
   EXPECT_EQ(DurableIndex(path()).state()->size(), 10);
+  ASSERT_EQ(mkfifo((folder_ + "/pipe.knear").c_str(), 0600), 0);
+  io::expect_error<IoError>([&] { DurableIndex(folder_ + "/pipe.knear"); }, "regular file");
+  io::expect_error<IoError>([&] { DurableIndex{folder_}; }, "directory");
 }
 
 TEST_P(DurableIndexTest, TheLargestIdIsReplayedToo) {
