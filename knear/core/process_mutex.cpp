@@ -47,11 +47,11 @@ ProcessMutex::OfProcess& ProcessMutex::of_this_process() {
 
 void ProcessMutex::lock() {
   OfProcess& own = of_this_process();
-  // By the clock that may be set, since the thread sanitiser of GCC 12 does not know the lock by the
-  // other one. Setting it back delays a stop, no more.
+  // By the clock that may be set, since the thread sanitiser of GCC 12 does not know the lock by
+  // the other one. Setting it back delays a stop, no more.
   if (!own.mutex.try_lock())  // which reads no clock
-    while (!own.mutex.try_lock_until(std::chrono::system_clock::now() +
-                                     std::chrono::milliseconds(50)))
+    while (
+        !own.mutex.try_lock_until(std::chrono::system_clock::now() + std::chrono::milliseconds(50)))
       stop_if_asked();
   own.holder.store(this_thread(), std::memory_order_relaxed);
 }
