@@ -214,6 +214,11 @@ if(SELF_TEST)
              knear/scan/scan.cu "#include \"cli/output.hpp\"")
   break_tree("knear/scan/scan.cu includes knear/scan/device/tiles.hpp: that room is not before its own"
              knear/scan/scan.cu "#include \"knear/scan/device/tiles.hpp\"")
+  # A room that is a file, and a folder that is no room.
+  break_tree("knear/knn/report.hpp includes knear/knn/knn.hpp: that room is not before its own"
+             knear/knn/report.hpp "#include \"knear/knn/knn.hpp\"")
+  break_tree("knear/index/attic/old.hpp: the room attic is not in KNEAR_ROOMS_index"
+             knear/index/attic/old.hpp "#include \"knear/index/options.hpp\"")
   break_tree("knear/scan/scan.cu includes ../knn/knn.hpp: write the path from the root"
              knear/scan/scan.cu "#include \"../knn/knn.hpp\"")
   break_tree("knear/scan/scan.cu includes knear/util/x.hpp: util is not in KNEAR_LAYERS"
