@@ -133,7 +133,7 @@ void run_explore(const ExploreArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
-  // As of `knear serve`: other signals end no server.
+  // `knear serve` ignores these two as well.
   signal(SIGUSR1, SIG_IGN), signal(SIGUSR2, SIG_IGN);
   ProgressBar bar;
   check_output(

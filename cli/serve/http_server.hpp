@@ -153,7 +153,7 @@ class HttpServer {
 
   // Answers requests until should_stop() is true, which is asked 20 times a second; then takes no
   // more, finishes those that have begun to arrive, and returns. Heads get two seconds; a body of
-  // which nothing comes for five seconds is given up.
+  // which nothing comes for three seconds is given up.
   void run(const std::function<bool()>& should_stop);
 
  private:

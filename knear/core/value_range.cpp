@@ -115,14 +115,14 @@ ValueRange find_value_range(AnyMatrixView data, Metric metric, std::string_view 
   return total;
 }
 
-// Asked of rows that something is learned from: a few that are added later may be nearly alike, and
-// their codes are as good as any.
 namespace {
 
 double rounding_of(double x) { return static_cast<float>(x) - x; }
 
 }  // namespace
 
+// Asked of rows that something is learned from: a few that are added later may be nearly alike, and
+// their codes are as good as any.
 void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
                                std::string_view made) {
   if (rows.type() != ElementType::f64 || rows.rows() < 2) return;

@@ -1,5 +1,5 @@
-// knear/index/faiss/faiss_import.hpp -- indexes made of what files of FAISS hold (faiss_file.hpp
-// says of which).
+// knear/index/faiss/faiss_import.hpp -- makes an index of a file of FAISS. index/faiss_file.hpp
+// names the files that are read.
 #pragma once
 #include <memory>
 #include <string>

@@ -58,8 +58,8 @@ class ChangeLock {
   ProcessMutex mutex_;
 };
 
-// The calls are those of Index (index/index.hpp), which says what they do. What an index over the
-// centroids of lists is made by comes from outside, since that is an index itself.
+// The calls are those of Index (index/index.hpp), which says what they do. train() is given the
+// function that makes an index over the centroids of lists, since that is an index itself.
 class IndexImpl {
  public:
   explicit IndexImpl(const IndexShape& of, State from = {});

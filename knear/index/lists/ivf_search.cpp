@@ -167,7 +167,7 @@ class Attempt {
     search_ = probed_search(state_, request_, segments_, vectors_, refine_factor_, more_bytes_);
     probing_.emplace(state_, request_, *search_);
   }
-  // What was begun last.
+  // The probing of the latest begin().
   ListProbing& probing() { return *probing_; }
 
  private:

@@ -23,7 +23,7 @@ class CentroidIndex {
   virtual ~CentroidIndex() = default;
   // The k nearest of each vector as far as it finds them, padded with no_id.
   virtual Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const = 0;
-  // Whether it finds the same.
+  // Returns true if both find the same centroids for every vector.
   virtual bool equals(const CentroidIndex& other) const = 0;
   virtual std::int64_t memory_bytes() const = 0;
   // For files: the index, which holds the centroids under their numbers, and how many of its lists

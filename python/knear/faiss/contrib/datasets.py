@@ -13,7 +13,7 @@ from knear.faiss.missing import NotHere, named_alone
 
 _FILES = (
     "data sets in files are not there; knear.read_vectors('sift_base.fvecs') reads .fvecs, .bvecs, "
-    ".ivecs, .fbin, .npy and HDF5"
+    ".ivecs, .fbin and .npy"
 )
 _CLASSES = (
     "DatasetSIFT1M DatasetGIST1M DatasetBigANN DatasetDeep1B DatasetGlove DatasetMusic100 "
