@@ -398,13 +398,10 @@ SearchOptions as_scan(const SearchOptions& options) {
 }  // namespace
 
 std::unique_ptr<GraphWalk> IdleWalks::take(const RowGraph& graph) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<GraphWalk> out = std::move(idle_.back());
-      idle_.pop_back();
-      return out;
-    }
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock && !idle_.empty()) {
+    std::unique_ptr<GraphWalk> out = std::move(idle_.back());
+    idle_.pop_back();
+    return out;
   }
   return std::make_unique<GraphWalk>(graph);
 }

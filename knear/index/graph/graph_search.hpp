@@ -37,13 +37,14 @@ class IdleWalks {
   void with(const RowGraph& graph, F f) {
     std::unique_ptr<GraphWalk> walk = take(graph);
     f(*walk);
-    std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(walk));
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock)
+      idle_.push_back(std::move(walk));
   }
 
  private:
   std::unique_ptr<GraphWalk> take(const RowGraph& graph);
 
+  // Nobody waits for it: a child process may find it held by a thread that it does not have.
   std::mutex mutex_;
   std::vector<std::unique_ptr<GraphWalk>> idle_;
 };
