@@ -55,9 +55,9 @@ IndexFigures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView 
       detail::PreparedRows rows(base, metric, found);
       double ignored = 0;
       const Progress quiet;
-      const FirstPass pass = metric != Metric::cosine && found.integer ? FirstPass::integer
-                             : has_byte_products(active_isa())         ? FirstPass::int8
-                                                                       : FirstPass::fp32;
+      const FirstPass pass = !traits_of(metric).unit_rows && found.integer ? FirstPass::integer
+                             : has_byte_products(active_isa())             ? FirstPass::int8
+                                                                           : FirstPass::fp32;
       rows.packed(pass, {base, {}, true, threads, quiet, ignored});
       out.form = name_of(pass);
     }));

@@ -233,7 +233,7 @@ class SearchBench {
     // A sum over threads, where all other times are wall-clock.
     run.sorting = report.sorting_seconds / double(report.threads) / queries;
     run.compression = report.compression_ratio;
-    run.closeness = metric_ == Metric::ip ? none : report.threshold_ratio;
+    run.closeness = traits_of(metric_).product ? none : report.threshold_ratio;
     return run;
   }
 

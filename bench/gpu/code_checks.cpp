@@ -76,8 +76,8 @@ class Checks {
 CodeShape shape_of(std::int64_t parts, int bits, Metric metric, bool residual) {
   CodeShape out{parts, bits};
   out.metric = metric;
-  out.squared = metric == Metric::l2 && !residual;
-  out.scalars = metric == Metric::cosine || (metric == Metric::l2 && residual);
+  out.squared = traits_of(metric).squared && !residual;
+  out.scalars = traits_of(metric).unit_rows || (traits_of(metric).squared && residual);
   return out;
 }
 

@@ -36,7 +36,7 @@ CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threa
       isa_(active_isa()),
       peaks_(&planning_peaks(isa_, threads_)),
       codes_(codes) {
-  if (metric == Metric::l2 && FewRowsScan::suits(centroids.rows(), centroids.cols()))
+  if (traits_of(metric).squared && FewRowsScan::suits(centroids.rows(), centroids.cols()))
     few_.emplace(centroids);
   else
     space_ = choose_space(), pack(fastest_format(centroids.cols(), *peaks_));

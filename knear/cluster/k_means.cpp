@@ -46,7 +46,7 @@ constexpr std::uint32_t no_centroid = DeviceAssignment::no_centroid;
 constexpr std::int64_t most_centroids = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t seeding_rows = 64;  // from which a centroid is drawn by k-means++
 
-bool is_spherical(Metric metric) { return metric != Metric::l2; }
+bool is_spherical(Metric metric) { return !traits_of(metric).squared; }
 
 // out [dim] = the row as doubles; of length 1 for cosine, unless it is zero.
 template <class T>
@@ -56,7 +56,7 @@ void load_row(const T* row, std::int64_t dim, Metric metric, double* out) {
     out[j] = to_double(row[j]);
     squares += out[j] * out[j];
   }
-  if (metric != Metric::cosine || squares == 0) return;
+  if (!traits_of(metric).unit_rows || squares == 0) return;
   const double length = std::sqrt(squares);
   for (std::int64_t j = 0; j < dim; ++j) out[j] /= length;
 }
@@ -94,11 +94,11 @@ struct Units {
     rows.work([&] {
       each_block(rows.own, [&](std::int64_t begin, AnyMatrixView block) {
         find_value_range(block, options.metric, "rows", threads, rows.first + begin);
-        if (options.metric != Metric::cosine)
+        if (!traits_of(options.metric).unit_rows)
           largest = std::max(largest, largest_of(block, threads));
       });
     });
-    if (options.metric == Metric::cosine) largest = 1;
+    if (traits_of(options.metric).unit_rows) largest = 1;
     for (const float one : options.weights) heaviest = std::max(heaviest, double{one});
     if (rows.peers) {
       double both[] = {largest, heaviest};
@@ -423,7 +423,7 @@ class Lloyd {
         write_centroid(mean, spherical_, centroids_.row(c));
         // The rows cost that much less beside their mean.
         double& cost = costs_[static_cast<std::size_t>(c)];
-        if (options_.metric == Metric::l2) cost = std::max(0.0, cost - weight * moved);
+        if (traits_of(options_.metric).squared) cost = std::max(0.0, cost - weight * moved);
       }
     });
     return split_for_empty();
@@ -440,12 +440,12 @@ class Lloyd {
     // Of each centroid what it costs, and how far its rows are from it in a coordinate.
     std::vector<double> costs = costs_, spreads(costs.size());
     const bool no_costs =
-        options_.metric == Metric::ip ||
+        traits_of(options_.metric).product ||
         std::none_of(costs.begin(), costs.end(), [](double cost) { return cost > 0; });
     for (std::int64_t c = 0; c < count_; ++c) {
       const auto at = static_cast<std::size_t>(c);
       if (no_costs) costs[at] = weight(c);
-      if (options_.metric == Metric::ip)
+      if (traits_of(options_.metric).product)
         spreads[at] = 1 / std::sqrt(dim);
       else if (weight(c) > 0)  // |x - c|^2 of rows of length 1 is twice 1 - cos
         spreads[at] = std::sqrt((spherical_ ? 2 : 1) * costs_[at] / (weight(c) * dim));
@@ -503,7 +503,7 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
                     Matrix<float>& centroids) {
   constexpr std::int64_t together = 256;
   const std::int64_t n = rows.rows(), blocks = (n + together - 1) / together;
-  const Metric by = metric == Metric::l2 ? Metric::l2 : Metric::cosine;
+  const Metric by = traits_of(metric).squared ? Metric::l2 : Metric::cosine;
   std::vector<double> share(static_cast<std::size_t>(n),
                             first == 0 ? 1 : std::numeric_limits<double>::infinity());
   std::vector<double> sums(static_cast<std::size_t>(blocks)),
@@ -658,7 +658,7 @@ void check(const RowBlocks& own, std::int64_t rows, std::int64_t k, const KMeans
   if (own.rows == rows && !weights.empty() &&
       std::none_of(weights.begin(), weights.end(), [](float weight) { return weight > 0; }))
     throw InvalidArgument("weights must not all be 0");
-  if (options.levels == 2 && options.metric != Metric::l2)
+  if (options.levels == 2 && !traits_of(options.metric).squared)
     throw InvalidArgument("levels is 2, which is for metric l2, but metric is {}",
                           name_of(options.metric));
   if (options.levels == 2 && initial.rows() > 0)
@@ -671,7 +671,7 @@ void check(const RowBlocks& own, std::int64_t rows, std::int64_t k, const KMeans
 KMeans cluster(const OpenAssignment& open, const DividedRows& rows, std::int64_t count,
                const KMeansOptions& options, bool measures, bool keeps_codes) {
   const Units units(rows, options);
-  const bool more_is_better = options.metric == Metric::ip;
+  const bool more_is_better = traits_of(options.metric).larger_is_nearer;
   KMeans best;
   for (int restart = 0; restart < options.restarts; ++restart) {
     Random random(options.seed + static_cast<std::uint64_t>(restart));
@@ -847,7 +847,7 @@ namespace {
 // Returns the same blocks, and checks the first one when it is first read. Other metrics than l2
 // are not checked: subtracting the mean, which is the remedy, would change directions and products.
 RowBlocks told_apart(const RowBlocks& rows, const KMeansOptions& options) {
-  if (options.metric != Metric::l2 || options.takes_far_rows) return rows;
+  if (!traits_of(options.metric).squared || options.takes_far_rows) return rows;
   RowBlocks out = rows;
   out.read = [read = rows.read, first = std::make_shared<bool>(true)](
                  const std::function<void(AnyMatrixView)>& take) {
@@ -917,7 +917,7 @@ KMeans detail::k_means_on(const OpenAssignment& open, AnyMatrixView rows, std::i
   return public_call([&] {
     const RowBlocks blocks = blocks_of(rows);
     check(blocks, rows.rows(), k, options);
-    if (options.metric == Metric::l2 && !options.takes_far_rows)
+    if (traits_of(options.metric).squared && !options.takes_far_rows)
       check_float32_tells_apart(rows, "rows", "centroids");
     const auto by_levels = options.levels == 2 ? cluster_in_two_levels : cluster_in_memory;
     const std::int64_t most = rows_used(rows.rows(), k, options);

@@ -10,30 +10,62 @@ namespace knear {
 // ascending, 1 where either vector is zero.
 enum class Metric : std::uint8_t { l2, ip, cosine };
 
-// Functions of a metric are switches without a default, so that the compiler names those which do
-// not know a new one.
-constexpr std::string_view name_of(Metric metric) {
+// What the code asks of a metric, instead of comparing it with one by name.
+struct MetricTraits {
+  std::string_view name;
+  bool larger_is_nearer;  // distances descend from the nearest on
+  // The distance follows from the product of two rows and their lengths, so that rows are scanned
+  // by codes with a bound, in lists, by graphs and on a GPU.
+  bool by_products;
+  bool squared;    // it is a sum of squares, whose root is a distance of points
+  bool unit_rows;  // it is that of the rows divided by their lengths
+  bool product;    // it is the product of the rows itself
+  // Lists and graphs add a coordinate to each row, with which all rows have the same length, so
+  // that the largest product is the least distance.
+  bool lifted;
+};
+
+// A switch without a default, so that the compiler names it where a metric is added.
+constexpr MetricTraits traits_of(Metric metric) {
   switch (metric) {
     case Metric::l2:
-      return "l2";
+      return {.name = "l2",
+              .larger_is_nearer = false,
+              .by_products = true,
+              .squared = true,
+              .unit_rows = false,
+              .product = false,
+              .lifted = false};
     case Metric::ip:
-      return "ip";
+      return {.name = "ip",
+              .larger_is_nearer = true,
+              .by_products = true,
+              .squared = false,
+              .unit_rows = false,
+              .product = true,
+              .lifted = true};
     case Metric::cosine:
       break;
   }
-  return "cosine";
+  return {.name = "cosine",
+          .larger_is_nearer = false,
+          .by_products = true,
+          .squared = false,
+          .unit_rows = true,
+          .product = false,
+          .lifted = false};
 }
 
+inline constexpr Metric all_metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
+
+constexpr std::string_view name_of(Metric metric) { return traits_of(metric).name; }
+
 // Whether the distances of a metric descend from the nearest on.
-constexpr bool larger_is_nearer(Metric metric) {
-  switch (metric) {
-    case Metric::ip:
-      return true;
-    case Metric::l2:
-    case Metric::cosine:
-      break;
-  }
-  return false;
+constexpr bool larger_is_nearer(Metric metric) { return traits_of(metric).larger_is_nearer; }
+
+// By which rows are given to the nearest of several centroids.
+constexpr Metric centroid_metric(Metric metric) {
+  return traits_of(metric).unit_rows ? Metric::cosine : Metric::l2;
 }
 
 // Which end of a row of values a selection wants.

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,9 +17,12 @@ inline constexpr Id no_id = -1;
 
 // The inverse of name_of; throws InvalidArgument for any other word.
 inline Metric parse_metric(std::string_view name) {
-  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+  std::string names;
+  for (const Metric metric : all_metrics) {
     if (name == name_of(metric)) return metric;
-  throw InvalidArgument("metric must be one of l2, ip, cosine, but is '{}'", name);
+    names += (names.empty() ? "" : ", ") + std::string(name_of(metric));
+  }
+  throw InvalidArgument("metric must be one of {}, but is '{}'", names, name);
 }
 
 // The distance that stands beside no_id where there was no neighbour.

@@ -35,7 +35,7 @@ bool value_range_of_row(const T* row, std::int64_t cols, Metric metric, ValueRan
     decltype(size_bits(Wide{})) largest = 0;
     for (std::int64_t i = 0; i < cols; ++i) largest = std::max(largest, size_bits(widened(row[i])));
     if (largest > size_bits(Wide{std::numeric_limits<float>::max()})) return false;
-    if (sizeof(T) == 8 && metric == Metric::cosine && largest != 0 &&
+    if (sizeof(T) == 8 && traits_of(metric).unit_rows && largest != 0 &&
         largest < size_bits(static_cast<Wide>(shortest_for_cosine)))
       return false;
     // The range is looked for until a row is found that is not whole.

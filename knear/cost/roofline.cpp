@@ -64,7 +64,7 @@ Attainable attainable_rate(const Roofs& roofs, const Intensity& intensity) {
 int coefficient_wise_per_score(const PartialReduceShape& shape) {
   return 3 + (!shape.padded && shape.dim % 128 != 0) +
          !std::has_single_bit(static_cast<std::uint64_t>(shape.rows)) +
-         (shape.metric == Metric::l2 ? 2 : 0);
+         (traits_of(shape.metric).squared ? 2 : 0);
 }
 
 Intensity intensity_of(const PartialReduceShape& shape) {

@@ -30,7 +30,7 @@ double load_query(const detail::ExactKernels& kernels, AnyMatrixView queries, st
   const std::int64_t dim = queries.cols();
   kernels.to_doubles[static_cast<int>(queries.type())](queries.row(q), dim, x);
   double xx = 0;
-  if (metric != Metric::cosine) return xx;
+  if (!traits_of(metric).unit_rows) return xx;
   // The reference sums x_i^2 in the same order as a product of x with itself.
   const void* row = x;
   squares(x, &row, dim, &xx);

@@ -81,7 +81,7 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
                             bool lists, double most_row_bytes) {
   const auto d = static_cast<double>(dim);
   const bool bytes = needs.type == ElementType::u8 || needs.type == ElementType::i8;
-  const bool whole = bytes && needs.metric != Metric::cosine;
+  const bool whole = bytes && !traits_of(needs.metric).unit_rows;
   // All rows may be scored in float32 where products of bytes are slow; those of lists never are.
   const bool in_floats = !lists && !whole && !has_byte_products(active_isa());
   const double packed = in_floats ? 4.05 * d + 12 : 1.055 * d + 9;

@@ -188,7 +188,7 @@ class Grammar {
     shape_.lists = *lists;
     if (inner) {
       const Part all = part();
-      const Metric metric = shape_.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+      const Metric metric = centroid_metric(shape_.metric);
       Grammar grammar(factory_, parts_of(factory_, inner->text, inner->place - 1), dim(), metric);
       detail::IndexShape coarse = grammar.shape();
       if (!coarse.coarse.empty())
@@ -211,7 +211,7 @@ class Grammar {
                  fmt::format("but {} takes {} centroids at least, not {}", codes->name(),
                              1 << codes->bits, *lists));
       }
-      if (shape_.metric == Metric::ip && !fits)
+      if (traits_of(shape_.metric).lifted && !fits)
         refuse(factory_, all,
                "but for ip an index over centroids takes them with a column more too, which "
                "transforms and product quantizers do not fit: Flat, SQ8, SQ4, SQfp16, SQbf16 and "

@@ -24,8 +24,9 @@ ByteCodes::ByteCodes(AnyMatrixView base, std::span<const Id> order, Metric metri
   // So that sums of products, and what they are compared with, stay well within 32 bits.
   const double most = std::min(127.0, std::floor(std::sqrt(0x1p28 / static_cast<double>(dim))));
   const bool bytes = base.type() == ElementType::u8 || base.type() == ElementType::i8;
-  exact_ = bytes && most == 127 &&
-           (metric == Metric::l2 || (metric == Metric::ip && base.type() == ElementType::i8));
+  exact_ =
+      bytes && most == 127 &&
+      (traits_of(metric).squared || (traits_of(metric).product && base.type() == ElementType::i8));
   shift_.assign(static_cast<std::size_t>(dim), 0.0);
   if (exact_) {
     if (base.type() == ElementType::u8) shift_.assign(shift_.size(), 128.0);
@@ -60,10 +61,10 @@ std::int32_t ByteCodes::limit_of(std::int64_t i, double key) const {
   if (key < std::numeric_limits<double>::infinity()) {
     const double dim = static_cast<double>(shift_.size());
     double bound = key / (scale_ * scale_);
-    if (metric_ == Metric::ip) {
+    if (traits_of(metric_).product) {
       limit = -bound - (exact_ ? 0 : std::sqrt(std::max(1.0, square) / 6));
     } else {
-      if (metric_ == Metric::cosine) bound *= 2;
+      if (traits_of(metric_).unit_rows) bound *= 2;
       if (!exact_) bound += dim / 6 + std::sqrt(std::max(0.0, bound) * 2 / 3);
       limit = (square - bound) / 2;
     }
@@ -73,13 +74,13 @@ std::int32_t ByteCodes::limit_of(std::int64_t i, double key) const {
 
 void ByteCodes::load(AnyMatrixView base, std::int64_t i, double* v) const {
   row_as_doubles(base, i, v);
-  if (metric_ == Metric::cosine) {
+  if (traits_of(metric_).unit_rows) {
     double squares = 0;
     for (std::int64_t j = 0; j < base.cols(); ++j) squares += v[j] * v[j];
     const double factor = squares > 0 ? 1 / std::sqrt(squares) : 0;
     for (std::int64_t j = 0; j < base.cols(); ++j) v[j] *= factor;
   }
-  if (metric_ != Metric::ip)
+  if (!traits_of(metric_).product)
     for (std::int64_t j = 0; j < base.cols(); ++j) v[j] -= shift_[static_cast<std::size_t>(j)];
 }
 
@@ -91,7 +92,7 @@ void ByteCodes::choose_scale(AnyMatrixView base, double most) {
   const auto each = [&](auto take) {
     for (std::int64_t s = 0; s < count; ++s) load(base, s * (n / count), v.data()), take();
   };
-  if (metric_ != Metric::ip) {
+  if (!traits_of(metric_).product) {
     each([&] {
       for (std::size_t j = 0; j < v.size(); ++j) mean[j] += v[j] / static_cast<double>(count);
     });

@@ -35,7 +35,7 @@ class ByteCodes {
   std::int32_t limit_of(std::int64_t i, double key) const;
   // What stands for half of the square of a row in the kernels: none for products.
   std::uint32_t term_of(std::int64_t i) const {
-    return metric_ == Metric::ip ? 0 : static_cast<std::uint32_t>(square(i));
+    return traits_of(metric_).product ? 0 : static_cast<std::uint32_t>(square(i));
   }
 
  private:

@@ -317,12 +317,12 @@ void check_steps(const SparseGraph& symmetric, Metric metric) {
       const Id other = symmetric.ids[e];
       if (std::isinf(distance))
         throw InvalidArgument("graph: the distance of rows {} and {} is infinite", row, other);
-      if (metric == Metric::l2 && distance < 0)
+      if (traits_of(metric).squared && distance < 0)
         throw InvalidArgument(
             "graph: the distance of rows {} and {} is {}, but those of l2 are not negative "
             "(products are of the metric ip)",
             row, other, distance);
-      if (metric == Metric::cosine && !(distance >= -rounding && distance <= 2 + rounding))
+      if (traits_of(metric).unit_rows && !(distance >= -rounding && distance <= 2 + rounding))
         throw InvalidArgument(
             "graph: the distance of rows {} and {} is {}, but those of cosine are between 0 and 2 "
             "(products are of the metric ip)",

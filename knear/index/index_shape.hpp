@@ -83,8 +83,8 @@ struct IndexShape {
   }
   // Whether vectors become float32 as far from 0 as they are: PCA subtracts their mean before.
   bool rounds_vectors() const {
-    if (transforms.empty()) return metric == Metric::l2 && codes;
-    return metric == Metric::l2 && transforms.front().kind != TransformShape::Kind::pca;
+    if (transforms.empty()) return traits_of(metric).squared && codes;
+    return traits_of(metric).squared && transforms.front().kind != TransformShape::Kind::pca;
   }
   // Whether rows are vectors, but not those that were added: transformed, or rounded to halves.
   // What is exact with respect to them is not with respect to those.

@@ -20,7 +20,7 @@ bool is_faster_on(const DevicePeaks& gpu, const SearchRequest& request,
                        .queries = queries.rows(),
                        .k = request.k_asked,
                        .bytes_per_element = static_cast<double>(size_of(segment.rows->base.type())),
-                       .whole = options.metric != Metric::cosine && fits(base) && fits(asked) &&
+                       .whole = !traits_of(options.metric).unit_rows && fits(base) && fits(asked) &&
                                 queries.cols() <= most_device_integer_dim,
                        .resident = request.reuses(),
                        .allowed = request.allowed_rows,

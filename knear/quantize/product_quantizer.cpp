@@ -261,7 +261,7 @@ Matrix<float> ProductQuantizer::tables(AnyMatrixView queries, Metric metric, int
   return detail::public_call([&] {
     const State& s = *state_;
     s.check_vectors(queries, "queries");
-    if (metric == Metric::cosine)
+    if (traits_of(metric).unit_rows)
       throw InvalidArgument(
           "metric must be l2 or ip for the distances of codes, but is cosine: give vectors unit "
           "length and take ip");
@@ -275,7 +275,7 @@ Matrix<float> ProductQuantizer::tables(AnyMatrixView queries, Metric metric, int
         std::transform(typed.row(q), typed.row(q) + s.dim, query.begin(),
                        [](auto x) { return to_double(x); });
       });
-      s.book.fill_tables(query.data(), metric == Metric::l2, isa, out.row(q));
+      s.book.fill_tables(query.data(), traits_of(metric).squared, isa, out.row(q));
     });
     return out;
   });

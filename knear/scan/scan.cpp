@@ -423,7 +423,7 @@ class CertifiedNearest : NearestTask {
     const double per_unit = std::ldexp(1.0, -std::ilogb(size));
     const double squares = loop_.queries.squares[static_cast<std::size_t>(q)];
     const double slack =
-        packed().space.metric == Metric::l2 ? 2 * packed().space.slack * squares : 0;
+        traits_of(packed().space.metric).squared ? 2 * packed().space.slack * squares : 0;
     const PanelHead* panel = packed().heads.data() + loop_.task.panels.begin;
     for (ScoreUnits& units : std::span(units_).first(static_cast<std::size_t>(panels))) {
       const double coding = norm * panel->error + error * panel->norm;

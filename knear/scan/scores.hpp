@@ -31,7 +31,8 @@ inline ScoreInterval interval_of(const PackedBase& packed, const GroupHead& grou
       packed.format == format_fp32
           ? static_cast<double>(std::bit_cast<float>(hit.score))
           : static_cast<double>(static_cast<std::int64_t>(hit.score) - group.correction[hit.query]);
-  const double slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack * squares : 0;
+  const double slack =
+      traits_of(packed.space.metric).squared ? 2 * packed.space.slack * squares : 0;
   const GInterval g =
       panel_interval(packed.heads[hit.slot / panel_rows], packed.row_bias[hit.slot], dot,
                      group.scale, group.norm[hit.query], group.error[hit.query], slack);
@@ -52,7 +53,7 @@ class IntegerScores {
   // range: of the base, and of others that are entered.
   IntegerScores(const PackedBase& packed, const ValueRange& range, const ScanJob& job,
                 PackedQueries& queries)
-      : packed_(&packed), queries_(queries), l2_(job.metric == Metric::l2) {
+      : packed_(&packed), queries_(queries), l2_(traits_of(job.metric).squared) {
     const std::int64_t low = std::min(range.low, job.query_range.low);
     const std::int64_t high = std::max(range.high, job.query_range.high);
     const std::int64_t reach = std::max(std::abs(low), std::abs(high));
@@ -118,7 +119,7 @@ class CertifiedScores {
       : packed_(&packed),
         queries_(queries),
         metric_(job.metric),
-        slack_(packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0) {}
+        slack_(traits_of(packed.space.metric).squared ? 2 * packed.space.slack : 0) {}
 
   // Goes on with hits of another base, for which the queries are coded alike; the number of its row
   // 0 among those of all.

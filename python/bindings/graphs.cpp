@@ -84,7 +84,7 @@ bool are_roots(SparseGraphView graph, AnyMatrixView base, Metric metric) {
   if (graph.rows() != base.rows())
     throw ShapeMismatch("base has {} rows, but the graph has {}", base.rows(), graph.rows());
   constexpr std::int64_t tried = 256;
-  bool squares = true, roots = metric == Metric::l2;
+  bool squares = true, roots = traits_of(metric).squared;
   double off_as_squares = 0, off_as_roots = 0;
   for (std::int64_t i = 0; i < std::min(tried, graph.edges()); ++i) {
     const std::int64_t edge = i * graph.edges() / std::min(tried, graph.edges());
@@ -96,7 +96,7 @@ bool are_roots(SparseGraphView graph, AnyMatrixView base, Metric metric) {
     double measured = 0, scale = 1;
     visit(base, [&](auto rows) {
       measured = reference_distance(metric, rows.row(a), rows.row(b), rows.cols());
-      if (metric != Metric::cosine)
+      if (!traits_of(metric).unit_rows)
         scale = reference_distance(Metric::ip, rows.row(a), rows.row(a), rows.cols()) +
                 reference_distance(Metric::ip, rows.row(b), rows.row(b), rows.cols());
     });

@@ -195,7 +195,7 @@ class AssignmentOnDevice final : public DeviceAssignment {
     HostArray<double> keys_here[2];
   };
 
-  bool cosine() const { return job_.metric == Metric::cosine; }
+  bool cosine() const { return traits_of(job_.metric).unit_rows; }
   std::int64_t slices() const { return slices_of((job_.dim + 3) / 4); }
   // Bytes of the device for each row: of Work and of a Block.
   std::int64_t work_bytes() const {

@@ -48,7 +48,7 @@ std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& s
                         name_of(from.metric), name_of(of.metric));
     found = std::move(from.rows);
   } else {
-    if (of.metric != Metric::l2 || from.metric != Metric::l2)
+    if (!traits_of(of.metric).squared || !traits_of(from.metric).squared)
       throw CorruptFile(
           "an index finds the centroids of its lists by inner products, where only an IndexFlat "
           "is read");

@@ -34,10 +34,10 @@ class Writer {
     value(static_cast<std::int32_t>(dim)), value(rows);
     value(std::int64_t{1} << 20), value(std::int64_t{1} << 20);
     value(std::uint8_t{1}),
-        value(metric == Metric::l2 ? faiss_l2 : faiss_inner_product);  // it is trained
+        value(traits_of(metric).squared ? faiss_l2 : faiss_inner_product);  // it is trained
   }
   void flat_header(std::int64_t dim, std::int64_t rows, Metric metric) {
-    header(metric == Metric::l2 ? "IxF2" : "IxFI", dim, rows, metric);
+    header(traits_of(metric).squared ? "IxF2" : "IxFI", dim, rows, metric);
     value(static_cast<std::uint64_t>(rows * dim));
   }
   void bytes(const void* data, std::size_t size) { file_.write(data, size); }
@@ -325,10 +325,10 @@ bool centroids_are_held(const State& state) {
 
 void write_faiss_index(const IndexShape& shape, const State& state, const std::string& path,
                        const Progress& progress) {
-  if (shape.metric == Metric::cosine)
+  if (traits_of(shape.metric).unit_rows)
     throw InvalidArgument(
         "index has the metric cosine, which FAISS has not: it takes vectors of length 1 and ip");
-  if (shape.metric == Metric::ip && !shape.coarse.empty())
+  if (traits_of(shape.metric).product && !shape.coarse.empty())
     throw InvalidArgument(
         "index {} finds its lists by an index over lifted centroids, which FAISS has not: for ip "
         "only centroids that are all compared are written for it",

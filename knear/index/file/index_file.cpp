@@ -504,8 +504,7 @@ void load_coarse(Sections& in, SavedIndex& saved) {
   if (in.has("coarse/kind")) {
     IndexShape shape;
     indexes.plain = load_centroid_index(in.nested("coarse/"), fields.lists, dim,
-                                        metric == Metric::cosine ? metric : Metric::l2,
-                                        fields.trained == 1, shape);
+                                        centroid_metric(metric), fields.trained == 1, shape);
     saved.shape.coarse = {shape};
   }
   if (fields.trained == 0) return;
@@ -518,7 +517,7 @@ void load_coarse(Sections& in, SavedIndex& saved) {
   if (fields.longest != 0) {
     lifts.longest = fields.longest;
     lifts.values = in.list<float>("lifts");
-    if (saved.shape.metric != Metric::ip || std::ssize(lifts.values) != fields.lists ||
+    if (!traits_of(saved.shape.metric).lifted || std::ssize(lifts.values) != fields.lists ||
         !(fields.longest > 0 && fields.longest < 1e15) ||
         !std::all_of(lifts.values.begin(), lifts.values.end(),
                      [](float x) { return x >= 0 && std::isfinite(x); }))
@@ -573,7 +572,7 @@ void add_coarse(io::ArchiveWriter& writer, const State& state, const IndexShape&
   if (shape.coarse.empty()) return;
   IndexShape inner = shape.coarse.front();
   inner.dim = shape.inner_dim();
-  inner.metric = shape.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  inner.metric = centroid_metric(shape.metric);
   add_centroid_index(writer, "coarse/", inner, coarse ? coarse->indexes().plain.get() : nullptr,
                      kept);
   if (coarse && coarse->indexes().lifted)

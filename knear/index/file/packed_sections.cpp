@@ -97,7 +97,7 @@ std::shared_ptr<PackedBase> load_packed(Sections& in, const std::string& prefix,
     if (row != PackedBase::no_row && row >= shape.rows)
       in.refuse(prefix + "rows", "it holds a row beyond the last");
   if (packed->is_integer) {
-    if (shape.metric == Metric::cosine || (fields.row_offset != 0 && fields.row_offset != 128) ||
+    if (traits_of(shape.metric).unit_rows || (fields.row_offset != 0 && fields.row_offset != 128) ||
         fields.low < -128 || fields.low > fields.high || fields.high > 255 ||
         (fields.low < 0 && (fields.high > 127 || fields.row_offset != 128)))
       in.refuse(about, "its range is none of 8 bits");
@@ -247,12 +247,12 @@ AdoptedPrefix load_prefix(Sections& in, const std::string& prefix, const PackedS
                           const ValueRange& found) {
   const std::string about = prefix + "fields";
   const auto fields = in.fields<PrefixFields>(about);
-  const bool ip = shape.metric == Metric::ip;
+  const bool ip = traits_of(shape.metric).product;
   if (fields.columns < least_prefix_dim || fields.columns > shape.dim || fields.columns % 8 != 0 ||
       fields.clusters < 1 || fields.clusters > shape.rows || shape.rows < least_prefix_rows)
     in.refuse(about, "its numbers of columns and clusters do not fit");
   if (fields.integer != 0 &&
-      (fields.integer != 1 || !found.integer || shape.metric == Metric::cosine))
+      (fields.integer != 1 || !found.integer || traits_of(shape.metric).unit_rows))
     in.refuse(about, "its codes of rows are not those of this segment");
   if (!is_bound(fields.off_relative) || !is_bound(fields.off_absolute) ||
       !is_bound(fields.usual_length) || !is_bound(fields.row_mean_norm) ||

@@ -383,7 +383,7 @@ std::shared_ptr<const GraphOfState::RowsBeside> rows_beside(const State& state,
 // What making a graph takes: vectors, their packed codes, codes by rows, and links in all the forms
 // that they have meanwhile.
 std::int64_t building_bytes(const State& state, const IndexShape& shape) {
-  const std::int64_t dim = shape.inner_dim() + (shape.metric == Metric::ip),
+  const std::int64_t dim = shape.inner_dim() + traits_of(shape.metric).lifted,
                      value = size_of(state.type.value_or(ElementType::f32));
   return state.size * (dim * (value + 3) + 24 * shape.graph_degree + 96);
 }

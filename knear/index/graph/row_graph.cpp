@@ -19,11 +19,11 @@ double length_of_row(const double* row, std::int64_t dim) {
 
 void GraphCoding::to_space(AnyMatrixView vectors, std::int64_t row, bool query, double* out) const {
   row_as_doubles(vectors, row, out);
-  if (metric == Metric::l2) return;
+  if (traits_of(metric).squared) return;
   const double length = length_of_row(out, dim);
-  if (metric == Metric::ip) out[dim] = 0;
-  if (metric == Metric::cosine || query) {
-    const double to = metric == Metric::cosine ? 1 : query_length;
+  if (traits_of(metric).lifted) out[dim] = 0;
+  if (traits_of(metric).unit_rows || query) {
+    const double to = traits_of(metric).unit_rows ? 1 : query_length;
     for (std::int64_t j = 0; length > 0 && j < dim; ++j) out[j] = out[j] / length * to;
   } else {
     const double share = longest > 0 ? std::min(1.0, length / longest) : 1;

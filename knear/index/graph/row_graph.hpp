@@ -46,7 +46,7 @@ struct GraphCoding {
   double longest = 0;        // ip: the length of all vectors, with their last column
   double query_length = 0;   // ip: to which queries are scaled, which changes no order
 
-  std::int64_t columns() const { return dim + (metric == Metric::ip); }
+  std::int64_t columns() const { return dim + traits_of(metric).lifted; }
   std::int64_t stride() const {
     return (columns() + row_code_step - 1) / row_code_step * row_code_step;
   }

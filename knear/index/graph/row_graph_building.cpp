@@ -73,11 +73,11 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
   out.metric = shape.metric, out.dim = shape.inner_dim();
   ValueRange found;
   for (const Segment& segment : state.segments) found = united(found, segment.rows->found());
-  if (out.metric == Metric::l2 && found.integer && found.high - found.low <= 255) {
+  if (traits_of(out.metric).squared && found.integer && found.high - found.low <= 255) {
     out.lows.assign(static_cast<std::size_t>(out.dim), found.low);
     return out;  // codes are the numbers themselves
   }
-  if (out.metric == Metric::ip) {
+  if (traits_of(out.metric).lifted) {
     const std::int64_t blocks = (std::ssize(rows) + task_nodes - 1) / task_nodes;
     std::vector<double> longest(static_cast<std::size_t>(blocks)), squares(longest.size());
     each_block(std::ssize(rows), threads, [&](std::int64_t begin, std::int64_t end) {
@@ -118,7 +118,7 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
     widest = std::max(widest, column[count - 1 - cut] - column[cut]);
   }
   // Queries of products have 0 in the last column.
-  if (out.metric == Metric::ip) {
+  if (traits_of(out.metric).lifted) {
     out.lows.back() = 0;
     widest = std::max(widest, values.row(columns - 1)[count - 1 - cut]);
   }
@@ -513,7 +513,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
         rows[groups.rows[static_cast<std::size_t>(groups.begin[static_cast<std::size_t>(g)])]]);
 
   // The vectors of the nodes, for products with their last column.
-  const bool lifted = coding.metric == Metric::ip;
+  const bool lifted = traits_of(coding.metric).lifted;
   const Metric metric = lifted ? Metric::l2 : coding.metric;
   const ElementType type = lifted ? ElementType::f32 : state.type.value_or(ElementType::f32);
   AnyMatrix vectors(type, nodes, columns);

@@ -165,7 +165,7 @@ std::int64_t SegmentRows::bytes_of_lists() const {
 }
 
 bool keeps_as_panels(Metric metric, const ValueRange& found) {
-  return metric != Metric::cosine && found.integer && (found.low >= 0 || found.high <= 127);
+  return !traits_of(metric).unit_rows && found.integer && (found.low >= 0 || found.high <= 127);
 }
 
 }  // namespace knear::detail

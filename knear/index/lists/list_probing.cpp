@@ -39,12 +39,12 @@ class ListBounds {
     // Rounding to float32, and that of products and sums of up to 2^16 terms in float64.
     constexpr double to_float = 0x1p-23, sum = 1e-11;
     double d = distance;
-    if (metric_ == Metric::ip)
+    if (traits_of(metric_).lifted)
       return -(d + std::abs(d) * to_float + query_length * longest_ * sum +
                query_length * radius * (1 + 1e-9) + std::numeric_limits<float>::min());
     d = std::min<double>(d, std::numeric_limits<float>::max()) * (1 - to_float);
-    if (metric_ == Metric::cosine) d = 2 * (d - sum);
-    const bool cosine = metric_ == Metric::cosine;
+    if (traits_of(metric_).unit_rows) d = 2 * (d - sum);
+    const bool cosine = traits_of(metric_).unit_rows;
     const double least = cosine ? -sum : 0;  // 1 - cosine may be a little below 0
     if (!(d >= std::numeric_limits<float>::min())) return least;
     const double gap = std::sqrt(d) - radius;
@@ -276,8 +276,9 @@ void ListProbing::certify(bool go_on) {
       parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
         const std::int64_t q = begin + i;
         std::vector<Id>& theirs = left[static_cast<std::size_t>(q - first)];
-        const double length =
-            request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+        const double length = traits_of(request_.options.metric).lifted
+                                  ? length_of(request_.queries.rows(q, q + 1))
+                                  : 0;
         const double kth = kth_key(q);
         for (std::int64_t p = probed_[static_cast<std::size_t>(q)]; p < lists; ++p) {
           const Id list = all.ids.row(i)[p];
@@ -362,7 +363,7 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys) {
 }
 
 std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near) {
-  if (metric == Metric::ip) return scales_without_lists(queries, metric);
+  if (traits_of(metric).lifted) return scales_without_lists(queries, metric);
   std::vector<Nearness> out;
   for (const float farthest : near.farthest) out.push_back({1, farthest});
   return out;
@@ -372,7 +373,7 @@ std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric)
   std::vector<Nearness> out;
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
     const auto scale =
-        metric == Metric::ip ? static_cast<float>(length_of(queries.rows(q, q + 1))) : 1;
+        traits_of(metric).lifted ? static_cast<float>(length_of(queries.rows(q, q + 1))) : 1;
     out.push_back({scale, scale});
   }
   return out;

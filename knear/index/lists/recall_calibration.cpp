@@ -128,7 +128,8 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
       const std::int64_t places[] = {0, last_of_a_third(k) - 1};
       const Id* const ids = found.ids.row(q);
       Nearness near = lengths[at];
-      if (metric != Metric::ip) near[1] = sample.keys.row(q)[std::min(rule.lists, looked_at) - 1];
+      if (!traits_of(metric).lifted)
+        near[1] = sample.keys.row(q)[std::min(rule.lists, looked_at) - 1];
       for (std::size_t m = 0; m < nearness_measures; ++m) {
         const bool behind =
             !own.empty() && std::find(ids, ids + places[m] + 1, own[at]) <= ids + places[m];

@@ -41,7 +41,7 @@ constexpr std::int64_t most_columns = 65536;
 // Rounded up, of a key that was computed in float64.
 float radius_of(double key, Metric metric) {
   // 1 - cosine is off by up to a few times dim 2^-53.
-  const double squared = metric == Metric::cosine ? 2 * (std::max(0.0, key) + 1e-10) : key;
+  const double squared = traits_of(metric).unit_rows ? 2 * (std::max(0.0, key) + 1e-10) : key;
   const double radius = std::sqrt(squared) * (1 + 1e-9);
   return std::nextafter(static_cast<float>(radius), std::numeric_limits<float>::infinity());
 }
@@ -166,13 +166,13 @@ CoarseQuantizer::~CoarseQuantizer() = default;
 namespace {
 
 bool has_two_levels(const IndexShape& shape) {
-  return shape.lists > most_lists_of_one_level && shape.metric != Metric::cosine;
+  return shape.lists > most_lists_of_one_level && !traits_of(shape.metric).unit_rows;
 }
 
 CentroidIndexes indexes_of(const IndexShape& shape, MatrixView<float> centroids, const Lifts& lifts,
                            const TrainOptions& options, TrainCentroidIndex index) {
   if (shape.coarse.empty()) return {};
-  const Metric by = shape.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  const Metric by = centroid_metric(shape.metric);
   CentroidIndexes out;
   out.plain = index(shape.coarse.front(), centroids, by, options);
   if (lifts.longest != 0)
@@ -228,7 +228,7 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
     throw InvalidArgument("rows is {}, but training {} lists takes as many at least", options.rows,
                           lists);
   find_value_range(vectors, metric, "vectors", options.threads);  // of all, by their own numbers
-  const Metric by = metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  const Metric by = centroid_metric(metric);
   const bool two_levels = has_two_levels(shape);
   AnyMatrix sample;
   if (const std::int64_t rows = options.rows > 0 ? options.rows : training_rows(shape);
@@ -263,7 +263,7 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
   }
   KMeans found = k_means(vectors, lists, by_rows);
   Lifts lifts;
-  if (metric == Metric::ip)
+  if (traits_of(metric).lifted)
     lifts = lifts_of(vectors, found.centroids.view(), options.threads, options.progress);
   CentroidIndexes indexes = indexes_of(shape, found.centroids.view(), lifts, options, index);
   return std::make_shared<CoarseQuantizer>(std::move(found.centroids), metric, std::move(lifts),
@@ -349,7 +349,7 @@ AnyMatrix CoarseQuantizer::lifted(AnyMatrixView queries) const {
 Neighbors CoarseQuantizer::probe(AnyMatrixView queries, std::int64_t probes, int threads) const {
   if (by_lifted_) return by_lifted_->nearest(lifted(queries).view(), probes, threads);
   Neighbors near = by_metric_->nearest(queries, probes, threads);
-  if (metric_ == Metric::ip)
+  if (traits_of(metric_).lifted)
     for (std::int64_t i = 0; i < near.distances.rows() * probes; ++i)
       near.distances.data()[i] = -near.distances.data()[i];
   return near;

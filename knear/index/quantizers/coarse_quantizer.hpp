@@ -90,7 +90,7 @@ class CoarseQuantizer {
   // The distance of each query to each centroid by the metric [queries x lists].
   Matrix<float> distances(AnyMatrixView queries, int threads) const;
   // Whether the keys that probe() gives are squares of distances, or in proportion to these.
-  bool keys_are_distances() const { return metric_ != Metric::ip || lifts_.longest > 0; }
+  bool keys_are_distances() const { return !traits_of(metric_).lifted || lifts_.longest > 0; }
   const Lifts& lifts() const { return lifts_; }
   const CentroidIndexes& indexes() const { return indexes_; }
 
@@ -99,7 +99,7 @@ class CoarseQuantizer {
  private:
   class Searcher;
 
-  Metric assigned_by() const { return metric_ == Metric::cosine ? Metric::cosine : Metric::l2; }
+  Metric assigned_by() const { return centroid_metric(metric_); }
 
   AnyMatrix lifted(AnyMatrixView queries) const;
   // How far each row is from the centroid of its list, by what rows are assigned by.

@@ -15,7 +15,7 @@ void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out) 
     std::transform(typed.row(row), typed.row(row) + rows.cols(), out,
                    [](auto x) { return to_double(x); });
   });
-  if (metric != Metric::cosine) return;
+  if (!traits_of(metric).unit_rows) return;
   double largest = 0, squares = 0;
   for (std::int64_t j = 0; j < rows.cols(); ++j) largest = std::max(largest, std::abs(out[j]));
   if (largest == 0) return;
@@ -48,8 +48,8 @@ void refuse_length(std::int64_t row) {
 }
 
 std::int64_t first_too_long(MatrixView<float> coded, Metric metric) {
-  const double most =
-      metric == Metric::l2 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
+  const double most = traits_of(metric).squared ? std::numeric_limits<float>::max()
+                                                : std::numeric_limits<double>::max();
   for (std::int64_t i = 0; i < coded.rows(); ++i)
     if (!(length_of(coded.rows(i, i + 1)) <= std::sqrt(most))) return i;
   return coded.rows();

@@ -109,7 +109,7 @@ float RowCoder::scalar_of(const float* decoded, std::int64_t list) const {
   const std::int64_t dim = quantizer_.dim();
   const float* centroid = residual() ? coarse_->centroids().row(list) : nullptr;
   double sum = 0;
-  if (metric_ == Metric::cosine) {
+  if (traits_of(metric_).unit_rows) {
     for (std::int64_t j = 0; j < dim; ++j) {
       const double y = double{decoded[j]} + (centroid ? double{centroid[j]} : 0.0);
       sum += y * y;
@@ -236,7 +236,7 @@ Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int 
     std::vector<double> row(static_cast<std::size_t>(queries.cols()));
     for (std::int64_t q = task * together; q < std::min(probes.rows(), (task + 1) * together);
          ++q) {
-      if (metric_ == Metric::cosine) {
+      if (traits_of(metric_).unit_rows) {
         unit = AnyMatrix(ElementType::f32, 1, queries.cols());
         read_row(queries, q, metric_, row.data());
         std::transform(row.begin(), row.end(), static_cast<float*>(unit.row(0)),

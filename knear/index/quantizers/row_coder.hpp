@@ -53,7 +53,7 @@ class RowCoder {
   const std::optional<ScalarQuantizer>& scalar() const { return scalar_; }
   const CodeBook& book() const { return quantizer_.book(); }
   std::int64_t code_size() const { return quantizer_.code_size(); }
-  bool has_scalars() const { return metric_ == Metric::cosine || (l2() && residual()); }
+  bool has_scalars() const { return traits_of(metric_).unit_rows || (l2() && residual()); }
   // Whether tables are of squared differences.
   bool squared() const { return l2() && !residual(); }
   bool equals(const RowCoder& other) const;
@@ -89,7 +89,7 @@ class RowCoder {
   std::int64_t bytes() const { return book().bytes(); }
 
  private:
-  bool l2() const { return metric_ == Metric::l2; }
+  bool l2() const { return traits_of(metric_).squared; }
   bool residual() const { return coarse_ && shape_.residual; }
   // Of a row that stands for `decoded`, without its centroid.
   float scalar_of(const float* decoded, std::int64_t list) const;

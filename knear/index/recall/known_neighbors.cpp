@@ -198,7 +198,7 @@ KnownNeighbors::Truth KnownNeighbors::truth(std::int64_t k) const {
     // A product says nothing of whether two vectors are equal.
     std::vector<Id> nearest, equal;
     for (const Row& row : lists_[q].rows.all()) {
-      if (metric_ != Metric::ip && row.first <= 1e-12 && nearest.empty())
+      if (!traits_of(metric_).product && row.first <= 1e-12 && nearest.empty())
         equal.push_back(row.second);
       else if (std::ssize(nearest) < k)
         nearest.push_back(row.second);

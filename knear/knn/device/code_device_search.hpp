@@ -162,7 +162,7 @@ class CodeDeviceSearch final : public CodeDevice {
     });
     for (std::int64_t q = 0; q < count; ++q) {
       const double* const query = out.queries.row(q);
-      const bool zero = job.metric != Metric::l2 &&
+      const bool zero = !traits_of(job.metric).squared &&
                         std::all_of(query, query + dim, [](double x) { return x == 0; });
       if (zero)
         out.zeros.push_back(first + q);

@@ -56,7 +56,7 @@ class DeviceListSearch final : public ProbedSearch {
     std::vector<std::int64_t> left;  // for the processor
     for (std::int64_t q = 0; q < count; ++q) {
       // Every row is as near to a zero query, so that none is ruled out.
-      const bool zero = request_.options.metric != Metric::l2 && is_zero(asked.queries, q);
+      const bool zero = !traits_of(request_.options.metric).squared && is_zero(asked.queries, q);
       (zero ? left : asked.todo).push_back(q);
     }
     const auto zeros = std::ssize(left);

@@ -187,7 +187,7 @@ class QueriesThere {
   // 1 for queries of zeros, where these are left.
   std::vector<char> zero_queries(const DeviceRowData<Queue>& queries, Metric metric) {
     std::vector<char> out(static_cast<std::size_t>(queries.count));
-    if (metric == Metric::l2) return out;
+    if (traits_of(metric).squared) return out;
     auto flags = queue_.template allocate<unsigned char>(out.size());
     auto zeros = queue_.template allocate<int>(1);
     queue_.fill_bytes(zeros.data(), 0, 1);

@@ -116,7 +116,7 @@ PrefixStudy study_prefix(const BaseRows& base, Metric metric, int threads,
   out.rows = std::move(along.rows);
   out.rest = std::move(along.rest), out.norm = std::move(along.norm);
   const std::vector<double>& mean = out.pca.mean;
-  if (metric == Metric::ip)
+  if (traits_of(metric).product)
     for (std::int64_t i = 0; i < kept; ++i)
       out.term.push_back(dot(sample.row(i * step), mean.data(), dim));
   out.usual_length = std::sqrt(out.pca.total_variance + dot(mean.data(), mean.data(), dim));
@@ -204,7 +204,7 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
   Matrix<float> tails(sample, count);
   for (std::int64_t i = 0; i < sample; ++i)
     tails_of(study.rows.row(i), components, study.rest[i], widths, tails.row(i));
-  const bool ip = study.metric == Metric::ip;
+  const bool ip = traits_of(study.metric).product;
   std::vector<double> passed(widths.size(), 0);
   CodingSpace plain;
   plain.metric = study.metric;
@@ -238,7 +238,7 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
         const double times = ip ? longer[i] / shorter[other] : 1;
         bound = std::max(bound, upper_bounds[other] * times);
       }
-      if (study.metric == Metric::cosine) bound *= 2;
+      if (traits_of(study.metric).unit_rows) bound *= 2;
       const float *y = study.rows.row(i), *its_tail = tails.row(i);
       // 8 bits: each code is off by about 1 % of the length.
       const double coding = 0.038 * norm * study.norm[i];
@@ -303,7 +303,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
     std::iota(order.begin(), order.end(), 0u);
   }
   const std::int64_t rows = static_cast<std::int64_t>(order.size());
-  const bool ip = study.metric == Metric::ip;
+  const bool ip = traits_of(study.metric).product;
   Matrix<float> own;
   Matrix<float>& prefixes = given_prefixes ? *given_prefixes : own;
   prefixes = Matrix<float>(base.rows(), columns);

@@ -181,7 +181,7 @@ PrefixForecast PrefixSearch::forecast_for(AnyMatrixView queries,
   // For products a self-join is another case: queries are not scaled, and bounds differ more.
   SearchShape alone = shape;
   alone.scored = 1;
-  const bool apart = shape.scored < 1 && study->metric == Metric::ip;
+  const bool apart = shape.scored < 1 && traits_of(study->metric).product;
   at_.prepared().note_prefix_forecast(at_.segment->integer, at_.request.k,
                                       apart ? forecast_of(alone) : cost);
   report_.prepare_seconds += time.seconds();
@@ -264,7 +264,7 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
   const double making = kept && !differs(kept, plan) ? 0 : making_seconds(shape);
   double searching = 0.9 * plain_cost(shape).seconds;
   const auto alone = at_.prepared().prefix_forecast(integer, request.k);
-  if (request.options.metric == Metric::ip && alone && alone->possible)
+  if (traits_of(request.options.metric).product && alone && alone->possible)
     searching = std::min(searching, making + prefix_cost(shape, *alone).seconds);
   if (!(joining + making < searching)) return {};
   at_.expect(joining + (making > 0 ? making - study_seconds(shape) : 0));
@@ -275,7 +275,7 @@ void PrefixSearch::self_join(ChunkSearch& chunk, ExactNeighbors& out) {
   const auto plan = plan_of_self_join(chunk, out);
   if (!plan) return;
   Matrix<float> prefixes;  // rows are queries too; those of ip want terms as well, and are not kept
-  const bool ip = at_.request.options.metric == Metric::ip;
+  const bool ip = traits_of(at_.request.options.metric).product;
   const auto prefix = packed(*plan, chunk.choice, true, ip ? nullptr : &prefixes);
   FinishedRows finished;
   if (at_.request.joined)

@@ -258,13 +258,13 @@ void SearchRequest::take(std::span<const SearchSegment> among) {
 
 bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queries,
                   std::int64_t dim) {
-  if (metric == Metric::cosine || !base.integer || !queries.integer) return false;
+  if (traits_of(metric).unit_rows || !base.integer || !queries.integer) return false;
   for (const ValueRange& side : {base, queries})
     if (side.low < 0 && side.high > 127) return false;
   const std::int64_t low = std::min(base.low, queries.low),
                      high = std::max(base.high, queries.high);
   const std::int64_t reach = std::max(std::abs(low), std::abs(high)), width = high - low;
-  const std::int64_t largest = metric == Metric::l2
+  const std::int64_t largest = traits_of(metric).squared
                                    ? dim * std::max(width * width, reach * reach) / 2 + 1
                                    : 2 * dim * reach * reach;
   return largest < (std::int64_t{1} << 31) - 65536;

@@ -166,14 +166,14 @@ class ThresholdHeapSearch final : public Search {
   double ratio(const ExactNeighbors& all) const {
     const std::int64_t k = request_.k;
     const Metric metric = request_.options.metric;
-    if (metric == Metric::ip || all.columns() < k || k == 0) return 0;
+    if (traits_of(metric).product || all.columns() < k || k == 0) return 0;
     std::vector<double> kth, upper_bounds;
     for (std::int64_t q = 0; q < request_.queries.rows(); ++q) {
       const double bound = thresholds_[static_cast<std::size_t>(q)];
       if (std::isinf(bound)) continue;
       const auto distance = [&](double key) {
         const double value = std::max(0.0, distance_of_key(metric, key));
-        return metric == Metric::l2 ? std::sqrt(value) : value;
+        return traits_of(metric).squared ? std::sqrt(value) : value;
       };
       kth.push_back(distance(all.keys.row(q)[k - 1])), upper_bounds.push_back(distance(bound));
     }

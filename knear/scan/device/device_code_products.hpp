@@ -36,7 +36,7 @@ namespace knear::detail {
 // l2, and -q else.
 inline double table_factor(const CodeScanJob& job) {
   if (job.squared) return 1;
-  return job.metric == Metric::l2 ? -2 : -1;
+  return traits_of(job.metric).squared ? -2 : -1;
 }
 
 // Whether so many queries come to each list that multiplying takes less time. begins [lists + 1]:
@@ -123,7 +123,7 @@ struct KeyDistance {
     // Once for the row, and once for its centroid less the middle.
     out.rounded = (std::sqrt(all) + std::sqrt(of_centroid)) * 0x1p-23 * more +
                   static_cast<double>(book.dim()) * 0x1p-147;
-    if (job.metric == Metric::cosine)
+    if (traits_of(job.metric).unit_rows)
       out.least_scalar =
           lists.rows() > 0 ? *std::min_element(lists.scalars(), lists.scalars() + lists.rows()) : 1;
     return out;
@@ -151,8 +151,8 @@ struct KeyDistance {
     const double out = roundings * (0x1p-22 * size + 0x1p-140) + vectors;
     constexpr double largest = 0x1p120, part = 0x1p-8;
     // Keys of cosine are 2 at most, whatever is added up.
-    if (!(size < largest) || !(out <= part * (metric == Metric::cosine ? 1 : size))) return none;
-    return metric == Metric::l2 ? out / 2 * (1 + 0x1p-20) : out * (1 + 0x1p-20);
+    if (!(size < largest) || !(out <= part * (traits_of(metric).unit_rows ? 1 : size))) return none;
+    return traits_of(metric).squared ? out / 2 * (1 + 0x1p-20) : out * (1 + 0x1p-20);
   }
   // Whether slack() is finite for queries of any length.
   bool holds_any() const {

@@ -396,7 +396,7 @@ class DeviceScan {
   void upload_vectors(Vectors& out, AnyMatrixView queries, const std::vector<std::int64_t>& order) {
     out.widened = widened(queries, order);
     out.elements = upload(out.widened.data(), out.widened.size());
-    if (packed_.space.metric != Metric::cosine) return;
+    if (!traits_of(packed_.space.metric).unit_rows) return;
     out.added = squares_of(out.widened, packed_.dim);
     out.squares = upload(out.added.data(), out.added.size());
   }
@@ -436,7 +436,7 @@ class DeviceScan {
       vectors.elements = queue_.template allocate<double>(static_cast<std::size_t>(count * dim));
       coding.elements = vectors.elements.data();
     }
-    if (space.metric == Metric::cosine) {
+    if (traits_of(space.metric).unit_rows) {
       vectors.squares = queue_.template allocate<double>(static_cast<std::size_t>(count));
       coding.added_square = vectors.squares.data();
     }
@@ -571,9 +571,9 @@ class DeviceScan {
             packed_.panels(),
             static_cast<int>(slices_of(packed_.steps)),
             packed_.is_integer,
-            metric == Metric::l2,
-            metric == Metric::cosine,
-            !packed_.is_integer && metric == Metric::l2 ? 2 * packed_.space.slack : 0.0};
+            traits_of(metric).squared,
+            traits_of(metric).unit_rows,
+            !packed_.is_integer && traits_of(metric).squared ? 2 * packed_.space.slack : 0.0};
   }
 
   // The state of one call of run().
@@ -711,7 +711,7 @@ class DeviceScan {
       // The vectors by which rows are measured come in the same copy: each takes some microseconds.
       std::vector<double> measured;
       if (!packed_.is_integer) measured = widened(run.queries, coded.order);
-      if (packed_.space.metric == Metric::cosine) {
+      if (traits_of(packed_.space.metric).unit_rows) {
         const std::vector<double> added = squares_of(measured, packed_.dim);
         measured.insert(measured.end(), added.begin(), added.end());
       }

@@ -193,7 +193,7 @@ ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows, M
     find_value_range(some.view(), metric, argument, 1, begin);
   };
   // The kernel looks at elements, and rows of f64 may be too short for cosine as a whole.
-  if (metric == Metric::cosine && rows.type == ElementType::f64) {
+  if (traits_of(metric).unit_rows && rows.type == ElementType::f64) {
     const std::int64_t together = std::max<std::int64_t>(1, (8 << 20) / rows.dim);
     for (std::int64_t row = 0; row < rows.count; row += together)
       check_here(row, std::min(together, rows.count - row));
@@ -279,7 +279,7 @@ DevicePacking certified_packing(Queue& queue, const Coding& coding, DeviceCodes<
   DevicePacking packing = {};
   packing.count = coding.rows, packing.dim = coding.dim;
   packing.tiles = coding.tiles, packing.panels_per_tile = coding.panels_per_tile;
-  packing.l2 = space.metric == Metric::l2, packing.cosine = space.metric == Metric::cosine;
+  packing.l2 = traits_of(space.metric).squared, packing.cosine = traits_of(space.metric).unit_rows;
   packing.ids = out.ids.data(), packing.codes = out.codes.data();
   packing.heads = out.heads.data(), packing.tests = out.tests.data();
   packing.bias = out.bias.data();
@@ -315,7 +315,7 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding, const DeviceR
     DevicePacking packing = {};
     packing.rows = rows.data(), packing.count = coding.rows, packing.dim = coding.dim;
     packing.tiles = coding.tiles, packing.panels_per_tile = coding.panels_per_tile;
-    packing.l2 = coding.space.metric == Metric::l2;
+    packing.l2 = traits_of(coding.space.metric).squared;
     packing.ids = out.ids.data(), packing.codes = out.codes.data();
     out.squares = queue.template allocate<std::uint32_t>(slots);
     out.sums = queue.template allocate<std::int32_t>(slots);

@@ -97,7 +97,7 @@ struct MeasureQueries {
     for (std::int64_t query = t.block() * warps + t.index() / warp_size; query < p.count;
          query += t.blocks() * warps) {
       const Element* const x = static_cast<const Element*>(p.queries) + query * p.dim;
-      const double length = p.metric == Metric::cosine ? row_length(t, x, p.dim) : 0;
+      const double length = traits_of(p.metric).unit_rows ? row_length(t, x, p.dim) : 0;
       const CodingRow<Element> u = {x, p.mean, length};
       double largest = 0, squares = 0;
       for (std::int64_t i = lane; i < p.dim; i += warp_size) {
@@ -199,7 +199,7 @@ struct EncodeQueries {
     const std::int64_t query = p.query_at(place);
     const Element* const x = static_cast<const Element*>(p.queries) + query * p.dim;
     const CodingRow<Element> u = {x, p.mean, p.integer ? 0 : p.sizes[query].length};
-    const bool products = p.metric != Metric::l2 && p.mean;
+    const bool products = !traits_of(p.metric).squared && p.mean;
     std::uint8_t* const codes = p.codes + place / block_queries * p.slices * block_slice_bytes;
     const double inverse = 1 / scale;
     double squares = 0, error = 0, product = 0;
@@ -225,7 +225,7 @@ struct EncodeQueries {
     if (!real || lane != 0) return;
     // The rounding of centring, and for cosine that of normalising.
     const double norm = norm_above(squares, p.slack);
-    const double size = p.metric == Metric::cosine ? norm + 1 : norm;
+    const double size = traits_of(p.metric).unit_rows ? norm + 1 : norm;
     const DeviceQuery head = {norm, error_above(error, size, p.slack), squares,
                               products ? product + p.mean_squares : 0,
                               static_cast<std::int32_t>(std::int64_t{sum} * p.row_offset)};

@@ -50,10 +50,10 @@ KNEAR_FORMULA GInterval row_interval(Metric metric, double slack, double mean_no
   const double unit = scale * scale;
   const double g = dot * scale + bias * unit;
   const double coding = query_norm * error + query_error * norm;
-  double rounding = metric == Metric::l2
+  double rounding = traits_of(metric).squared
                         ? 2 * slack * query_squares + (2 * slack + 0x1p-23) * norm * norm
                         : (2 * slack + 0x1p-22) * mean_norm * (norm + mean_norm);
-  if (metric == Metric::cosine) rounding += 2 * slack;
+  if (traits_of(metric).unit_rows) rounding += 2 * slack;
   rounding += 0x1p-148 * unit;  // of a bias that is denormal
   return {g + coding + rounding, g - coding - rounding};
 }

@@ -61,7 +61,7 @@ struct KeyScale {
   }
   // What a key takes off top(); infinite keys are taken too.
   static KNEAR_HD double reach_of(Metric metric, double key) {
-    return (metric == Metric::l2 ? key / 2 : key) + 0x1p-49 * std::fabs(key);
+    return (traits_of(metric).squared ? key / 2 : key) + 0x1p-49 * std::fabs(key);
   }
 };
 

@@ -145,10 +145,10 @@ void CodeProducts::decode_rows() {
                    row_codes_.data() + (run.place + first) / panel_rows * tiles.panel_bytes());
     if (!terms_.empty()) add_terms(run, codes);
   }
-  if (metric_ == Metric::l2)
+  if (traits_of(metric_).squared)
     for (std::size_t i = 0; i < own_.size(); ++i) own_[i] -= scalars_[i];
   bias_.set(own_, runs_);
-  if (metric_ != Metric::cosine) return;
+  if (!traits_of(metric_).unit_rows) return;
   // Scalars as they are less: the smallest of them counts least.
   for (std::size_t i = 0; i < own_.size(); ++i) own_[i] = -double{scalars_[i]};
   scalar_bias_.set(own_, runs_);
@@ -219,7 +219,7 @@ float* CodeProducts::bounds_of(int lane, float bound) {
   if (!std::isfinite(bias_.span) || !std::isfinite(scalar_bias_.span)) return nullptr;
   const double per_unit = std::ldexp(1.0, -std::ilogb(size));
   // Of cosine g is lowered by the scalar times this: a key of `bound` at most is what is asked for.
-  const bool cosine = metric_ == Metric::cosine;
+  const bool cosine = traits_of(metric_).unit_rows;
   const double slope = cosine && bound < float_infinity ? 1 - double{bound} : 0;
   const double of_scalars = slope > 0 ? slope * scalar_bias_.largest : -slope * largest_scalar_;
   // The terms of rows are sums of float32.
@@ -261,7 +261,7 @@ float* CodeProducts::bounds_of(int lane, float bound) {
 float CodeProducts::least_of(float term, float bound) const {
   if (!(bound < float_infinity)) return -largest_float;
   const CodeTiles& tiles = book_.tiles();
-  const bool cosine = metric_ == Metric::cosine;
+  const bool cosine = traits_of(metric_).unit_rows;
   // What the float32 roundings of a key may take off it, and those of float64 before.
   const double of_bound = cosine ? (std::abs(double{bound} - 1) + 1) * largest_scalar_
                                  : largest_scalar_ + std::abs(double{bound});

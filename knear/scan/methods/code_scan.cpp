@@ -339,7 +339,7 @@ class BlockScan {
     if (limit == float_infinity) {
       // Nothing is known yet of how near the k nearest are: some k rows say it. For cosine they say
       // what scalars count for, too, and then others say it better.
-      const int rounds = job_.metric == Metric::cosine ? 2 : 1;
+      const int rounds = traits_of(job_.metric).unit_rows ? 2 : 1;
       for (int round = 0; round < rounds && wants_likely(step.rows); ++round) {
         const float* const bounds = bounds_of_others(lane, limit);
         if (!bounds) break;
@@ -530,7 +530,7 @@ class BlockScan {
     const double slope = has_scalars(step) ? -1 / tables.unit : 0;
     // For cosine scalars divide, by which sums of bytes go too only if they are scaled.
     if (k_ == 0 || step.left < 2 * k_ || !tables.rounded || !(std::abs(slope) < 1e30) ||
-        (job_.metric == Metric::cosine && has_scalars(step)))
+        (traits_of(job_.metric).unit_rows && has_scalars(step)))
       return false;
     const auto may_be_found = [&](const Run& run, std::int64_t i) {
       const AllowedRows& there = segments_[run.segment].allowed;
@@ -610,7 +610,7 @@ class BlockScan {
 
   // Sets the bits of rows whose key may be up to `bound`; false if there are none.
   bool nearest_groups(const Step& step, const ByteTables& tables, float term, float bound) {
-    const bool cosine = job_.metric == Metric::cosine;
+    const bool cosine = traits_of(job_.metric).unit_rows;
     // The float32 roundings of a key, and those of the test itself.
     const double scalar = largest_scalar(step) * (cosine ? std::abs(double{bound} - 1) + 1 : 1.0),
                  room = rounding_of(tables, term, scalar, cosine ? 0 : double{bound});

@@ -74,12 +74,12 @@ CodingSpace CodingSpace::choose(const BaseRows& base, Metric metric, Isa isa) {
 void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
   const std::int64_t dim = data.cols();
   const double* m = mean.empty() ? nullptr : mean.data();
-  if (data.type() == ElementType::f32 && metric != Metric::cosine) {
+  if (data.type() == ElementType::f32 && !traits_of(metric).unit_rows) {
     kernels->load_floats(static_cast<const float*>(data.row(i)), m, dim, v);
     return;
   }
   row_as_doubles(data, i, v);
-  if (metric == Metric::cosine) {
+  if (traits_of(metric).unit_rows) {
     const double norm = std::sqrt(kernels->measure(v, dim).squares);
     if (norm != 0)
       for (std::int64_t j = 0; j < dim; ++j) v[j] /= norm;
@@ -200,7 +200,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
   const std::int64_t dim = out.dim;
   const Format format = out.format;
   const double slack = out.space.slack;
-  const bool l2 = out.space.metric == Metric::l2;
+  const bool l2 = traits_of(out.space.metric).squared;
   const Interleaving interleaving{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
@@ -267,8 +267,8 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
         head.norm = std::max({head.norm, norm, norm_above(code.squares, slack) * head.scale});
         // A row of a cosine space was divided by its length first: the error is relative to unit
         // size, whatever v is.
-        const double size = out.space.metric == Metric::cosine ? norm + out.space.mean_norm + 1
-                                                               : norm + out.space.mean_norm;
+        const double size = traits_of(out.space.metric).unit_rows ? norm + out.space.mean_norm + 1
+                                                                  : norm + out.space.mean_norm;
         head.error =
             std::max(head.error, error_above(code.error, 0, slack) + (l2 ? norm : size) * slack);
       }
@@ -302,7 +302,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
       head.slack = 2 * slack *
                        (l2 ? head.norm * head.norm
                            : mean_norm * (head.norm + mean_norm) +
-                                 (out.space.metric == Metric::cosine ? 1.0 : 0.0)) +
+                                 (traits_of(out.space.metric).unit_rows ? 1.0 : 0.0)) +
                    off * (l2 ? head.norm : mean_norm) + 2 * terms.slack * moved * longest;
       if (format == format_fp32) {  // the rounding of sum + row term, in float
         head.error += 0x1p-22 * head.norm;
@@ -338,7 +338,7 @@ PackedBase PackedBase::integer_in_order(const BaseRows& base, std::span<const st
 
 void PackedBase::sort_for_panels(const BaseRows& base, Metric metric,
                                  std::span<std::uint32_t> rows) {
-  if (metric != Metric::l2) return;
+  if (!traits_of(metric).squared) return;
   // The sum of a row has the parity of its sum of squares.
   std::vector<std::byte> scratch(base.scratch_bytes());
   const auto odd = std::stable_partition(rows.begin(), rows.end(), [&](std::uint32_t id) {
@@ -392,7 +392,7 @@ void PackedBase::pack_integer(PackedBase& out, const BaseRows& base,
           for (std::int64_t step = 0; step < out.steps; ++step)
             std::memcpy(codes + step * panel_step_bytes + r * step_bytes,
                         row_codes.data() + step * step_bytes, step_bytes);
-          out.row_squares[slot] = metric == Metric::l2 ? sums.squares : 0;
+          out.row_squares[slot] = traits_of(metric).squared ? sums.squares : 0;
           out.row_sums[slot] = sums.sum;
         });
       }
@@ -434,13 +434,13 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
     out[q].norm = norm + off;
     // The rounding of centring, and for cosine that of normalising.
     out[q].error =
-        error_above(code.error, space.metric == Metric::cosine ? norm + 1 : norm, slack) + off;
+        error_above(code.error, traits_of(space.metric).unit_rows ? norm + 1 : norm, slack) + off;
     // The underflow of float products; a panel's N is at least half its scale.
     if (base.format == format_fp32) out[q].error += static_cast<double>(dim) * 0x1p-147 * scale;
     const int offset = base.is_integer ? base.row_offset : base.format == format_int8 ? 128 : 0;
     out[q].correction = static_cast<std::int32_t>(offset * code.sum);
     out[q].constant =
-        space.metric != Metric::l2 && !space.mean.empty()
+        !traits_of(space.metric).squared && !space.mean.empty()
             ? dot(v, space.mean.data(), dim) + dot(space.mean.data(), space.mean.data(), dim)
             : 0;
   }

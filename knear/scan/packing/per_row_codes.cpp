@@ -26,7 +26,7 @@ PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> o
   } else {
     out.heads = AlignedArray<PerRowCodes::Head>(rows);
   }
-  const bool l2 = space.metric == Metric::l2;
+  const bool l2 = traits_of(space.metric).squared;
   constexpr std::int64_t block = 1024;
   Reporter reporter(progress, "code rows", (rows + block - 1) / block);
   parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t task) {
@@ -51,7 +51,7 @@ PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> o
       const CodeSize code =
           space.kernels->encode[format_int8](v.data(), out.dim, scale, 128, codes, step_bytes);
       const double norm = norm_above(size.squares, space.slack);
-      const double whole = norm + space.mean_norm + (space.metric == Metric::cosine ? 1.0 : 0.0);
+      const double whole = norm + space.mean_norm + (traits_of(space.metric).unit_rows ? 1.0 : 0.0);
       PerRowCodes::Head& head = out.heads[i];
       head.scale = static_cast<float>(scale);
       head.error = float_above(error_above(code.error, 0, space.slack) +
@@ -108,13 +108,13 @@ CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64
   const VectorSize size = space.kernels->measure(scratch, dim);
   out.squares = size.squares;
   out.scale = scale_for(format_int8, size.largest, std::sqrt(size.squares));
-  if (space.metric != Metric::l2 && !space.mean.empty())
+  if (!traits_of(space.metric).squared && !space.mean.empty())
     out.constant =
         dot(scratch, space.mean.data(), dim) + dot(space.mean.data(), space.mean.data(), dim);
   const CodeSize code = space.kernels->encode[format_int8](
       scratch, dim, out.scale, 0, reinterpret_cast<std::uint8_t*>(codes), step_bytes);
   out.norm = norm_above(size.squares, space.slack);
-  const double whole = out.norm + (space.metric == Metric::cosine ? 1 : 0);
+  const double whole = out.norm + (traits_of(space.metric).unit_rows ? 1 : 0);
   out.error = error_above(code.error, whole, space.slack);
   out.correction = static_cast<std::int32_t>(128 * code.sum);
   // What the codes leave out, up to one rounding per coordinate, which the slack covers.

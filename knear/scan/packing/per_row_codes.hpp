@@ -107,7 +107,7 @@ inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, st
 
 inline double integer_key(const PerRowCodes& rows, std::uint32_t slot, std::int32_t product,
                           const CodedQuery& query) {
-  const bool shifted = query.sum_shift_mask != 0, l2 = rows.space.metric == Metric::l2;
+  const bool shifted = query.sum_shift_mask != 0, l2 = traits_of(rows.space.metric).squared;
   return integer_key(
       l2, integer_product(product, query.correction, shifted, shifted ? rows.sums[slot] : 0),
       query.squares, l2 ? rows.squares[slot] : 0);

@@ -46,7 +46,7 @@ PrefixMap PrefixMap::from_basis(Metric metric, const std::vector<double>& mean,
   parts.off_absolute = 0x1p-140;
   parts.usual_length = usual_length;
   PrefixMap out(metric, std::move(parts), isa);
-  if (metric == Metric::cosine)
+  if (traits_of(metric).unit_rows)
     out.parts_.off_absolute += 2 * out.space_.slack * (1 + out.space_.mean_norm);
   return out;
 }
@@ -75,14 +75,14 @@ double PrefixMapper::add(AnyMatrixView data, std::int64_t i, float* prefix) {
   double* v = next();
   map_.space_.load(data, i, v);
   const double term =
-      map_.space_.metric == Metric::ip ? dot(v, map_.space_.mean.data(), map_.dim()) : 0;
+      traits_of(map_.space_.metric).product ? dot(v, map_.space_.mean.data(), map_.dim()) : 0;
   take(prefix);
   return term;
 }
 
 ScaledQuery PrefixMapper::add_query(AnyMatrixView data, std::int64_t i, float* prefix) {
   ScaledQuery out;
-  if (map_.space_.metric != Metric::ip) {
+  if (!traits_of(map_.space_.metric).product) {
     add(data, i, prefix);
     return out;
   }
@@ -119,7 +119,7 @@ std::int64_t PrefixBase::bytes() const {
 void PrefixBase::pack_centroids(Metric metric, int threads) {
   centroid_panels = PackedBase::certified(
       centroids.view(), {}, format_int8,
-      CodingSpace::choose(centroids.view(), metric == Metric::ip ? metric : Metric::l2,
+      CodingSpace::choose(centroids.view(), traits_of(metric).product ? metric : Metric::l2,
                           active_isa()),
       threads, {});
 }

@@ -141,7 +141,7 @@ class PrefixKeyScale {
   PrefixKeyScale(Metric metric, const CodingSpace& space, double slack, double squares,
                  double constant, const ScaledQuery& query)
       : metric_(metric), slack_(slack), scale_(query.scale) {
-    if (metric == Metric::ip) {
+    if (traits_of(metric).product) {
       constant_ = query.product + constant;
       const double off = space.off_of(std::sqrt(squares) * 1.01) * space.mean_norm;
       margin_ = off + 0x1p-49 * (std::fabs(query.product) + std::fabs(constant));
@@ -156,11 +156,11 @@ class PrefixKeyScale {
 
   // The threshold as a difference: of a number of the query, and of what a key, times the scale of
   // the query, takes off it.
-  double top() const { return (metric_ == Metric::ip ? -constant_ : constant_ / 2) - margin_; }
+  double top() const { return (traits_of(metric_).product ? -constant_ : constant_ / 2) - margin_; }
   static double reach_of(Metric metric, double slack, double key) {
-    if (metric == Metric::ip) return key + 0x1p-49 * std::fabs(key);
+    if (traits_of(metric).product) return key + 0x1p-49 * std::fabs(key);
     // Unit vectors: |x - y|^2 = 2 (1 - <x, y>).
-    if (metric == Metric::cosine) key = 2 * key + 8 * slack;
+    if (traits_of(metric).unit_rows) key = 2 * key + 8 * slack;
     return (key + 2 * slack * std::fabs(key)) / 2;
   }
 

@@ -295,7 +295,7 @@ void finish_shared(PrefixScan& scan, ScanStats& stats) {
 void nearest_clusters(const PrefixBase& base, const ScanJob& job, const Matrix<float>& prefixes,
                       const std::vector<std::int64_t>& which, std::int64_t count,
                       ExactNeighbors& out) {
-  const bool ip = job.metric == Metric::ip;
+  const bool ip = traits_of(job.metric).product;
   Matrix<float> longer;  // for ip: with a column for the row terms
   if (ip) {
     const std::int64_t columns = base.map.columns();

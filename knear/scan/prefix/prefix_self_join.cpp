@@ -54,7 +54,7 @@ std::vector<std::uint32_t> blocks_of(const PrefixBase& base, std::int64_t k) {
 // A hit as the other row of the pair sees it.
 ScoreInterval seen_from(const KeyScale& other, const KeyScale& own, const ScoreInterval& x,
                         std::uint32_t own_row, double slack) {
-  if (own.metric == Metric::ip) {
+  if (traits_of(own.metric).product) {
     // A shift, of which the additions alone are rounded, and that to a key again.
     const double shift = std::fabs(own.constant) + std::fabs(other.constant);
     return {x.upper + own.constant - other.constant + 0x1p-49 * (std::fabs(x.upper) + shift),
@@ -62,12 +62,12 @@ ScoreInterval seen_from(const KeyScale& other, const KeyScale& own, const ScoreI
             own_row};
   }
   const double size =
-      own.metric == Metric::l2
+      traits_of(own.metric).squared
           ? own.squares + other.squares
           : 2 + own.squares + other.squares + std::fabs(own.constant) + std::fabs(other.constant);
   const double margin = 2 * slack * size;
   const double least = own.key_at_least(x.upper), most = own.key_at_least(x.lower);
-  if (own.metric == Metric::l2)
+  if (traits_of(own.metric).squared)
     return {(other.squares - least) / 2 + margin, (other.squares - most) / 2 - margin, own_row};
   return {1 - least - other.constant + margin, 1 - most - other.constant - margin, own_row};
 }
@@ -96,13 +96,13 @@ class SelfJoin {
         reach_(static_cast<std::size_t>(panels_.panels() * panel_rows)) {
     for (std::atomic<float>& reach : reach_) reach.store(no_reach, std::memory_order_relaxed);
     for (const std::int64_t row : which) wanted_[static_cast<std::size_t>(row)] = true;
-    if (job_.metric == Metric::ip)
+    if (traits_of(job_.metric).product)
       origin_ = dot(base.map.parts().mean.data(), base.map.parts().mean.data(), base.map.dim());
   }
 
   // Scores every row against some that are likely to be near, so that it has a bound.
   void find_bounds() {
-    if (job_.metric == Metric::ip)
+    if (traits_of(job_.metric).product)
       score_clusters();
     else
       score_blocks();
@@ -216,8 +216,8 @@ class SelfJoin {
   }
   // The first row that a row is scored with when pairs are.
   std::uint32_t behind(std::uint32_t slot) const {
-    return job_.metric == Metric::ip ? slot
-                                     : *std::upper_bound(blocks_.begin(), blocks_.end(), slot);
+    return traits_of(job_.metric).product ? slot
+                                          : *std::upper_bound(blocks_.begin(), blocks_.end(), slot);
   }
 
   // A row that is a query: its number, its slot's codes, the products with some slots and what they
