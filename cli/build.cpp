@@ -197,7 +197,7 @@ void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
       ->required();
   command
       .add_option("--metric", arguments.metric,
-                  "l2 (default; of .hdf5 what the file says), ip or cosine")
+                  "l2 (default; of .hdf5 what the file says), ip, cosine; of Flat also l1, hamming")
       ->type_name("M");
   command.add_option("--type", arguments.type, "keep vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");

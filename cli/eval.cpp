@@ -282,7 +282,7 @@ void add_eval(CLI::App& app) {
       command->add_option("--queries", arguments->queries, "the vectors that were searched for")
           ->type_name("FILE");
   CLI::Option* metric =
-      command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")
+      command->add_option("--metric", arguments->metric, "l2 (default), ip, cosine, l1 or hamming")
           ->type_name("METRIC");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer(

@@ -251,7 +251,7 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   add_whole(command, "-k", arguments.k, "neighbours per query")->required();
   command
       .add_option("--metric", arguments.metric,
-                  "l2 (default; of .hdf5 or an index what it says), ip or cosine")
+                  "l2 (default; of .hdf5 or an index what it says), ip, cosine, l1 or hamming")
       ->type_name("M");
   add_number(command, "--recall", arguments.recall, "least share of true neighbours, in (0, 1]");
   command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")

@@ -256,13 +256,14 @@ set(KNEAR_FLAGS_avx512 ${KNEAR_FLAGS_avx2} -mbmi2 -mavx512f -mavx512bw -mavx512d
 set(KNEAR_FLAGS_avx512_vnni ${KNEAR_FLAGS_avx512} -mavx512vnni)
 set(KNEAR_FLAGS_avx512_amx ${KNEAR_FLAGS_avx512_vnni} -mamx-tile -mamx-int8)
 set(KNEAR_FLAGS_avx512_vbmi ${KNEAR_FLAGS_avx512} -mavx512vbmi)
+set(KNEAR_FLAGS_avx512_popcnt ${KNEAR_FLAGS_avx512} -mavx512vpopcntdq)
 # Scheduled before registers are given out, GCC 12 spills sums in the loops of SADALP and USMMLA.
 set(KNEAR_FLAGS_neon -march=armv8-a $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 set(KNEAR_FLAGS_neon_dot -march=armv8.2-a+dotprod)
 set(KNEAR_FLAGS_neon_i8mm -march=armv8.2-a+dotprod+i8mm
     $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 function(knear_isa_sources stem)
-  foreach(level scalar portable avx2 avx512 avx512_vnni avx512_amx avx512_vbmi neon neon_dot neon_i8mm)
+  foreach(level scalar portable avx2 avx512 avx512_vnni avx512_amx avx512_vbmi avx512_popcnt neon neon_dot neon_i8mm)
     if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${level}.cpp)
       set_source_files_properties(${stem}_${level}.cpp PROPERTIES
                                   COMPILE_OPTIONS "${KNEAR_FLAGS_${level}}" KNEAR_ALONE ON)

@@ -32,6 +32,9 @@ set(PROCESSOR_CALLS "__builtin_cpu_[a-z]+|__get_cpuid[a-z_]*|getauxval|elf_aux_i
 set(OPENS_IN "^knear/io/open_file\\.cpp$|^knear/core/(system_linux|system_posix|cpu_groups)\\.cpp$|^knear/io/mapped_pages\\.cpp$|^knear/cost/peak_cache\\.cpp$|^knear/mpi/nccl_sums\\.cpp$|^cli/program\\.cpp$")
 set(OPENS_BY "std::(i|)fstream|[^a-z_]fopen[ \t]*\\(|gzopen[ \t]*\\(|open[ \t]*\\([^()]*(\\([^()]*\\)[^()]*)*O_[A-Z]+")
 
+# What differs between metrics is asked of traits_of() (knear/core/metric.hpp).
+set(METRICS_BY "[!=]=[ \t]*(knear::)?Metric::|Metric::[a-z0-9]+[ \t]*[!=]=")
+
 # Whose names say the level, or that they are what its files share.
 set(LEVEL_IN "_(scalar|avx2|avx512|avx512_[a-z]+|neon|neon_[a-z0-9]+)\\.(cpp|inl)$|^knear/distance/exact_kernels\\.inl$|^knear/core/cpu\\.cpp$")
 set(LEVEL_BY "[a-z0-9]*intrin\\.h|arm_[a-z0-9]+\\.h|cpuid\\.h|sys/auxv\\.h|asm/hwcap\\.h")
@@ -115,6 +118,12 @@ function(find_violations variable root)
   endforeach()
 
   foreach(file IN LISTS files)
+    if(NOT file STREQUAL "knear/core/metric.hpp")
+      file(STRINGS ${root}/${file} lines REGEX "${METRICS_BY}")
+      if(lines)
+        string(APPEND found "${file} compares a metric with one by name: traits_of(metric) says what it is\n")
+      endif()
+    endif()
     if(file MATCHES "^(knear|cli|python)/" AND NOT file MATCHES "${OPENS_IN}")
       file(STRINGS ${root}/${file} lines REGEX "${OPENS_BY}")
       list(FILTER lines EXCLUDE REGEX "O_DIRECTORY|O_EXCL|^[ \t]*//")
@@ -249,6 +258,10 @@ if(SELF_TEST)
           "std::fopen(path, \"r\")" "  if (open(name, flags | O_RDWR) < 0)")
     break_tree("cli/main.cpp opens a file by itself: knear/io/open_file.hpp does, without waiting for a pipe"
                cli/main.cpp "${line}\;")
+  endforeach()
+  foreach(line "if (metric == Metric::l1)" "metric!=knear::Metric::ip" "Metric::l2 == metric")
+    break_tree("knear/scan/scan.cu compares a metric with one by name: traits_of(metric) says what it is"
+               knear/scan/scan.cu "${line}")
   endforeach()
   break_tree("knear/util/x.hpp: the folder util is not in KNEAR_LAYERS"
              knear/util/x.hpp "// anything")

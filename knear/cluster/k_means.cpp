@@ -625,6 +625,7 @@ void check(const RowBlocks& own, std::int64_t rows, std::int64_t k, const KMeans
   const auto refuse_if = [](bool bad, std::string_view name, auto value, std::string_view what) {
     if (bad) throw InvalidArgument("{} must {}, but is {}", name, what, value);
   };
+  check_by_products(options.metric, "k-means");
   refuse_if(options.iterations < 0, "iterations", options.iterations, "not be negative");
   refuse_if(options.restarts < 1, "restarts", options.restarts, "be at least 1");
   refuse_if(options.rows_per_centroid < 0, "rows_per_centroid", options.rows_per_centroid,
@@ -946,6 +947,7 @@ KMeans k_means(const RowBlocks& own_rows, Peers& peers, std::int64_t k,
 Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows, Metric metric,
                              int threads, const Progress& progress) {
   return detail::public_call([&] {
+    check_by_products(metric, "nearest_centroids");
     check_columns("centroids", centroids.cols());
     if (centroids.rows() < 1 || centroids.rows() > most_centroids)
       throw InvalidArgument("centroids must be from 1 to {}, but are {}", most_centroids,

@@ -150,6 +150,14 @@ bool has_byte_permutes() {
 #endif
 }
 
+bool has_bit_counts() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512vpopcntdq");
+#else
+  return false;
+#endif
+}
+
 bool has_bf16_products() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bf16");

@@ -57,6 +57,10 @@ Isa active_isa();
 // the highest level do, and all since Ice Lake and Zen 4.
 bool has_byte_permutes();
 
+// Whether the processor counts the bits of eight words at once (AVX-512 VPOPCNTDQ): Ice Lake,
+// Zen 4.
+bool has_bit_counts();
+
 // Whether the processor multiplies bfloat16 (AVX-512 BF16), for which no level is needed.
 bool has_bf16_products();
 

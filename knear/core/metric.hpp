@@ -7,8 +7,9 @@
 namespace knear {
 
 // l2: squared Euclidean distance, ascending. ip: inner product, descending. cosine: 1 - cos,
-// ascending, 1 where either vector is zero.
-enum class Metric : std::uint8_t { l2, ip, cosine };
+// ascending, 1 where either vector is zero. l1: sum of absolute differences, ascending. hamming:
+// how many bits differ, ascending, of rows of u8 that hold eight bits a byte.
+enum class Metric : std::uint8_t { l2, ip, cosine, l1, hamming };
 
 // What the code asks of a metric, instead of comparing it with one by name.
 struct MetricTraits {
@@ -23,6 +24,7 @@ struct MetricTraits {
   // Lists and graphs add a coordinate to each row, with which all rows have the same length, so
   // that the largest product is the least distance.
   bool lifted;
+  bool bits;  // rows are bits, eight in a byte
 };
 
 // A switch without a default, so that the compiler names it where a metric is added.
@@ -35,7 +37,8 @@ constexpr MetricTraits traits_of(Metric metric) {
               .squared = true,
               .unit_rows = false,
               .product = false,
-              .lifted = false};
+              .lifted = false,
+              .bits = false};
     case Metric::ip:
       return {.name = "ip",
               .larger_is_nearer = true,
@@ -43,7 +46,26 @@ constexpr MetricTraits traits_of(Metric metric) {
               .squared = false,
               .unit_rows = false,
               .product = true,
-              .lifted = true};
+              .lifted = true,
+              .bits = false};
+    case Metric::l1:
+      return {.name = "l1",
+              .larger_is_nearer = false,
+              .by_products = false,
+              .squared = false,
+              .unit_rows = false,
+              .product = false,
+              .lifted = false,
+              .bits = false};
+    case Metric::hamming:
+      return {.name = "hamming",
+              .larger_is_nearer = false,
+              .by_products = false,
+              .squared = false,
+              .unit_rows = false,
+              .product = false,
+              .lifted = false,
+              .bits = true};
     case Metric::cosine:
       break;
   }
@@ -53,10 +75,12 @@ constexpr MetricTraits traits_of(Metric metric) {
           .squared = false,
           .unit_rows = true,
           .product = false,
-          .lifted = false};
+          .lifted = false,
+          .bits = false};
 }
 
-inline constexpr Metric all_metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
+inline constexpr Metric all_metrics[] = {Metric::l2, Metric::ip, Metric::cosine, Metric::l1,
+                                         Metric::hamming};
 
 constexpr std::string_view name_of(Metric metric) { return traits_of(metric).name; }
 

@@ -25,6 +25,17 @@ inline Metric parse_metric(std::string_view name) {
   throw InvalidArgument("metric must be one of {}, but is '{}'", names, name);
 }
 
+// Throws InvalidArgument for a metric that does not follow from products of rows (metric.hpp), of
+// which `what` ("k-means") knows nothing.
+inline void check_by_products(Metric asked, std::string_view what) {
+  if (traits_of(asked).by_products) return;
+  std::string names;
+  for (const Metric metric : all_metrics)
+    if (traits_of(metric).by_products)
+      names += (names.empty() ? "" : ", ") + std::string(name_of(metric));
+  throw InvalidArgument("metric is {}, but {} takes {} alone", name_of(asked), what, names);
+}
+
 // The distance that stands beside no_id where there was no neighbour.
 constexpr float no_distance(Metric metric) {
   return larger_is_nearer(metric) ? -std::numeric_limits<float>::infinity()

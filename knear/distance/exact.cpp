@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "knear/distance/exact_kernels.hpp"
 
@@ -14,6 +15,10 @@ detail::ExactSums sums_for(const detail::ExactKernels& table, Metric metric, Ele
   switch (metric) {
     case Metric::l2:
       return of(table.l2);
+    case Metric::l1:
+      return of(table.l1);
+    case Metric::hamming:
+      return table.bits[shape];
     case Metric::ip:
       return of(table.product);
     case Metric::cosine:
@@ -24,10 +29,15 @@ detail::ExactSums sums_for(const detail::ExactKernels& table, Metric metric, Ele
 
 std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
 
-// Row q of `queries` as doubles [padded dim], and for cosine its sum of squares.
+// Row q of `queries` as doubles [padded dim], for hamming as it is; and for cosine its sum of
+// squares.
 double load_query(const detail::ExactKernels& kernels, AnyMatrixView queries, std::int64_t q,
                   Metric metric, detail::ExactSums squares, double* x) {
   const std::int64_t dim = queries.cols();
+  if (traits_of(metric).bits) {
+    std::memcpy(x, queries.row(q), static_cast<std::size_t>(dim));
+    return 0;
+  }
   kernels.to_doubles[static_cast<int>(queries.type())](queries.row(q), dim, x);
   double xx = 0;
   if (!traits_of(metric).unit_rows) return xx;

@@ -18,11 +18,13 @@
 namespace knear {
 namespace detail {
 
-// order_key of the sums: those of squared differences (l2) or of products; for cosine, of squares
-// too.
+// order_key of the sums: those of squared differences (l2), of differences (l1), of bits that
+// differ (hamming) or of products; for cosine, of squares too.
 inline double exact_key(Metric metric, double sum, double xx, double yy) {
   switch (metric) {
     case Metric::l2:
+    case Metric::l1:
+    case Metric::hamming:
       return sum;
     case Metric::ip:
       return 0.0 - sum;
@@ -42,7 +44,8 @@ void row_as_doubles(AnyMatrixView rows, std::int64_t i, double* out);
 
 class ExactDistance {
  public:
-  // Measures rows of `row_type` with queries.cols() elements. Threads: const calls may run at once.
+  // Measures rows of `row_type`, u8 for hamming, with queries.cols() elements. Threads: const calls
+  // may run at once.
   ExactDistance(Metric metric, ElementType row_type, Isa isa = active_isa());
 
   // Makes row q of `queries` the one that key() measures from.
@@ -72,7 +75,7 @@ class ExactDistance {
   Metric metric_;
   const detail::ExactKernels* kernels_;
   Sums one_, group_, squares_;
-  std::vector<double> x_;  // [dim, padded with zeros to a multiple of 16]
+  std::vector<double> x_;  // [dim, padded with zeros to a multiple of 16]; bytes for hamming
   std::int64_t dim_ = 0;
   double xx_ = 0;
 };
@@ -102,7 +105,7 @@ class ExactGroup {
   Metric metric_;
   const detail::ExactKernels* kernels_;
   Sums sums_, squares_;
-  std::vector<double> x_;  // [size][dim, padded with zeros to a multiple of 16]
+  std::vector<double> x_;  // [size][dim, padded with zeros to a multiple of 16], as above
   std::int64_t dim_ = 0;
   int count_ = 0;
   double xx_[size] = {};

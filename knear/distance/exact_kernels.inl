@@ -130,7 +130,12 @@ static inline __attribute__((always_inline)) double tree(const Doubles* sums) {
   return two[0] + two[1];
 }
 
-enum class Kind { l2, product, product_and_squares };
+static inline Doubles size_of(Doubles x) {
+  typedef long long Bits __attribute__((vector_size(KNEAR_BYTES)));
+  return (Doubles)((Bits)x & 0x7fffffffffffffffll);
+}
+
+enum class Kind { l2, product, product_and_squares, l1 };
 
 template <Kind kind, int queries, int rows, class T>
 static void exact_sums(const double* x, const void* const* row_pointers, int64_t dim, double* out) {
@@ -147,6 +152,8 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
         if constexpr (kind == Kind::l2) {
           const Doubles difference = a - b;
           sums[q * rows + n][r] += difference * difference;
+        } else if constexpr (kind == Kind::l1) {
+          sums[q * rows + n][r] += size_of(a - b);
         } else {
           sums[q * rows + n][r] += a * b;
         }
@@ -172,6 +179,21 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
   for (int p = 0; p < queries * rows; ++p) out[p] = tree(sums[p]);
   if constexpr (kind == Kind::product_and_squares)
     for (int n = 0; n < rows; ++n) out[queries * rows + n] = tree(squares[n]);
+}
+
+template <int queries, int rows>
+static void bit_sums(const double* x, const void* const* row_pointers, int64_t dim, double* out) {
+  const int64_t stride = (dim + 15) / 16 * 16;
+  for (int n = 0; n < rows; ++n)
+    for (int q = 0; q < queries; ++q) {
+      const uint8_t *a = reinterpret_cast<const uint8_t*>(x + q * stride),
+                    *b = static_cast<const uint8_t*>(row_pointers[n]);
+      int64_t bits = 0, i = 0;
+      for (; i + 8 <= dim; i += 8)
+        bits += __builtin_popcountll(load<uint64_t>(a + i) ^ load<uint64_t>(b + i));
+      for (; i < dim; ++i) bits += __builtin_popcount(a[i] ^ b[i]);
+      out[q * rows + n] = static_cast<double>(bits);
+    }
 }
 
 template <class T>
@@ -201,6 +223,8 @@ const ExactKernels& KNEAR_TABLE() {
       KNEAR_SHAPES(Kind::l2),
       KNEAR_SHAPES(Kind::product),
       KNEAR_SHAPES(Kind::product_and_squares),
+      KNEAR_SHAPES(Kind::l1),
+      {bit_sums<1, 1>, bit_sums<exact_group, 1>, bit_sums<1, exact_group>},
       {to_doubles<float>, to_doubles<HalfBits>, to_doubles<BrainBits>, to_doubles<uint8_t>,
        to_doubles<int8_t>, to_doubles<double>}};
   return table;

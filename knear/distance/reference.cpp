@@ -1,7 +1,9 @@
 #include "knear/distance/reference.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,17 @@ double reference_distance(Metric metric, const Q* query, const B* row, std::int6
       return ordered_sum(dim, [&](std::int64_t i) { return (x(i) - y(i)) * (x(i) - y(i)); });
     case Metric::ip:
       return product();
+    case Metric::l1:
+      return ordered_sum(dim, [&](std::int64_t i) { return std::fabs(x(i) - y(i)); });
+    case Metric::hamming:
+      if constexpr (std::is_same_v<Q, std::uint8_t> && std::is_same_v<B, std::uint8_t>) {
+        std::int64_t bits = 0;
+        for (std::int64_t i = 0; i < dim; ++i)
+          bits += std::popcount(static_cast<std::uint8_t>(query[i] ^ row[i]));
+        return static_cast<double>(bits);
+      } else {
+        throw InvalidArgument("metric is hamming, which is of vectors of type u8 alone");
+      }
     case Metric::cosine:
       break;
   }

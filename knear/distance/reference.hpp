@@ -8,6 +8,8 @@
 //   ip      sum x_i y_i
 //   cosine  1 - sum x_i y_i / sqrt(sum x_i^2 * sum y_i^2), and 1 if either vector is zero;
 //           0 or 2 where rounding leaves a little less or more
+//   l1      sum |x_i - y_i|
+//   hamming the number of bits that differ, of vectors of u8
 //
 // Order of partial sums, part of the definition: sixteen of them, the j-th taking the terms
 // i = j, j + 16, j + 32, ... in that order, starting from 0; then s_j + s_{j+8} for j < 8,
@@ -24,7 +26,8 @@ namespace knear {
 
 // The distance of two vectors [dim] of any two element types; dim >= 1; elements finite. Of f64
 // elements beyond 1e150 squares are infinite, and for cosine those of a vector shorter than 1e-150
-// vanish: searches refuse such vectors.
+// vanish: searches refuse such vectors. Throws InvalidArgument for hamming of elements other than
+// u8.
 template <class Q, class B>
 double reference_distance(Metric metric, const Q* query, const B* row, std::int64_t dim);
 

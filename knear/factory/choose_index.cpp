@@ -81,6 +81,10 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
                             bool lists, double most_row_bytes) {
   const auto d = static_cast<double>(dim);
   const bool bytes = needs.type == ElementType::u8 || needs.type == ElementType::i8;
+  // What no scan by products has is measured as it lies.
+  if (!traits_of(needs.metric).by_products)
+    return {
+        {"", "Flat", "vectors as they are", d * static_cast<double>(size_of(needs.type)), true}};
   const bool whole = bytes && !traits_of(needs.metric).unit_rows;
   // All rows may be scored in float32 where products of bytes are slow; those of lists never are.
   const bool in_floats = !lists && !whole && !has_byte_products(active_isa());
@@ -129,8 +133,8 @@ IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& 
     if (needs.batch < 1) throw InvalidArgument("batch must be at least 1, but is {}", needs.batch);
     const auto n = static_cast<double>(rows), d = static_cast<double>(dim),
                batch = static_cast<double>(needs.batch);
-    const bool lists_pay =
-        needs.recall < 1 && probing_time(needs.recall, batch) < scan_time(n, d, batch);
+    const bool lists_pay = needs.recall < 1 && traits_of(needs.metric).by_products &&
+                           probing_time(needs.recall, batch) < scan_time(n, d, batch);
     std::int64_t lists = !lists_pay         ? 0
                          : needs.batch == 1 ? lists_for_one(rows)
                                             : usual_lists(rows);

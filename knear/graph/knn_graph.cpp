@@ -56,6 +56,7 @@ class Builder {
       throw InvalidArgument("memory must not be negative, but is {}", options.memory);
     if (options.recall && !(*options.recall > 0 && *options.recall <= 1))
       throw InvalidArgument("recall must be in (0, 1], but is {}", *options.recall);
+    if (options.recall.value_or(1) < 1) check_by_products(options.metric, "a recall below 1");
     options_.threads = resolve_threads(options.threads);
     if (options.memory > 0) {
       pages_ = std::make_unique<io::MappedPages>(options.memory / 3);

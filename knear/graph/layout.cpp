@@ -39,6 +39,8 @@ double length_of(Metric metric, float distance, float nearest) {
     case Metric::ip:
       return static_cast<double>(nearest) - static_cast<double>(distance);
     case Metric::cosine:
+    case Metric::l1:
+    case Metric::hamming:
       break;
   }
   return std::max(0.0, static_cast<double>(distance));

@@ -34,7 +34,7 @@ GraphFields read_fields(const io::Archive& file) {
   const auto wrong = [&](std::string_view what) { refuse(file.path(), "graph", what); };
   constexpr std::uint64_t most_rows = std::uint64_t{1} << 40, most_columns = std::uint64_t{1} << 31;
   if (fields.rows > most_rows || fields.columns >= most_columns) wrong("it has too many rows");
-  if (fields.metric > 2) wrong("there is no such metric");
+  if (fields.metric >= std::size(all_metrics)) wrong("there is no such metric");
   if (fields.type > 5) wrong("there is no such element type");
   if (fields.dim < 1 || fields.dim > 65536) wrong("the base has no such dimension");
   if (fields.argument >= arguments.size()) wrong("there is no such argument for a recall");

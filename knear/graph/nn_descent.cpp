@@ -755,6 +755,7 @@ NeighborGraph refine(const NeighborGraph& graph, AnyMatrixView base, const Refin
 NeighborGraph refined_graph(MatrixView<Id> ids, AnyMatrixView base, Metric metric,
                             const RefineOptions& options, RefineReport* report) {
   return detail::public_call([&] {
+    check_by_products(metric, "refined_graph");
     RefineReport done;
     Neighbors found = refine(ids, base, metric, options, &done);
     if (report) *report = done;

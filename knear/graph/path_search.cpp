@@ -305,6 +305,7 @@ class PathSearch {
 };
 
 void check_steps(const SparseGraph& symmetric, Metric metric) {
+  const MetricTraits traits = traits_of(metric);
   if (symmetric.rows() > std::int64_t{std::numeric_limits<std::uint32_t>::max()})
     throw InvalidArgument("graph has {} rows, but paths are found among {} at most",
                           symmetric.rows(), std::numeric_limits<std::uint32_t>::max());
@@ -317,12 +318,12 @@ void check_steps(const SparseGraph& symmetric, Metric metric) {
       const Id other = symmetric.ids[e];
       if (std::isinf(distance))
         throw InvalidArgument("graph: the distance of rows {} and {} is infinite", row, other);
-      if (traits_of(metric).squared && distance < 0)
+      if (!traits.product && !traits.unit_rows && distance < 0)
         throw InvalidArgument(
-            "graph: the distance of rows {} and {} is {}, but those of l2 are not negative "
+            "graph: the distance of rows {} and {} is {}, but those of {} are not negative "
             "(products are of the metric ip)",
-            row, other, distance);
-      if (traits_of(metric).unit_rows && !(distance >= -rounding && distance <= 2 + rounding))
+            row, other, distance, traits.name);
+      if (traits.unit_rows && !(distance >= -rounding && distance <= 2 + rounding))
         throw InvalidArgument(
             "graph: the distance of rows {} and {} is {}, but those of cosine are between 0 and 2 "
             "(products are of the metric ip)",

@@ -33,7 +33,7 @@ Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
               const KnnOptions& options = {}, KnnReport* report = nullptr);
 
 // All rows of base [n x d] within a radius of each of queries [q x d]: at a distance of at most
-// `radius` for l2 (squared) and cosine, with a product of at least `radius` for ip, compared in
+// `radius` (squared for l2), or with a product of at least `radius` for ip, compared in
 // float64 as the reference computes it. Nearest first; ties by ascending id. Options and errors as
 // for knn; InvalidArgument for a radius of NaN; MemoryBudgetError once more rows are found
 // than fit options.memory or the machine, at 64 bytes each. report.k is 0.

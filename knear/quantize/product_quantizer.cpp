@@ -261,6 +261,7 @@ Matrix<float> ProductQuantizer::tables(AnyMatrixView queries, Metric metric, int
   return detail::public_call([&] {
     const State& s = *state_;
     s.check_vectors(queries, "queries");
+    check_by_products(metric, "a distance to codes");
     if (traits_of(metric).unit_rows)
       throw InvalidArgument(
           "metric must be l2 or ip for the distances of codes, but is cosine: give vectors unit "

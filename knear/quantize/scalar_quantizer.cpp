@@ -304,6 +304,7 @@ void ScalarQuantizer::decode_one(const std::uint8_t* code, float* out) const {
 Matrix<float> ScalarQuantizer::distances(AnyMatrixView queries, MatrixView<std::uint8_t> codes,
                                          Metric metric, int threads) const {
   return detail::public_call([&] {
+    check_by_products(metric, "a distance to codes");
     state_->check_vectors(queries, "queries");
     state_->check_codes(codes, "codes");
     threads = resolve_threads(threads);

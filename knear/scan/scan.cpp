@@ -669,6 +669,7 @@ class MeasuredNearest {
     TopK& list = best_[static_cast<std::size_t>(q)];
     if (list.admits(key, row)) list.push(key, row);
   }
+  double limit(std::int64_t q) const { return best_[static_cast<std::size_t>(q)].bound(); }
   void block_done() {}
   std::int64_t finish(ScanStats&) {
     std::int64_t bytes = 0;
@@ -787,7 +788,7 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
                    const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
                    const Progress& progress) {
   std::vector<TopK> best(which.size(), TopK(job.k));
-  measure_pairs(job, subset, which, queries_measured_together(std::ssize(which)), true, stats,
+  measure_pairs(job, subset, which, queries_measured_together(job, std::ssize(which)), true, stats,
                 progress,
                 [&](const MeasuredTask& task) { return MeasuredNearest(best, job.k, task); });
   constexpr std::int64_t together = 64;

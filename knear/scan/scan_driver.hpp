@@ -36,6 +36,7 @@
 #include "knear/core/progress.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/bit_rows.hpp"
 #include "knear/scan/packing/kept_queries.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/scan/work_table.hpp"
@@ -146,18 +147,51 @@ struct MeasuredTask {
   std::int64_t split;  // of the rows for these queries
 };
 
-// Up to 16 queries a task, as many in each.
-inline std::int64_t queries_measured_together(std::int64_t count) {
+// Up to 16 queries a task, or 128 of bits, as many in each.
+inline std::int64_t queries_measured_together(const ScanJob& job, std::int64_t count) {
   constexpr std::int64_t size = ExactGroup::size;
-  const std::int64_t sets = std::max<std::int64_t>(1, (count + 15) / 16);
+  const std::int64_t most = traits_of(job.metric).bits ? 128 : 16;
+  const std::int64_t sets = std::max<std::int64_t>(1, (count + most - 1) / most);
   return ((count + sets - 1) / sets + size - 1) / size * size;
 }
 
+// The queries of a task, by which rows are measured in float64.
+class MeasuredGroups {
+ public:
+  MeasuredGroups(const ScanJob& job, std::span<const std::int64_t> which)
+      : base_(job.base), scratch_(job.base.scratch_bytes()) {
+    constexpr std::size_t size = ExactGroup::size;
+    for (std::size_t q = 0; q < which.size(); q += size)
+      groups_.emplace_back(job.metric, job.base.type(), job.isa)
+          .set_queries(job.queries, which.data() + q,
+                       static_cast<int>(std::min(which.size() - q, size)));
+  }
+
+  // Rows row_of(0), ..., row_of(count - 1) of the base.
+  template <class RowOf, class Accumulator>
+  void measure(std::int64_t count, RowOf row_of, Accumulator& accumulator) {
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t row = row_of(i);
+        double keys[ExactGroup::size];
+        groups_[g].keys(base_.row(row, scratch_.data()), keys);
+        for (int j = 0; j < groups_[g].count(); ++j)
+          accumulator.take(static_cast<std::int64_t>(g) * ExactGroup::size + j, keys[j],
+                           static_cast<std::uint32_t>(row));
+      }
+  }
+
+ private:
+  const BaseRows& base_;
+  std::vector<ExactGroup> groups_;
+  std::vector<std::byte> scratch_;
+};
+
 // Measures every pair of `which` and the rows of job.base, or of a `subset` of them (ascending) if
 // that is not empty, on the threads of the job. make(task) returns the accumulator of a task, which
-// has take(q, key, row), block_done() after each few rows, and finish() and hand_over() as above. A
-// task has `each` queries; with may_split several tasks share them where threads would be idle
-// otherwise.
+// has take(q, key, row), limit(q), the largest key that it wants, block_done() after each few rows,
+// and finish() and hand_over() as above. A task has `each` queries; with may_split several tasks
+// share them where threads would be idle otherwise.
 template <class Make>
 void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
                    std::span<const std::int64_t> which, std::int64_t each, bool may_split,
@@ -166,9 +200,10 @@ void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
   const std::int64_t rows = subset.empty() ? job.base.rows() : std::ssize(subset);
   if (count == 0) return;
   // Blocks of rows small enough for the second-level cache are measured from all queries of a task.
+  const bool bits = traits_of(job.metric).bits;
   const std::int64_t per_block =
-      std::clamp<std::int64_t>((256 << 10) / job.base.row_bytes(), 1, 4096);
-  constexpr std::int64_t size = ExactGroup::size;
+      bits ? BitRows::rows_at_once(job.base.row_bytes())
+           : std::clamp<std::int64_t>((256 << 10) / job.base.row_bytes(), 1, 4096);
   const std::int64_t groups = (count + each - 1) / each;
   const std::int64_t splits =
       may_split
@@ -183,26 +218,36 @@ void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
     const std::int64_t row_end = rows * (t % splits + 1) / splits;
     ScanStats local;
     auto accumulator = make(MeasuredTask{begin, n, t % splits});
-    std::vector<ExactGroup> measure(static_cast<std::size_t>((n + size - 1) / size),
-                                    ExactGroup(job.metric, job.base.type(), job.isa));
-    for (std::int64_t q = 0; q < n; q += size)
-      measure[static_cast<std::size_t>(q / size)].set_queries(
-          job.queries, which.data() + begin + q,
-          static_cast<int>(std::min<std::int64_t>(n - q, size)));
-    std::vector<std::byte> scratch(job.base.scratch_bytes());
+    const std::span<const std::int64_t> queries =
+        which.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
+    std::optional<BitRows> bit_rows;
+    std::optional<MeasuredGroups> measured;
+    if (bits)
+      bit_rows.emplace(job, queries);
+    else
+      measured.emplace(job, queries);
     for (std::int64_t b = row_begin; b < row_end; b += per_block) {
-      for (std::size_t g = 0; g < measure.size(); ++g)
-        for (std::int64_t i = b; i < std::min(row_end, b + per_block); ++i) {
-          const std::int64_t row =
-              subset.empty() ? i : std::int64_t{subset[static_cast<std::size_t>(i)]};
-          double keys[size];
-          measure[g].keys(job.base.row(row, scratch.data()), keys);
-          for (int j = 0; j < measure[g].count(); ++j)
-            accumulator.take(static_cast<std::int64_t>(g) * size + j, keys[j],
-                             static_cast<std::uint32_t>(row));
-        }
+      const std::int64_t some = std::min(row_end - b, per_block);
+      const auto row_of = [&](std::int64_t i) {
+        return subset.empty() ? b + i : std::int64_t{subset[static_cast<std::size_t>(b + i)]};
+      };
+      if (measured) {
+        measured->measure(some, row_of, accumulator);
+      } else {
+        if (subset.empty())
+          bit_rows->load(b, some);
+        else
+          bit_rows->load(
+              subset.subspan(static_cast<std::size_t>(b), static_cast<std::size_t>(some)));
+        for (std::int64_t q = 0; q < n; ++q)
+          bit_rows->each_near(
+              q, [&] { return accumulator.limit(q); },
+              [&](double key, std::int64_t i) {
+                accumulator.take(q, key, static_cast<std::uint32_t>(row_of(i)));
+              });
+      }
       accumulator.block_done();
-      reporter.add(std::min(row_end - b, per_block));
+      reporter.add(some);
     }
     const std::int64_t bytes = accumulator.finish(local);
     local.survivors += n * (row_end - row_begin);

@@ -58,7 +58,7 @@ class KnnGraph(_Edges):
 
     @property
     def metric(self) -> str:
-        """ "l2", "ip" or "cosine"."""
+        """ "l2", "ip", "cosine", "l1" or "hamming"."""
         return self._of_knear("metric").metric
 
     @property
@@ -209,7 +209,10 @@ def knn_graph(
     Nearest first, ties by ascending id, padded with -1 where there are fewer rows. Exact unless
     `recall` is below 1. The result is a KnnGraph, which can be saved and knows what was done.
 
-    metric: "l2", squared distances; "ip", inner products, largest first; "cosine", 1 - cos.
+    metric: "l2", squared distances; "ip", inner products, largest first; "cosine", 1 - cos; "l1",
+        sums of absolute differences; "hamming", how many bits differ, of rows of uint8 that hold
+        eight bits a byte, as numpy.packbits() makes them. The last two are measured for every pair
+        on the processor: of the options they have "direct" and "exact".
     recall: the least mean share of the true neighbours that is found, in (0, 1]; below 1 rows are
         put into inverted lists, where there are 100,000 or more.
     distinct: neighbours are distinct vectors: of rows with equal elements only the first is one,

@@ -57,7 +57,7 @@ class Index(Sealed):
         knear.choose_index() says for `rows`, `memory`, `recall`, `batch` and `dtype`, which are for
         that alone.
     dim: number of columns of every matrix, from 1 to 65536.
-    metric: "l2", "ip" or "cosine".
+    metric: "l2", "ip" or "cosine"; "l1" and "hamming", of bits packed in uint8, for "Flat".
 
     Ids count from 0 in the order of adding, or are given with the vectors. An id belongs to its
     vector: removing others does not change it, and no other vector gets it unless you say so.
@@ -344,7 +344,7 @@ class Index(Sealed):
 
     @property
     def metric(self) -> str:
-        """ "l2", "ip" or "cosine"."""
+        """ "l2", "ip", "cosine", "l1" or "hamming"."""
         return self._index.metric
 
     def __len__(self) -> int:

@@ -45,7 +45,10 @@ def knn(
     Both results are [q x k], nearest first. The element types may differ. The result also has
     `certified`, `promised_recall` and `plan` (knear.SearchResult).
 
-    metric: "l2", squared distances; "ip", inner products, largest first; "cosine", 1 - cos.
+    metric: "l2", squared distances; "ip", inner products, largest first; "cosine", 1 - cos; "l1",
+        sums of absolute differences; "hamming", how many bits differ, of rows of uint8 that hold
+        eight bits a byte, as numpy.packbits() makes them. The last two are measured for every pair
+        on the processor: of the options they have "direct" and "exact".
     filter: the rows that may be found, as ids in any order or as one bool per row; None for all.
         The answer is that of these rows alone, padded with -1 where they are fewer than k.
     threads: how many to use; 0 for all that the process may use.
@@ -196,8 +199,8 @@ def range_search(
     >>> begin.tolist(), distances.tolist(), ids.tolist()
     ([0, 2, 2], [0.0, 1.0], [0, 1])
 
-    These have a distance of at most `radius` for "l2" (squared) and "cosine", or a product of at
-    least `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1]
+    These have a distance of at most `radius`, of squares for "l2", or a product of at least `radius`
+    for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1]
     of the other two, nearest first. Arguments and errors are those of knear.knn; of the options it
     has first_pass.
 

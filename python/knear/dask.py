@@ -108,7 +108,7 @@ class DistributedIndex:
 
     @property
     def metric(self) -> str:
-        """ "l2", "ip" or "cosine"."""
+        """ "l2", "ip", "cosine", "l1" or "hamming"."""
         return self._like.metric
 
     @property

@@ -90,10 +90,13 @@ class Reader {
     if (out.dim < 1 || out.dim > 65536)
       refuse(fmt::format("it has {} columns, where 1 to 65536 can be", out.dim));
     if (out.rows < 0 || trained > 1) refuse("its header is none");
-    if (metric != faiss_inner_product && metric != faiss_l2)
+    if (metric != faiss_inner_product && metric != faiss_l2 && metric != faiss_l1)
       refuse(fmt::format(
-          "it has FAISS's metric {}, where only L2 (1) and inner product (0) are read", metric));
-    out.trained = trained == 1, out.metric = metric == faiss_l2 ? Metric::l2 : Metric::ip;
+          "it has FAISS's metric {}, where only L2 (1), inner product (0) and L1 (2) are read",
+          metric));
+    out.trained = trained == 1;
+    out.metric = metric == faiss_l2 ? Metric::l2 : metric == faiss_l1 ? Metric::l1 : Metric::ip;
+    if (metric == faiss_l1) value<float>("the header");  // an argument that this metric has not
     return out;
   }
 

@@ -10,7 +10,7 @@
 namespace knear::detail {
 
 // FAISS's numbers for metrics, as a file has them.
-constexpr std::int32_t faiss_inner_product = 0, faiss_l2 = 1;
+constexpr std::int32_t faiss_inner_product = 0, faiss_l2 = 1, faiss_l1 = 2;
 
 // The name with its article, or nothing for letters that FAISS (1.15) does not write or read.
 std::string_view name_of_faiss_index(std::string_view letters);

@@ -33,11 +33,21 @@ class Writer {
     letters(type);
     value(static_cast<std::int32_t>(dim)), value(rows);
     value(std::int64_t{1} << 20), value(std::int64_t{1} << 20);
-    value(std::uint8_t{1}),
-        value(traits_of(metric).squared ? faiss_l2 : faiss_inner_product);  // it is trained
+    value(std::uint8_t{1});  // it is trained
+    switch (metric) {
+      case Metric::l2:
+        return value(faiss_l2);
+      case Metric::l1:
+        return value(faiss_l1), value(float{});  // an argument that it has not
+      case Metric::ip:
+      case Metric::cosine:  // of vectors of length 1
+      case Metric::hamming:
+        return value(faiss_inner_product);
+    }
   }
   void flat_header(std::int64_t dim, std::int64_t rows, Metric metric) {
-    header(traits_of(metric).squared ? "IxF2" : "IxFI", dim, rows, metric);
+    const MetricTraits traits = traits_of(metric);
+    header(traits.squared ? "IxF2" : traits.product ? "IxFI" : "IxFl", dim, rows, metric);
     value(static_cast<std::uint64_t>(rows * dim));
   }
   void bytes(const void* data, std::size_t size) { file_.write(data, size); }
@@ -328,6 +338,9 @@ void write_faiss_index(const IndexShape& shape, const State& state, const std::s
   if (traits_of(shape.metric).unit_rows)
     throw InvalidArgument(
         "index has the metric cosine, which FAISS has not: it takes vectors of length 1 and ip");
+  if (traits_of(shape.metric).bits)
+    throw InvalidArgument(
+        "index has the metric hamming: knear.faiss.IndexBinaryFlat writes FAISS's file of bits");
   if (traits_of(shape.metric).product && !shape.coarse.empty())
     throw InvalidArgument(
         "index {} finds its lists by an index over lifted centroids, which FAISS has not: for ip "

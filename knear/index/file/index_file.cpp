@@ -659,7 +659,7 @@ SavedIndex load_parts(Sections& in, std::string_view kind) {
                     kind));
   const auto fields = in.fields<IndexFields>("index");
   SavedIndex saved;
-  if (fields.dim < 1 || fields.dim > 65536 || fields.metric > 2 ||
+  if (fields.dim < 1 || fields.dim > 65536 || fields.metric >= std::size(all_metrics) ||
       (fields.element_type >= element_type_count && fields.element_type != no_type) ||
       fields.next_id < 0 || fields.segments > (1 << 20) ||
       (fields.segments > 0 && fields.element_type == no_type))
@@ -667,6 +667,10 @@ SavedIndex load_parts(Sections& in, std::string_view kind) {
   saved.shape.dim = static_cast<std::int64_t>(fields.dim);
   saved.shape.metric = static_cast<Metric>(fields.metric);
   load_transforms(in, saved);
+  if (!traits_of(saved.shape.metric).by_products &&
+      (kind != "Flat" || !saved.shape.transforms.empty() || in.has("rounded")))
+    in.refuse("index",
+              fmt::format("its metric is {}, which only Flat has", name_of(saved.shape.metric)));
   if (kind == "GraphFlat") {
     auto made = load_graph(in, saved.shape);
     if (made && in.has("recall/rows")) made->curves = load_curves(in, 1, true);

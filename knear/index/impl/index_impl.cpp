@@ -29,6 +29,8 @@ void check_lists(std::int64_t lists) {
 }
 
 IndexImpl::IndexImpl(const IndexShape& of, State from) : shape(of), store(of) {
+  if (shape.learns() || shape.has_graph() || shape.rounded)
+    check_by_products(shape.metric, fmt::format("index {}", shape.description()));
   if (shape.has_graph()) {
     if (!from.graph) from.graph = std::make_shared<GraphOfState>();
   } else if (!shape.is_probed() && !from.flat_lists) {

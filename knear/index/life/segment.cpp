@@ -165,7 +165,9 @@ std::int64_t SegmentRows::bytes_of_lists() const {
 }
 
 bool keeps_as_panels(Metric metric, const ValueRange& found) {
-  return !traits_of(metric).unit_rows && found.integer && (found.low >= 0 || found.high <= 127);
+  const MetricTraits traits = traits_of(metric);
+  return traits.by_products && !traits.unit_rows && found.integer &&
+         (found.low >= 0 || found.high <= 127);
 }
 
 }  // namespace knear::detail

@@ -24,7 +24,8 @@ bool names_a_kernel(const TuningOverrides& choices) {
 
 bool FirstPassChoice::direct_pays(std::int64_t rows) const {
   const KnnOptions& options = at_.request.options;
-  if (options.first_pass == FirstPass::direct) return true;
+  if (options.first_pass == FirstPass::direct || !traits_of(options.metric).by_products)
+    return true;
   if (options.first_pass != FirstPass::automatic || names_a_kernel(options.tuning)) return false;
   if (rows < least_packed_rows) return true;
   if (at_.packs_always) return false;

@@ -199,7 +199,7 @@ ExactNeighbors nearest_on(DeviceEngine* device, const SearchRequest& request, Kn
   // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
   if (method.kind == Method::partial_reduce ||
       (method.kind == Method::automatic && method.recall.value_or(1) < 1 && !device &&
-       request.kind == SearchKind::nearest))
+       request.kind == SearchKind::nearest && traits_of(request.options.metric).by_products))
     return partial_reduce_on(device, request, report);
   return Search(request, device).run(report);
 }

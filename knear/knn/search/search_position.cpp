@@ -76,6 +76,8 @@ void SearchPosition::answer_zero_queries(std::vector<std::int64_t>& todo,
   double key = 0;
   switch (request.options.metric) {
     case Metric::l2:
+    case Metric::l1:
+    case Metric::hamming:
       return;
     case Metric::ip:
       break;
@@ -98,6 +100,7 @@ std::vector<FirstPass> SearchPosition::cascade() const {
   const KnnOptions& options = request.options;
   if (options.first_pass != FirstPass::automatic && options.first_pass != FirstPass::prefix)
     return {options.first_pass};
+  if (!traits_of(options.metric).by_products) return {FirstPass::direct};
   if (segment->integer) return {FirstPass::integer};
   std::vector<FirstPass> passes = precision_cascade(request.isa);
   if (packs_always) std::erase(passes, FirstPass::direct);

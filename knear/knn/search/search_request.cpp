@@ -97,6 +97,26 @@ void check_tuning(const SearchRequest& request) {
             request.queries.cols());
 }
 
+// What a metric that no scan by products has can do: every pair is measured.
+void check_measured(const KnnOptions& options) {
+  if (traits_of(options.metric).by_products) return;
+  const std::string_view metric = name_of(options.metric);
+  const Method method = options.method.kind;
+  refuse_if(method != Method::automatic && method != Method::exact,
+            "method is {}, but metric is {}, which has only auto and exact", name_of(method),
+            metric);
+  refuse_if(options.first_pass != FirstPass::automatic && options.first_pass != FirstPass::direct,
+            "first_pass is {}, but metric is {}, which has only auto and direct",
+            name_of(options.first_pass), metric);
+  const TuningOverrides& choices = options.tuning;
+  refuse_if(choices.group > 0 || choices.parts > 0 || choices.tile > 0 || choices.columns > 0 ||
+                choices.clusters > 0 || !choices.guess || choices.refine.has_value(),
+            "choices are made, but metric is {}, whose search has none", metric);
+  refuse_if(parse_devices(options.device).cuda(),
+            "device is {}, but metric is {}, which the processor alone measures", options.device,
+            metric);
+}
+
 // What threshold-heap and partial-reduce have not.
 void check_plain(const KnnOptions& options) {
   const TuningOverrides& choices = options.tuning;
@@ -215,6 +235,7 @@ SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> amo
       query_range(found),
       k_asked(wanted + (what == SearchKind::self_join)) {
   check_kind(kind, options);
+  check_measured(options);
   take(among);
   check_first_pass(*this);
   check_tuning(*this);
@@ -258,15 +279,15 @@ void SearchRequest::take(std::span<const SearchSegment> among) {
 
 bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queries,
                   std::int64_t dim) {
-  if (traits_of(metric).unit_rows || !base.integer || !queries.integer) return false;
+  const MetricTraits traits = traits_of(metric);
+  if (!traits.by_products || traits.unit_rows || !base.integer || !queries.integer) return false;
   for (const ValueRange& side : {base, queries})
     if (side.low < 0 && side.high > 127) return false;
   const std::int64_t low = std::min(base.low, queries.low),
                      high = std::max(base.high, queries.high);
   const std::int64_t reach = std::max(std::abs(low), std::abs(high)), width = high - low;
-  const std::int64_t largest = traits_of(metric).squared
-                                   ? dim * std::max(width * width, reach * reach) / 2 + 1
-                                   : 2 * dim * reach * reach;
+  const std::int64_t largest = traits.squared ? dim * std::max(width * width, reach * reach) / 2 + 1
+                                              : 2 * dim * reach * reach;
   return largest < (std::int64_t{1} << 31) - 65536;
 }
 

@@ -143,6 +143,8 @@ struct KeyDistance {
       case Metric::ip:
         size = query * longest, vectors = query * rounded;
         break;
+      case Metric::l1:  // no codes are of these
+      case Metric::hamming:
       case Metric::cosine:
         if (!(least_scalar > 0x1p-40)) return none;
         size = longest / least_scalar, vectors = 0x1p-20 + 0x1p-45 * size;
@@ -164,6 +166,8 @@ struct KeyDistance {
         return holds(0) || holds(0x1p59);
       case Metric::ip:
         return longest > 0 && holds(0x1p119 / longest);
+      case Metric::l1:
+      case Metric::hamming:
       case Metric::cosine:
         break;
     }

@@ -21,6 +21,8 @@ struct KeyScale {
         return squares - 2 * upper;
       case Metric::ip:
         return -(upper + constant);
+      case Metric::l1:  // no scan by products has these
+      case Metric::hamming:
       case Metric::cosine:
         break;
     }
@@ -39,6 +41,8 @@ struct KeyScale {
         return (squares - key) / 2 - margin;
       case Metric::ip:
         return -key - constant - margin;
+      case Metric::l1:  // no scan by products has these
+      case Metric::hamming:
       case Metric::cosine:
         break;
     }
@@ -54,6 +58,8 @@ struct KeyScale {
         return squares / 2 - margin;
       case Metric::ip:
         return -constant - margin;
+      case Metric::l1:  // no scan by products has these
+      case Metric::hamming:
       case Metric::cosine:
         break;
     }

@@ -3,6 +3,7 @@
 // and CMake takes the right one; a level of another kind gets the scalar ones.
 #pragma once
 #include "knear/core/cpu.hpp"
+#include "knear/scan/kernels/bit_kernels.hpp"
 #include "knear/scan/kernels/code_kernels.hpp"
 #include "knear/scan/kernels/few_rows_kernels.hpp"
 #include "knear/scan/kernels/row_code_kernels.hpp"
@@ -14,5 +15,6 @@ const ScanKernels& scan_kernels(Isa isa);
 const CodeKernels& code_kernels(Isa isa);
 const FewRowsKernels& few_rows_kernels(Isa isa);
 RowCodeKernel row_code_kernel(Isa isa);
+const BitKernels& bit_kernels(Isa isa);
 
 }  // namespace knear::detail

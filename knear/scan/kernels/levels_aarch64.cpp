@@ -25,6 +25,10 @@ const FewRowsKernels& few_rows_kernels(Isa isa) {
   return isa == Isa::scalar ? few_rows_kernels_scalar() : few_rows_kernels_neon();
 }
 
+const BitKernels& bit_kernels(Isa isa) {
+  return isa == Isa::scalar ? bit_kernels_scalar() : bit_kernels_neon();
+}
+
 RowCodeKernel row_code_kernel(Isa isa) {
   return isa == Isa::scalar ? row_code_distances_scalar : row_code_distances_neon;
 }

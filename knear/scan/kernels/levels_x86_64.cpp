@@ -45,6 +45,20 @@ const FewRowsKernels& few_rows_kernels(Isa isa) {
   }
 }
 
+const BitKernels& bit_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::avx512_vnni:
+    case Isa::avx512_amx:
+      return has_bit_counts() ? bit_kernels_avx512_popcnt() : bit_kernels_avx512();
+    case Isa::avx512:
+      return bit_kernels_avx512();
+    case Isa::avx2:
+      return bit_kernels_avx2();
+    default:
+      return bit_kernels_scalar();
+  }
+}
+
 RowCodeKernel row_code_kernel(Isa isa) {
   switch (isa) {
     case Isa::avx512_vnni:

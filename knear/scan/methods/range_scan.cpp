@@ -114,6 +114,7 @@ class MeasuredWithinRadius {
   void take(std::int64_t q, double key, std::uint32_t row) {
     if (key <= limit_) found_[static_cast<std::size_t>(q)].emplace_back(key, row), ++uncounted_;
   }
+  double limit(std::int64_t) const { return limit_; }
   void block_done() {
     sink_.count(uncounted_);
     uncounted_ = 0;
@@ -207,7 +208,7 @@ void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subs
                          RangeSink& sink, ScanStats& stats, const Progress& progress) {
   const std::vector<std::int64_t> which = all_queries(job);
   measure_pairs(
-      job, subset, which, queries_measured_together(job.queries.rows()), true, stats, progress,
+      job, subset, which, queries_measured_together(job, job.queries.rows()), true, stats, progress,
       [&](const MeasuredTask& task) { return MeasuredWithinRadius(limit, sink, which, task); });
 }
 

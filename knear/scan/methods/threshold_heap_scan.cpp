@@ -285,6 +285,7 @@ class MeasuredBatch {
     if (key <= job_.upper_bounds[queries_[q]])
       found_.push_back({key, key, static_cast<std::uint32_t>(q), row});
   }
+  double limit(std::int64_t q) const { return job_.upper_bounds[queries_[q]]; }
   void block_done() {
     compressed_.take(found_);
     found_.clear();

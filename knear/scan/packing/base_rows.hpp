@@ -66,6 +66,15 @@ class BaseRows {
     if (guard_) guard_->touch(found, static_cast<std::size_t>(row_bytes()));
     return found;
   }
+  // Row `first`, if it and those that follow it lie stride_bytes() apart in memory; else nullptr.
+  const void* in_a_row(std::int64_t first, std::int64_t count) const {
+    if (panels_ || joined_ || places_) return nullptr;
+    if (guard_)
+      for (std::int64_t i = first; i < first + count; ++i)
+        guard_->touch(matrix_.row(i), static_cast<std::size_t>(row_bytes()));
+    return matrix_.row(first);
+  }
+  std::int64_t stride_bytes() const { return matrix_.stride() * size_of(type_); }
   std::size_t scratch_bytes() const {
     return panels_ ? static_cast<std::size_t>((cols_ + 3) / 4 * 4) : joined_scratch_bytes_;
   }

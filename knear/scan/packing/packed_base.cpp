@@ -26,6 +26,7 @@ std::int64_t CodingSpace::sample_size(std::int64_t rows, std::int64_t dim) {
 }
 
 CodingSpace CodingSpace::choose(const BaseRows& base, Metric metric, Isa isa) {
+  check_by_products(metric, "a scan by codes");
   CodingSpace space;
   space.metric = metric;
   space.kernels = &scan_kernels(isa);
