@@ -187,9 +187,26 @@ def test_what_is_not_read(rows, tmp_path):
         faiss.write_index(theirs, path)
         with pytest.raises(knear.CorruptFile, match=word):
             knear.Index.load(path)
-    faiss.write_index(faiss.IndexFlat(12, faiss.METRIC_L1), path)
-    with pytest.raises(knear.CorruptFile, match="metric 2"):
+    faiss.write_index(faiss.IndexFlat(12, faiss.METRIC_Linf), path)
+    with pytest.raises(knear.CorruptFile, match="metric 3"):
         knear.Index.load(path)
+
+
+def test_flat_by_l1(rows, tmp_path):
+    path = str(tmp_path / "a.faiss")
+    theirs = faiss.IndexFlat(12, faiss.METRIC_L1)
+    theirs.add(rows)
+    faiss.write_index(theirs, path)
+    index = knear.Index.load(path)
+    assert (index.metric, index.factory, len(index)) == ("l1", "Flat", len(rows))
+    wanted = theirs.search(rows[:50], 5)
+    for found in (index.search(rows[:50], 5), knear.knn(rows[:50], rows, 5, metric="l1")):
+        np.testing.assert_array_equal(found.ids, wanted[1])
+        np.testing.assert_allclose(found.distances, wanted[0], rtol=1e-5)
+    index.write_faiss(str(tmp_path / "b.faiss"))
+    back = faiss.read_index(str(tmp_path / "b.faiss"))
+    assert back.metric_type == faiss.METRIC_L1
+    np.testing.assert_array_equal(back.search(rows[:50], 5)[1], wanted[1])
 
 
 def test_damaged_files_are_refused(rows, tmp_path):

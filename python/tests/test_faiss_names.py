@@ -21,7 +21,7 @@ def test_what_is_not_there():
     for make in (
         lambda: ours.IndexHNSWFlat(12, 32),
         lambda: ours.IndexLSH(12, 24),
-        lambda: ours.IndexBinaryFlat(16),
+        lambda: ours.IndexBinaryIVF(16),
         lambda: ours.IndexShardsIVF(12),
         lambda: ours.IndexPQ(12, 4, 8, ours.METRIC_L1),
         lambda: ours.index_factory(12, "HNSW32"),

@@ -27,7 +27,7 @@ from knear import sklearn as ours
 
 # Before 1.6 scikit-learn does not predict for fitted rows, each without itself.
 LEAVES_ITSELF_OUT = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 6)
-METRICS = ["euclidean", "l2", "minkowski", "sqeuclidean", "cosine"]
+METRICS = ["euclidean", "l2", "minkowski", "sqeuclidean", "cosine", "manhattan", "cityblock"]
 
 
 @parametrize_with_checks([getattr(ours, name)() for name in ours.__all__])
@@ -111,11 +111,15 @@ def sorted_by_hand(queries, base, metric):
         lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(base, axis=1)
         # Not by a product of matrices, which may round copies of a row differently.
         key = 1 - np.stack([(queries * row).sum(1) for row in base], axis=1) / lengths
+    elif metric in ("manhattan", "cityblock"):
+        key = np.abs(differences).sum(2)
     else:
         key = (differences**2).sum(2)
     ids = np.argsort(key, axis=1, kind="stable")
     distances = np.take_along_axis(key, ids, 1)
-    return distances if metric in ("cosine", "sqeuclidean") else np.sqrt(distances), ids
+    return distances if metric in ("cosine", "sqeuclidean", "manhattan", "cityblock") else np.sqrt(
+        distances
+    ), ids
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -407,10 +411,10 @@ def test_what_there_is_not_is_refused_by_name(rng):
             continue
         kind = getattr(ours, name)
         for how, text in (
-            ({"metric": "manhattan"}, "metric='manhattan'; there are 'cosine', 'euclidean', 'l2'"),
+            ({"metric": "chebyshev"}, "metric='chebyshev'; there are 'cityblock', 'cosine'"),
             ({"metric": "precomputed"}, "metric='precomputed'; there are"),
-            ({"metric": np.dot}, "there are 'cosine'"),
-            ({"p": 1}, "p=1 for metric='minkowski'; there are .* 'minkowski' with p=2"),
+            ({"metric": np.dot}, "there are 'cityblock'"),
+            ({"p": 3}, "p=3 for metric='minkowski'; there are .* 'minkowski' with p=2 or p=1"),
             ({"metric_params": {"w": [1]}}, "metric_params must be None"),
             ({"algorithm": "kd_tree"}, "algorithm must be 'auto' or 'brute', but is 'kd_tree'"),
             ({"n_neighbors": 0}, "Expected n_neighbors >= 1. Got 0"),

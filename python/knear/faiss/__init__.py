@@ -61,6 +61,19 @@ from .base import (
     Int8,
     UInt8,
 )
+from .binary import (
+    IndexBinary,
+    IndexBinaryFlat,
+    IndexBinaryIDMap,
+    IndexBinaryIDMap2,
+    clone_binary_index,
+    deserialize_index_binary,
+    index_binary_factory,
+    knn_hamming,
+    read_index_binary,
+    serialize_index_binary,
+    write_index_binary,
+)
 from .clustering import (
     Clustering,
     ClusteringInitialization,

@@ -84,6 +84,11 @@ def metric_name(metric: int) -> str:
     )
 
 
+def flat_metric_name(metric: int) -> str:
+    """knear's name of a metric of FAISS by which an IndexFlat searches."""
+    return "l1" if metric == metrics.METRIC_L1 else metric_name(metric)
+
+
 def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
     """`x` as a contiguous float32 matrix. ValueError unless it has two dimensions; AssertionError
     for another number of columns."""

@@ -18,6 +18,7 @@ from .base import (
     faiss_errors,
     fill,
     first_rows,
+    flat_metric_name,
     measured,
     metric_name,
     padded,
@@ -63,7 +64,7 @@ class IndexFlat(IndexFlatCodes):
             metric_name(metric)
 
     def _by_table(self) -> bool:
-        return metrics.is_other(self.metric_type)
+        return metrics.is_by_table(self.metric_type)
 
     _takes_nan = _by_table
 
@@ -179,7 +180,7 @@ class IndexFlat(IndexFlatCodes):
         return int(gone.sum())
 
     def reset(self) -> None:
-        metric = "l2" if self._by_table() else metric_name(self.metric_type)
+        metric = "l2" if self._by_table() else flat_metric_name(self.metric_type)
         with faiss_errors():
             self._kept = KnearIndex("Flat", dim=self.d, metric=metric)
         self._places: NDArray[np.int64] | None = None

@@ -17,6 +17,7 @@ from .base import (
     Index,
     best_of,
     faiss_errors,
+    flat_metric_name,
     matrix,
     metric_name,
     no_neighbors,
@@ -47,11 +48,11 @@ def knn(
     k = _count(k)
     if k == 0:
         return no_neighbors((len(queries), 0), metric)
-    if metrics.is_other(metric):
+    if metrics.is_by_table(metric):
         return tables.nearest(queries, base, k, metric, metric_arg)
     with faiss_errors():
         found = _search.knn(
-            queries, base, k, metric_name(metric), threads=threads(), progress=interruptions()
+            queries, base, k, flat_metric_name(metric), threads=threads(), progress=interruptions()
         )
     return padded(found.distances, found.ids, metric)
 

@@ -1,5 +1,6 @@
 """Distances beside L2 and inner products, of pairwise_distances(), knn() and IndexFlat: in NumPy,
-every pair, float64 sums. No other index has them."""
+every pair, float64 sums; knn() and IndexFlat have METRIC_L1 from knear itself. No other index has
+them."""
 
 from __future__ import annotations
 
@@ -65,6 +66,11 @@ _DISTANCES: dict[int, Callable[[Any, Any], Any]] = {
 
 def is_other(metric: int) -> bool:
     return metric == METRIC_Lp or metric in _DISTANCES
+
+
+def is_by_table(metric: int) -> bool:
+    """Whether searches go over all pairs here: by METRIC_L1 knear searches itself."""
+    return is_other(metric) and metric != METRIC_L1
 
 
 def is_similarity(metric: int) -> bool:

@@ -15,7 +15,10 @@ _ROTATIONS = (
     "with random_rotation"
 )
 _SCANS = "PQ codes of 4 bits are scanned fast by IndexPQ and IndexIVFPQ with nbits=4 already"
-_BINARY = "binary vectors are not there; knear.knn takes 0 and 1 as uint8, whose l2 counts bits"
+_BINARY = (
+    "lists, graphs and hashes of bits are not there; IndexBinaryFlat, IndexBinaryIDMap and "
+    "knn_hamming search all of them"
+)
 _GPU = "GPUs are not here; knear.knn(..., device='cuda') and arrays on a GPU go to knear itself"
 _SHARDS = "IndexShards and IndexReplicas are there, and knear.Index(shards=, replicas=)"
 LISTS = "lists of one's own are not there; knear.Index.save() and load() map an index from disk"
@@ -73,14 +76,12 @@ _WAYS = {
     "IndexIVFResidualQuantizerFastScan IndexIVFLocalSearchQuantizerFastScan "
     "IndexIVFProductResidualQuantizerFastScan IndexIVFProductLocalSearchQuantizerFastScan "
     "FastScanStats IVFFastScanStats FastScanDistancePostProcessing quantize_LUT_and_bias",
-    _BINARY: "index_binary_factory write_index_binary read_index_binary serialize_index_binary "
-    "deserialize_index_binary knn_hamming pack_bitstrings unpack_bitstrings "
-    "BinaryInvertedListScanner ThreadedIndexBaseBinary binary_to_real real_to_binary bincode_hist "
-    "bitvec_print bitvec_shuffle bitvecs2fvecs fvec2bitvec fvecs2bitvecs clone_binary_index "
-    "downcast_IndexBinary shard_binary_ivf_index_centroids crosshamming_count_thres "
-    "generalized_hamming_64 generalized_hammings_knn_hc hamming_count_thres hamming_range_search "
-    "hammings hammings_knn hammings_knn_hc hammings_knn_mc match_hamming_thres popcount32 "
-    "popcount64",
+    _BINARY: "pack_bitstrings unpack_bitstrings BinaryInvertedListScanner ThreadedIndexBaseBinary "
+    "binary_to_real real_to_binary bincode_hist bitvec_print bitvec_shuffle bitvecs2fvecs "
+    "fvec2bitvec fvecs2bitvecs downcast_IndexBinary shard_binary_ivf_index_centroids "
+    "crosshamming_count_thres generalized_hamming_64 generalized_hammings_knn_hc "
+    "hamming_count_thres hamming_range_search hammings hammings_knn hammings_knn_hc "
+    "hammings_knn_mc match_hamming_thres popcount32 popcount64",
     _GPU: "StandardGpuResources index_cpu_to_gpu index_gpu_to_cpu index_cpu_to_all_gpus "
     "index_cpu_to_gpus_list index_cpu_to_gpu_multiple index_cpu_to_gpu_multiple_py knn_gpu "
     "pairwise_distance_gpu bfKnn",

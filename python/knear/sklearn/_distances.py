@@ -24,7 +24,8 @@ def of_pairs(
     threads: int,
 ) -> NDArray[np.float64]:
     """The distance of query rows[i] and base row ids[i] [n], for each i: squared for "l2"; for
-    "cosine" 1 - cos, which is 1 if one of them is zero."""
+    "cosine" 1 - cos, which is 1 if one of them is zero; for "l1" the sum of absolute differences.
+    """
     out = np.empty(len(ids), np.float64)
 
     def measure(part: slice) -> bool:
@@ -36,6 +37,9 @@ def of_pairs(
             for x, length in zip((q, b), lengths, strict=True):
                 x /= np.where(zero, 1, length)[:, None]
         b -= q
+        if metric == "l1":
+            out[part] = np.abs(b, out=b).sum(1)
+            return True
         out[part] = np.einsum("nd,nd->n", b, b)
         if metric == "cosine":  # |q - b|^2 = 2 - 2 cos for vectors of length 1
             out[part] = np.where(zero, 1, out[part] / 2)

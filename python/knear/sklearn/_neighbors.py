@@ -24,7 +24,15 @@ from . import _distances
 from ._checks import as_bytes, as_knear_reads, own, threads_of, validate_data, whole_number
 
 # knear's metric for each of scikit-learn's.
-_METRICS = {"euclidean": "l2", "l2": "l2", "sqeuclidean": "l2", "cosine": "cosine"}
+_METRICS = {
+    "euclidean": "l2",
+    "l2": "l2",
+    "sqeuclidean": "l2",
+    "cosine": "cosine",
+    "manhattan": "l1",
+    "cityblock": "l1",
+    "l1": "l1",
+}
 _ROOTS = ("euclidean", "l2")
 
 
@@ -47,7 +55,7 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
 
     def _effective_metric(self) -> str:
         there = ", ".join(sorted(repr(metric) for metric in _METRICS))
-        there += " and 'minkowski' with p=2"
+        there += " and 'minkowski' with p=2 or p=1"
         if self.algorithm not in ("auto", "brute"):
             raise ValueError(
                 f"algorithm must be 'auto' or 'brute', but is {self.algorithm!r}: no trees here"
@@ -57,9 +65,9 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
         if not isinstance(self.metric, str):
             raise ValueError(f"metric={self.metric!r}; there are {there}")
         if self.metric == "minkowski":
-            if self.p != 2:
+            if self.p not in (1, 2):
                 raise ValueError(f"p={self.p!r} for metric='minkowski'; there are {there}")
-            return "euclidean"
+            return "euclidean" if self.p == 2 else "manhattan"
         if self.metric not in _METRICS:
             raise ValueError(f"metric={self.metric!r}; there are {there}")
         return self.metric
@@ -106,7 +114,8 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
         X: None for the fitted rows, each without itself; copies of a row are rows like any other.
         n_neighbors: None for the parameter of that name.
 
-        Distances are float64: Euclidean, squared for metric="sqeuclidean", 1 - cos for "cosine".
+        Distances are float64: Euclidean, squared for metric="sqeuclidean", 1 - cos for "cosine",
+        sums of absolute differences for "manhattan".
         Raises ValueError for more neighbours than rows, other columns, NaN and infinity;
         NotFittedError.
         """
@@ -205,7 +214,8 @@ class NearestNeighbors(_Neighbors):
 
     n_neighbors, radius: what the methods of those names take where nothing is said.
     algorithm: "auto" or "brute", which are the same.
-    metric: "euclidean", "l2", "minkowski" with p=2, "sqeuclidean" or "cosine".
+    metric: "euclidean", "l2", "minkowski" with p=2, "sqeuclidean", "cosine", or "manhattan",
+        "cityblock", "l1", "minkowski" with p=1.
     metric_params: None.
     n_jobs: threads; None and -1 are all that the process may use.
     factory: the index of the rows, a string as knear.Index takes it: "IVF256,Flat", or "auto".
