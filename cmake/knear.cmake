@@ -29,6 +29,7 @@ set(KNEAR_ROOMS_index
     "life"
     "lists"
     "graph"
+    "form"
     "impl"
     "file faiss"
     "."

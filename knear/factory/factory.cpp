@@ -109,7 +109,7 @@ class Grammar {
              : shape_.codes && !shape_.refine ? "but codes may be followed by RFlat, Refine(form) "
                                                 "and IDMap only"
                                               : "but only IDMap may follow");
-    if (shape_.learns() || shape_.has_graph() || shape_.rounded)
+    if (!shape_.is_plain())
       check_by_products(shape_.metric, fmt::format("factory '{}'", visible(factory_)));
     // A rotation serves the quantiser that it was trained for.
     for (detail::TransformShape& transform : shape_.transforms)

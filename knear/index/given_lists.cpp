@@ -10,7 +10,6 @@
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/index/index_of_shape.hpp"
-#include "knear/index/lists/ivf_search.hpp"
 
 namespace knear::detail {
 namespace {
@@ -104,8 +103,8 @@ Neighbors search_lists(const Index& index, AnyMatrixView queries, MatrixView<Id>
     const Matrix<Id> probes = in_order(lists, shape.lists);
     const IdFilter filter = quick_filter(now->size, now->next_id, options.filter);
     const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
-    const ExactNeighbors near =
-        nearest_in_lists(*now, shape, segments, queries, probes.view(), k, options, report);
+    const ExactNeighbors near = impl.form->nearest_in({*now, segments, queries, queries, options},
+                                                      probes.view(), k, report);
     if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
     return rounded(near, shape.metric, queries.rows(), k, resolve_threads(options.threads));
   });

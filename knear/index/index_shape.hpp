@@ -74,6 +74,8 @@ struct IndexShape {
   // Whether a search probes lists or goes by codes.
   bool is_probed() const { return lists > 0 || codes; }
   bool has_graph() const { return graph_degree > 0; }
+  // Whether rows are the vectors as they were added, and nothing else.
+  bool is_plain() const { return !learns() && !has_graph() && !rounded; }
   bool learns() const { return is_probed() || !transforms.empty(); }
   // Whether vectors are there as they were added: nothing was transformed or rounded, or they are
   // what codes are refined by.

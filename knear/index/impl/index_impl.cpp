@@ -8,12 +8,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
-#include "knear/index/graph/graph_search.hpp"
 #include "knear/index/impl/index_training.hpp"
-#include "knear/index/lists/code_calibration.hpp"
-#include "knear/index/lists/flat_lists.hpp"
-#include "knear/index/lists/ivf_search.hpp"
-#include "knear/index/lists/recall_calibration.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
@@ -28,14 +23,11 @@ void check_lists(std::int64_t lists) {
     throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
 }
 
-IndexImpl::IndexImpl(const IndexShape& of, State from) : shape(of), store(of) {
-  if (shape.learns() || shape.has_graph() || shape.rounded)
+IndexImpl::IndexImpl(const IndexShape& of, State from)
+    : shape(of), form(form_of(shape)), store(of) {
+  if (!shape.is_plain())
     check_by_products(shape.metric, fmt::format("index {}", shape.description()));
-  if (shape.has_graph()) {
-    if (!from.graph) from.graph = std::make_shared<GraphOfState>();
-  } else if (!shape.is_probed() && !from.flat_lists) {
-    from.flat_lists = std::make_shared<FlatLists>();
-  }
+  form->begin(from);
   state_ = std::make_shared<const State>(std::move(from));
 }
 
@@ -46,13 +38,7 @@ IndexImpl::IndexImpl(const IndexImpl& older, State from) : IndexImpl(older.shape
 void IndexImpl::publish(State next, std::span<const Id> added) {
   next.version = state_->version + 1, next.size = 0;
   for (const Segment& segment : next.segments) next.size += segment.size();
-  if ((next.coarse || next.coder) &&
-      (!next.recall || !next.recall->hold_for(next.size, next.changed_rows)))
-    next.recall = std::make_shared<RecallCurves>(next.size), next.changed_rows = 0;
-  if (shape.has_graph())
-    next.graph = state_->graph->after(added);
-  else if (!shape.is_probed())
-    next.flat_lists = std::make_shared<FlatLists>();
+  form->follow(next, *state_, added);
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
   state_.swap(made);  // the old one goes after the lock, if no search has it
@@ -105,22 +91,6 @@ IdFilter quick_filter(std::int64_t size, Id next_id, const IdFilter& filter) {
 }
 
 namespace {
-
-// Queries as the rows of an index are kept: after its transforms, if it has any. Keeps a reference.
-class Transformed {
- public:
-  Transformed(const State& state, Metric metric, AnyMatrixView queries, int threads)
-      : view_(queries) {
-    if (!state.transform || queries.cols() != state.transform->dim_in()) return;
-    find_value_range(queries, metric, "queries", threads);
-    made_ = state.transform->apply(queries, threads), view_ = made_.view();
-  }
-  AnyMatrixView view() const { return view_; }
-
- private:
-  Matrix<float> made_;
-  AnyMatrixView view_;
-};
 
 // The rows of a segment that a filter lets through, or nothing if that is all or none that are
 // live. `named` counts those of a list that were found. by_ids: bits are left as they are.
@@ -186,25 +156,6 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
   return segments;
 }
 
-namespace {
-
-// Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
-// for all rows before: for few queries of codes, where k rows at least are allowed for certain.
-// How many rows it allows is not known then.
-bool looks_up_ids(const State& state, const IndexShape& shape, std::int64_t queries, std::int64_t k,
-                  const RowFilter& bits, const SearchOptions& options) {
-  // Larger batches may be calibrated by themselves, for which rows have to be counted.
-  constexpr std::int64_t usual_probes = 64, most_queries = 256;
-  if (!shape.codes || !state.coarse || bits.everything() || queries > most_queries) return false;
-  const std::int64_t lists = state.coarse->lists(),
-                     asked = options.method.probes > 0 ? options.method.probes : usual_probes,
-                     probes = std::min(asked, lists);  // which may not have been checked yet
-  return options.method.kind != Method::exact && queries * probes <= lists / 2 &&
-         bits.count() - (state.next_id - state.size) >= k;
-}
-
-}  // namespace
-
 std::vector<Id> IndexImpl::ids() const {
   const auto now = state();
   std::vector<Id> out;
@@ -218,12 +169,7 @@ std::vector<Id> IndexImpl::ids() const {
 
 std::int64_t IndexImpl::memory_bytes() const {
   const auto now = state();
-  std::int64_t sum = now->coarse ? now->coarse->bytes() : 0;
-  if (now->known) sum += now->known->bytes();
-  if (now->flat_lists) sum += now->flat_lists->bytes();
-  if (now->graph) sum += now->graph->bytes();
-  for (const auto& coder : {now->coder, now->refiner})
-    if (coder) sum += coder->bytes();
+  std::int64_t sum = form->bytes(*now);
   for (const Segment& segment : now->segments) sum += segment.rows->bytes() + segment.live.bytes();
   std::set<const RowBuffer*> buffers;
   for (const Segment& segment : now->segments)
@@ -311,7 +257,7 @@ void IndexImpl::append(AnyMatrixView vectors, std::span<const Id> ids, const Cha
     if (next.find(ids[i]).row >= 0)
       throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
   std::vector<Id> added(ids.begin(), ids.end());
-  if (ids.empty() && shape.has_graph()) {
+  if (ids.empty() && form->follows_ids()) {
     added.resize(static_cast<std::size_t>(vectors.rows()));
     std::iota(added.begin(), added.end(), next.next_id);
   }
@@ -406,11 +352,7 @@ void IndexImpl::merge(const IndexImpl& other, MergeIds ids) {
     throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
                           next.next_id);
   }
-  const auto trained_apart = [](const auto& a, const auto& b) { return a && !a->equals(*b); };
-  if (trained_apart(next.coder, from->coder) || trained_apart(next.refiner, from->refiner))
-    throw InvalidArgument(
-        "other is an index {} that was trained to other codes than this one: add its vectors",
-        other.shape.description());
+  form->check_same_codes(next, *from);
   if (next.transform && !equal(*next.transform, *from->transform))
     throw InvalidArgument(
         "other is an index {} that was trained to another transform than this one: add its "
@@ -425,7 +367,7 @@ void IndexImpl::merge(const IndexImpl& other, MergeIds ids) {
     next.segments.push_back(std::move(taken));
   }
   std::vector<Id> added;
-  if (ours.has_graph())
+  if (form->follows_ids())
     for (const Segment& segment : from->segments)
       for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
         if (segment.live.contains(row))
@@ -445,86 +387,32 @@ void IndexImpl::compact(const ChangeOptions& options) {
 
 std::int64_t IndexImpl::optimize(const ChangeOptions& options) {
   resolve_threads(options.threads);
-  if (shape.is_probed()) {
-    compact(options);
-    return state()->size;
-  }
-  if (shape.has_graph()) {
-    const auto now = state();
-    const auto made = now->graph->get(*now, shape, options.threads, options.progress);
-    return made ? now->size : 0;
-  }
-  std::lock_guard lock(writer);
-  std::int64_t rows = 0;
-  const auto now = state();
-  for (const Segment& segment : now->segments)
-    if (detail::optimize(segment.rows->prepared(), options.threads, options.progress))
-      rows += segment.size();
-  return rows;
+  const auto ready = [&] {
+    if (form->is_made_beside_changes()) return form->make_ready(*state(), options);
+    std::lock_guard lock(writer);
+    return form->make_ready(*state(), options);
+  }();
+  if (ready) return *ready;
+  compact(options);
+  return state()->size;
 }
-
-namespace {
-
-std::vector<OperatingPoint> points_of(const RecallCurve& curve) {
-  std::vector<OperatingPoint> out;
-  for (const RecallPoint& point : curve.points)
-    out.push_back({point.promised, point.expected, point.lists, point.rows});
-  return out;
-}
-
-std::vector<OperatingPoint> keep_curve(const State& state, const RecallCurve& curve) {
-  state.recall->set(curve);
-  return points_of(curve);
-}
-
-// Which rows of a base have ids that an index holds, all of which have to be there.
-RowFilter rows_held(const State& state, std::span<const Id> ids) {
-  std::vector<Id> rows;
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (state.find(ids[i]).row >= 0) rows.push_back(static_cast<Id>(i));
-  if (std::ssize(rows) != state.size)
-    throw InvalidArgument("base has {} of the {} rows that the index holds", std::ssize(rows),
-                          state.size);
-  return RowFilter::of_ids(rows, std::ssize(ids));
-}
-
-}  // namespace
 
 std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView queries,
                                             const ChangeOptions& options) {
   check_k(k);
-  const bool by_rows = queries.rows() == 0;
-  const bool by_vectors = shape.codes && shape.keeps_vectors();
-  if (shape.codes && !by_rows && !by_vectors)
-    throw InvalidArgument(
-        "queries are {}, but index {} has codes, which cannot tell what is nearest to them "
-        "without base, the vectors that they were made of",
-        queries.rows(), shape.description());
-  if (!by_rows) check_columns("queries", queries);
+  form->check_tuned_by(queries);
+  if (queries.rows() > 0) check_columns("queries", queries);
   std::lock_guard lock(writer);
   const auto now = state();
   check_trained(*now, "tuning");
-  if (by_vectors && !by_rows)  // which takes them as they are
-    return keep_curve(*now, calibrate_codes_by(*now, shape, live_segments(*now), queries, k,
-                                               options.threads, options.progress));
-  const Transformed transformed(*now, shape.metric, queries, options.threads);
-  queries = transformed.view();
-  if (now->graph) return points_of(tune_graph(*now, shape, k, queries, options));
-  if (now->flat_lists) return points_of(now->flat_lists->tune(*now, shape, k, queries, options));
-  return keep_curve(
-      *now, shape.codes ? calibrate_codes(*now, shape, k, options.threads, options.progress)
-            : by_rows ? calibrate_by_rows(*now, shape.metric, k, options.threads, options.progress)
-                      : calibrate(*now, shape.metric, live_segments(*now), k, queries, {},
-                                  CurveUse::kept, options.threads, options.progress));
+  return form->tune(*now, k, queries, options);
 }
 
 std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView queries,
                                             AnyMatrixView base, std::span<const Id> ids,
                                             const ChangeOptions& options) {
   check_k(k);
-  if (!shape.codes)
-    throw InvalidArgument("base has {} rows, but index {} keeps its vectors itself", base.rows(),
-                          shape.description());
+  form->check_tuned_with(base);
   check_columns("base", base);
   if (queries.rows() > 0) check_columns("queries", queries);
   std::vector<Id> numbers;
@@ -539,17 +427,7 @@ std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView querie
   std::lock_guard lock(writer);
   State next = *state();
   check_trained(next, "tuning");
-  const RowFilter held = rows_held(next, ids);
-  const AnyMatrixView by = queries.rows() > 0 ? queries : base;
-  if (by.rows() < least_calibration_queries)
-    throw InvalidArgument("{} {} rows, but recall of codes is calibrated by {} at least",
-                          queries.rows() > 0 ? "queries have" : "base has", by.rows(),
-                          least_calibration_queries);
-  next.known = KnownNeighbors::among(base, ids, held, queries, k, shape.metric, options.threads,
-                                     options.progress);
-  next.recall = std::make_shared<RecallCurves>(next.size), next.changed_rows = 0;
-  const RecallCurve curve = calibrate_codes(next, shape, k, options.threads, options.progress);
-  const auto out = keep_curve(next, curve);
+  const auto out = form->tune_with(next, k, queries, base, ids, options);
   publish(std::move(next));
   return out;
 }
@@ -557,33 +435,14 @@ std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView querie
 AnyMatrix IndexImpl::reconstruct(std::span<const Id> ids) const {
   const auto now = state();
   const ElementType type = now->type.value_or(ElementType::f32);
-  // Codes are read as floats, and so is what a transform gives back.
-  const bool by_codes = shape.codes && (!shape.refine || now->refiner);
-  const bool inverted = now->transform && !shape.refine;
+  const bool inverted = now->transform && !form->reads_as_given();
   AnyMatrix out(type, std::ssize(ids), inverted ? shape.inner_dim() : shape.dim);
-  std::vector<std::byte> scratch(static_cast<std::size_t>(out.cols()) + 3);
+  std::vector<std::byte> scratch;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const State::Place place = now->find(ids[i]);
     if (place.row < 0)
       throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
-    const SegmentRows& rows = *now->segments[place.segment].rows;
-    const auto to = static_cast<std::int64_t>(i);
-    if (by_codes && shape.refine) {
-      const BaseRows codes(rows.coded().vectors, rows.coded().guard.get());
-      now->refiner->decode(static_cast<const std::uint8_t*>(codes.row(place.row, nullptr)), 1, 0,
-                           static_cast<float*>(out.row(to)));
-      continue;
-    }
-    if (by_codes) {
-      const CodedLists& lists = *rows.coded().lists;
-      const auto code = lists.place(place.row);
-      now->coder->decode(code.code, code.stride, lists.list_at(place.row),
-                         static_cast<float*>(out.row(to)));
-      continue;
-    }
-    const BaseRows& base =
-        rows.is_codes() ? BaseRows(rows.coded().vectors, rows.coded().guard.get()) : rows.base();
-    copy_exactly(base.row_view(place.row, scratch.data()), type, out.row(to));
+    form->read(*now, place, scratch, out, static_cast<std::int64_t>(i));
   }
   if (!inverted) return out;
   const Matrix<float> back = now->transform->inverse(out);
@@ -619,22 +478,10 @@ ExactNeighbors IndexImpl::nearest(const State& now, AnyMatrixView queries, std::
   check_columns("queries", queries);
   check_trained(now, "searching");
   const IdFilter filter = quick_filter(now.size, now.next_id, options.filter);
-  const bool looked_up = looks_up_ids(now, shape, queries.rows(), k, filter.bits(), options);
+  const bool looked_up = form->looks_up_ids(now, queries.rows(), k, filter.bits(), options);
   const std::vector<SearchSegment> segments = search_segments_of(now, filter, looked_up);
-  const Transformed transformed(now, shape.metric, queries, options.threads);
-  const AnyMatrixView inner = transformed.view();
-  const auto search = [&] {
-    if (shape.is_probed())
-      return search_probed(now, shape, segments, inner, queries, k, options, report);
-    if (now.graph) return search_graph(now, shape, segments, inner, k, options, report);
-    if (now.flat_lists)
-      if (auto near = now.flat_lists->search(now, shape, inner, k, options, report))
-        return std::move(*near);
-    const SearchRequest request(SearchKind::nearest, segments, inner, k,
-                                options.with(shape.metric, RowFilter{}), Reuse::expected);
-    return nearest_in_segments(request, report);
-  };
-  ExactNeighbors near = search();
+  const TransformedQueries inner(now, shape.metric, queries, options.threads);
+  ExactNeighbors near = form->nearest({now, segments, inner.view(), queries, options}, k, report);
   if (report) report->rows = now.size, report->version = now.version, report->dim = shape.dim;
   if (report && shape.alters_vectors()) promise_nothing(*report, shape);
   if (report && looked_up) report->allowed_rows = -1;
@@ -658,17 +505,8 @@ RangeLists IndexImpl::within(AnyMatrixView queries, double radius, const SearchO
   check_trained(*now, "searching");
   const IdFilter filter = quick_filter(now->size, now->next_id, options.filter);
   const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
-  const Transformed transformed(*now, shape.metric, queries, options.threads);
-  const AnyMatrixView inner = transformed.view();
-  const auto search = [&] {
-    if (shape.is_probed())
-      return range_search_probed(*now, shape, segments, inner, queries, radius, options, report);
-    if (now->graph) return range_search_graph(shape, segments, inner, radius, options, report);
-    const SearchRequest request(SearchKind::range, segments, inner, usual_k,
-                                options.with(shape.metric, RowFilter{}), Reuse::expected);
-    return within_segments(request, radius, report);
-  };
-  RangeLists near = search();
+  const TransformedQueries inner(*now, shape.metric, queries, options.threads);
+  RangeLists near = form->within({*now, segments, inner.view(), queries, options}, radius, report);
   if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
   if (report && shape.alters_vectors()) promise_nothing(*report, shape);
   return near;

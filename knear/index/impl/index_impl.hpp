@@ -12,6 +12,7 @@
 #include "knear/core/process_mutex.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact_neighbors.hpp"
+#include "knear/index/form/form.hpp"
 #include "knear/index/life/index_state.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/index/options.hpp"
@@ -69,6 +70,7 @@ class IndexImpl {
   IndexImpl(const IndexImpl& older, State from);
 
   const IndexShape shape;
+  const std::unique_ptr<const Form> form;
   ChangeLock writer;
   SegmentStore store;  // the writer's
 
@@ -109,8 +111,7 @@ class IndexImpl {
 
   void check_columns(std::string_view argument, AnyMatrixView vectors) const;
   bool is_trained(const State& state) const {
-    return (shape.lists == 0 || state.coarse) && (!shape.codes || state.coder) &&
-           (shape.transforms.empty() || state.transform);
+    return (shape.transforms.empty() || state.transform) && form->is_trained(state);
   }
   // Throws InvalidArgument unless the index is trained, which `what` needs.
   void check_trained(const State& state, std::string_view what) const;

@@ -1,0 +1,391 @@
+// Codes, whose distances are those of the vectors that they stand for: in inverted lists or all of
+// them, and measured by finer codes or by the vectors themselves where these are kept too.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/index/form/probed_form.hpp"
+#include "knear/index/life/segment_store.hpp"
+#include "knear/index/lists/code_calibration.hpp"
+#include "knear/index/lists/code_search.hpp"
+#include "knear/index/lists/recall_calibration.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Codes that are measured by their vectors, for each neighbour.
+constexpr std::int64_t usual_refine_factor = 4;
+
+constexpr std::string_view note_of_exact_codes =
+    "exact with respect to the vectors that codes stand for";
+
+void check_no_probes(const SearchOptions& options) {
+  if (options.method.probes != 0)
+    throw InvalidArgument("probes is {}, but there are no inverted lists", options.method.probes);
+  if (options.method.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
+}
+
+// The cheapest rule of a curve that promises a recall of codes.
+const RecallPoint& point_of_codes(const RecallCurve& curve, const IndexShape& shape,
+                                  double recall) {
+  if (const RecallPoint* point = curve.find(recall)) return *point;
+  const double most = curve.points.empty() ? 0 : curve.points.back().promised;
+  const std::string highest = fmt::format("{:.3f}", std::floor(1000 * most) / 1000);
+  if (shape.refine)
+    throw InvalidArgument(
+        "recall is {}, but {} is the highest that is promised of index {}, with refine_factor up "
+        "to {}: a larger one, which is passed {}instead of a recall, or longer codes reach more",
+        recall, highest, shape.description(), most_calibrated_factor,
+        shape.lists > 0 ? "with probes " : "");
+  throw InvalidArgument(
+      "recall is {}, but {} is the highest that is promised of the codes of index {}: longer "
+      "ones, or vectors to refine them by (RFlat), reach more",
+      recall, highest, shape.description());
+}
+
+// A search of codes for a recall: by which rule, and what is to be said of it.
+class CodeRecall {
+ public:
+  CodeRecall(const FormQuery& query, const IndexShape& shape, const SearchRequest& request,
+             double recall)
+      : state_(query.state),
+        shape_(shape),
+        segments_(query.segments),
+        vectors_(query.vectors),
+        request_(request),
+        recall_(recall),
+        filtered_(!query.options.filter.everything()) {
+    curve_ = state_.recall->get(request.k_asked, [&] {
+      return calibration_.first([&] {
+        return calibrate_codes(state_, shape, request.k_asked, request.threads,
+                               request.options.progress);
+      });
+    });
+    if (const RecallPoint* point = curve_->find(recall_)) point_ = *point;
+  }
+
+  // The scales of nearness, near: the lists that the queries choose from, of codes without lists
+  // none.
+  std::vector<Nearness> scales(const NearLists& near) const {
+    if (!near.farthest.empty())
+      return nearness_scales(request_.queries, request_.options.metric, near);
+    return scales_without_lists(request_.queries, request_.options.metric);
+  }
+  // Whether queries that are like those of the curve have found rows as near as these.
+  bool finds_as_calibrated(const ExactNeighbors& found, std::span<const Nearness> scales) const {
+    return filtered_ || !promised_ ||
+           detail::finds_as_calibrated(point_, recall_, request_.k_asked, found, scales);
+  }
+
+  // Any, until it is settled.
+  const RecallRule& rule() const { return point_.rule; }
+  const RecallCurve& curve() const { return *curve_; }
+
+  // Told whether the queries are like those of the curve, returns whether there is another rule
+  // now. Throws InvalidArgument for a recall that no rule is known to reach.
+  bool settle(bool alike) {
+    if (alike && !filtered_) {
+      point_of_codes(*curve_, shape_, recall_);
+      return false;
+    }
+    promised_ = false;
+    note_ = filtered_ ? "a filter leaves other rows than recall was calibrated on"
+                      : "the queries are unlike the vectors that recall was calibrated on";
+    if (!shape_.keeps_vectors()) {
+      point_of_codes(*curve_, shape_, recall_);
+      holds_ = false;
+      note_ += filtered_
+                   ? ", so nothing is promised"
+                   : ", so nothing is promised; tune() with such queries and the vectors that "
+                     "the codes were made of finds out what recall they have";
+      return false;
+    }
+    if (vectors_.rows() < least_calibrated_batch) {
+      point_of_codes(*curve_, shape_, recall_);
+      holds_ = false;
+      note_ +=
+          fmt::format(", so nothing is promised; a batch of {} queries is calibrated by itself",
+                      least_calibrated_batch);
+      return false;
+    }
+    const RecallCurve curve = calibration_.by_batch([&] {
+      return calibrate_codes_by(state_, shape_, segments_, vectors_, request_.k_asked,
+                                request_.threads, request_.options.progress);
+    });
+    point_ = point_of_codes(curve, shape_, recall_);
+    note_ += fmt::format(", so recall was calibrated on {} queries of this batch{}",
+                         curve.nearest_keys.size(),
+                         filtered_ ? ""
+                                   : "; tune() with such queries keeps that for searches to "
+                                     "come");
+    return true;
+  }
+
+  void note(KnnReport& report) const {
+    calibration_.note(report, note_);
+    report.recall_argument = holds_ ? "calibrated" : "none";
+    report.promised_recall = holds_ ? recall_ : 0;
+    report.expected_recall = holds_ ? point_.expected : 0;
+  }
+
+ private:
+  const State& state_;
+  const IndexShape& shape_;
+  const std::span<const SearchSegment> segments_;
+  const AnyMatrixView vectors_;
+  const SearchRequest& request_;
+  const double recall_;
+  const bool filtered_;
+  std::shared_ptr<const RecallCurve> curve_;
+  RecallPoint point_;
+  bool promised_ = true;  // by the curve of the index
+  bool holds_ = true;     // the promise
+  std::string note_;
+  Calibrations calibration_;
+};
+
+// Which rows of a base have ids that an index holds, all of which have to be there.
+RowFilter rows_held(const State& state, std::span<const Id> ids) {
+  std::vector<Id> rows;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (state.find(ids[i]).row >= 0) rows.push_back(static_cast<Id>(i));
+  if (std::ssize(rows) != state.size)
+    throw InvalidArgument("base has {} of the {} rows that the index holds", std::ssize(rows),
+                          state.size);
+  return RowFilter::of_ids(rows, std::ssize(ids));
+}
+
+class CodesForm final : public ProbedForm {
+ public:
+  using ProbedForm::ProbedForm;
+
+  bool is_trained(const State& state) const override {
+    return ProbedForm::is_trained(state) && state.coder;
+  }
+  void check_same_codes(const State& own, const State& others) const override {
+    const auto differ = [](const auto& a, const auto& b) { return a && !a->equals(*b); };
+    if (differ(own.coder, others.coder) || differ(own.refiner, others.refiner))
+      throw InvalidArgument(
+          "other is an index {} that was trained to other codes than this one: add its vectors",
+          shape_.description());
+  }
+
+  // For few queries, where k rows at least are allowed for certain. How many rows a filter allows
+  // is not known then.
+  bool looks_up_ids(const State& state, std::int64_t queries, std::int64_t k, const RowFilter& bits,
+                    const SearchOptions& options) const override {
+    // Larger batches may be calibrated by themselves, for which rows have to be counted.
+    constexpr std::int64_t usual_probes = 64, most_queries = 256;
+    if (!state.coarse || bits.everything() || queries > most_queries) return false;
+    const std::int64_t lists = state.coarse->lists(),
+                       asked = options.method.probes > 0 ? options.method.probes : usual_probes,
+                       probes = std::min(asked, lists);  // which may not have been checked yet
+    return options.method.kind != Method::exact && queries * probes <= lists / 2 &&
+           bits.count() - (state.next_id - state.size) >= k;
+  }
+
+  ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
+    check_scan(query.options);
+    const std::int64_t refine_factor = refine_factor_of(query.options);
+    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::nearest);
+    if (!query.state.coarse) return nearest_of_all(query, k, options, refine_factor, report);
+    const std::int64_t lists = query.state.coarse->lists(), asked = probes_of(options, lists);
+    // Of codes of no rows nothing has to be known.
+    const bool nothing = query.state.size == 0;
+    const std::int64_t probes = nothing ? lists : asked;
+    const SearchRequest request =
+        this->request(SearchKind::nearest, query, k, options_of_scan(options, shape_.metric));
+    if (options.method.recall && !nothing)
+      return nearest_by_recall(query, request, options, report);
+    Attempt attempt(*this, query, request, bytes_of_probing(request, probes));
+    attempt.begin(refine_factor);
+    ListProbing& search = attempt.probing();
+    search.probe(probes);
+    if (options.method.widen) search.widen();
+    if (report) {
+      *report = search.report();
+      if (options.method.kind == Method::exact) report->note = note_of_exact_codes;
+    }
+    return search.take_found();
+  }
+
+  RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
+    check_scan(query.options);
+    check_processor(options_of_scan(query.options, shape_.metric), "a range search of codes");
+    const std::int64_t refine_factor = refine_factor_of_range(query.options);
+    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::range);
+    const CoarseQuantizer* const coarse = query.state.coarse.get();
+    const std::int64_t probes = coarse ? probes_of(options, coarse->lists()) : 1;
+    if (!coarse) check_no_probes(options);
+    check_range(options);
+    if (options.method.recall)
+      throw InvalidArgument("recall is {}, but a range search of codes has none to promise",
+                            *options.method.recall);
+    const SearchRequest request =
+        this->request(SearchKind::range, query, usual_k, options_of_scan(options, shape_.metric));
+    return within_lists(query, request, radius, probes, refine_factor, false, report);
+  }
+
+  std::vector<OperatingPoint> tune(const State& state, std::int64_t k, AnyMatrixView vectors,
+                                   const ChangeOptions& options) const override {
+    if (vectors.rows() == 0)
+      return keep_curve(state,
+                        calibrate_codes(state, shape_, k, options.threads, options.progress));
+    return keep_curve(state, calibrate_codes_by(state, shape_, live_segments(state), vectors, k,
+                                                options.threads, options.progress));
+  }
+  void check_tuned_by(AnyMatrixView queries) const override {
+    if (queries.rows() > 0 && !shape_.keeps_vectors())
+      throw InvalidArgument(
+          "queries are {}, but index {} has codes, which cannot tell what is nearest to them "
+          "without base, the vectors that they were made of",
+          queries.rows(), shape_.description());
+  }
+  void check_tuned_with(AnyMatrixView) const override {}
+  std::vector<OperatingPoint> tune_with(State& next, std::int64_t k, AnyMatrixView queries,
+                                        AnyMatrixView base, std::span<const Id> ids,
+                                        const ChangeOptions& options) const override {
+    const RowFilter held = rows_held(next, ids);
+    const AnyMatrixView by = queries.rows() > 0 ? queries : base;
+    if (by.rows() < least_calibration_queries)
+      throw InvalidArgument("{} {} rows, but recall of codes is calibrated by {} at least",
+                            queries.rows() > 0 ? "queries have" : "base has", by.rows(),
+                            least_calibration_queries);
+    next.known = KnownNeighbors::among(base, ids, held, queries, k, shape_.metric, options.threads,
+                                       options.progress);
+    next.recall = std::make_shared<RecallCurves>(next.size), next.changed_rows = 0;
+    return keep_curve(next, calibrate_codes(next, shape_, k, options.threads, options.progress));
+  }
+
+  void read(const State& state, const State::Place& place, std::vector<std::byte>&, AnyMatrix& out,
+            std::int64_t to) const override {
+    const CodedRows& rows = state.segments[place.segment].rows->coded();
+    if (!shape_.refine) {
+      const auto code = rows.lists->place(place.row);
+      state.coder->decode(code.code, code.stride, rows.lists->list_at(place.row),
+                          static_cast<float*>(out.row(to)));
+      return;
+    }
+    const BaseRows finer(rows.vectors, rows.guard.get());
+    if (state.refiner)
+      state.refiner->decode(static_cast<const std::uint8_t*>(finer.row(place.row, nullptr)), 1, 0,
+                            static_cast<float*>(out.row(to)));
+    else
+      copy_exactly(finer.row_view(place.row, nullptr), out.type(), out.row(to));
+  }
+  bool reads_as_given() const override { return shape_.refine.has_value(); }
+
+ protected:
+  void check_scan_options(const KnnOptions& options) const override { check_code_options(options); }
+  std::int64_t refine_factor_of(const SearchOptions& options) const override {
+    const std::int64_t factor = options.method.refine_factor;
+    check_refine_factor(factor);
+    if (factor > 0 && !shape_.refine)
+      throw InvalidArgument(
+          "refine_factor is {}, but index {} keeps no vectors to refine its codes by", factor,
+          shape_.description());
+    if (options.method.certify)
+      throw InvalidArgument("certify is on, but codes, as index {} has them, prove nothing",
+                            shape_.description());
+    if (factor > 0 && options.method.recall)
+      throw InvalidArgument("refine_factor is {} and recall is {}, but only one can be asked for",
+                            factor, *options.method.recall);
+    return !shape_.refine ? 0 : factor > 0 ? factor : usual_refine_factor;
+  }
+  // The nearest by what codes stand for, of which codes that are refined measure too few. A range
+  // search measures all.
+  void ask_for_all(SearchOptions& options, const State& state, SearchKind kind) const override {
+    if (shape_.refine && kind == SearchKind::nearest)
+      throw InvalidArgument(
+          "method is exact, but index {} refines only what its codes find: probes and "
+          "refine_factor say how much that is",
+          shape_.description());
+    if (!options.method.recall && state.coarse) options.method.probes = state.coarse->lists();
+  }
+  SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
+                        const KnnOptions& options) const override {
+    return request_of_codes(kind, query.state, query.segments, query.queries, k, options);
+  }
+  std::unique_ptr<ProbedSearch> open(const FormQuery& query, const SearchRequest& request,
+                                     std::int64_t refine_factor,
+                                     std::int64_t more_bytes) const override {
+    return std::make_unique<CodeSearch>(query.state, request, query.segments, query.vectors,
+                                        refine_factor, more_bytes);
+  }
+
+ private:
+  // Without inverted lists.
+  ExactNeighbors nearest_of_all(const FormQuery& query, std::int64_t k,
+                                const SearchOptions& options, std::int64_t refine_factor,
+                                KnnReport* report) const {
+    check_no_probes(options);
+    const AnyMatrixView queries = query.queries;
+    const SearchRequest request =
+        this->request(SearchKind::nearest, query, k, options_of_scan(options, shape_.metric));
+    std::optional<CodeRecall> recall;
+    if (options.method.recall) probes_of(options, 1);
+    if (options.method.recall && query.state.size > 0) {
+      recall.emplace(query, shape_, request, *options.method.recall);
+      recall->settle(
+          of_one_kind(recall->curve(), keys_without_lists(query.state, queries, request.threads)));
+      refine_factor = recall->rule().refine_factor;
+    }
+    std::optional<CodeSearch> search;
+    ExactNeighbors found;
+    const auto run = [&] {
+      search.emplace(query.state, request, query.segments, query.vectors, refine_factor, 0);
+      found = {};
+      search->nearest(Matrix<Id>(queries.rows(), 1).view(), found);
+    };
+    run();
+    if (recall && !recall->finds_as_calibrated(found, recall->scales({})) &&
+        recall->settle(false)) {
+      refine_factor = recall->rule().refine_factor;
+      run();
+    }
+    if (report) {
+      *report = search->report();
+      set_recall(*report, false, queries.rows());
+      if (request.k_asked > request.k) report->short_queries = queries.rows();
+      if (recall) recall->note(*report);
+      if (options.method.kind == Method::exact) report->note = note_of_exact_codes;
+    }
+    return found;
+  }
+
+  // In inverted lists.
+  ExactNeighbors nearest_by_recall(const FormQuery& query, const SearchRequest& request,
+                                   const SearchOptions& options, KnnReport* report) const {
+    CodeRecall recall(query, shape_, request, *options.method.recall);
+    Attempt attempt(*this, query, request, bytes_of_probing(request, query.state.coarse->lists()));
+    const auto begin = [&] {
+      attempt.begin(recall.rule().refine_factor);
+      return attempt.probing().lists_near(recall.rule());
+    };
+    NearLists near = begin();
+    if (recall.settle(of_one_kind(recall.curve(), near))) near = begin();
+    const std::vector<Nearness> scales = recall.scales(near);
+    attempt.probing().probe_by(recall.rule(), std::move(near));
+    if (!recall.finds_as_calibrated(attempt.probing().found(), scales) && recall.settle(false)) {
+      near = begin();
+      attempt.probing().probe_by(recall.rule(), std::move(near));
+    }
+    ListProbing& search = attempt.probing();
+    if (options.method.widen) search.widen();
+    if (report) {
+      *report = search.report();
+      recall.note(*report);
+    }
+    return search.take_found();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Form> codes_form(const IndexShape& shape) {
+  return std::make_unique<CodesForm>(shape);
+}
+
+}  // namespace knear::detail

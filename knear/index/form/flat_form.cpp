@@ -1,0 +1,63 @@
+// Vectors, all of which are compared; where a search need not find everything, some in lists that
+// the form makes once they pay (index/lists/flat_lists.hpp).
+#include "knear/index/form/form.hpp"
+#include "knear/index/lists/flat_lists.hpp"
+#include "knear/knn/search/search.hpp"
+
+namespace knear::detail {
+namespace {
+
+class FlatForm final : public Form {
+ public:
+  using Form::Form;
+
+  void begin(State& state) const override {
+    if (!state.flat_lists) state.flat_lists = std::make_shared<FlatLists>();
+  }
+  void follow(State& next, const State&, std::span<const Id>) const override {
+    next.flat_lists = std::make_shared<FlatLists>();
+  }
+
+  ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
+    if (auto near = query.state.flat_lists->search(query.state, shape_, query.queries, k,
+                                                   query.options, report))
+      return std::move(*near);
+    return nearest_in_segments(request(SearchKind::nearest, query, k), report);
+  }
+  RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
+    return within_segments(request(SearchKind::range, query, usual_k), radius, report);
+  }
+
+  std::optional<std::int64_t> make_ready(const State& state,
+                                         const ChangeOptions& options) const override {
+    std::int64_t rows = 0;
+    for (const Segment& segment : state.segments)
+      if (optimize(segment.rows->prepared(), options.threads, options.progress))
+        rows += segment.size();
+    return rows;
+  }
+  std::int64_t bytes(const State& state) const override { return state.flat_lists->bytes(); }
+  std::vector<OperatingPoint> tune(const State& state, std::int64_t k, AnyMatrixView vectors,
+                                   const ChangeOptions& options) const override {
+    const TransformedQueries inner(state, shape_.metric, vectors, options.threads);
+    return points_of(state.flat_lists->tune(state, shape_, k, inner.view(), options));
+  }
+
+ private:
+  SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k) const {
+    return {kind,
+            query.segments,
+            query.queries,
+            k,
+            query.options.with(shape_.metric, RowFilter{}),
+            Reuse::expected};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Form> flat_form(const IndexShape& shape) {
+  return std::make_unique<FlatForm>(shape);
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,122 @@
+// knear/index/form/form.hpp -- what an index holds and how that is searched. The life of an index
+// (ids, live rows, changes, snapshots: index/impl, index/life) knows no form by name; each is a
+// source of its own beside this one, and form_of() knows which there are.
+//
+//   const auto form = form_of(shape);
+//   ExactNeighbors near = form->nearest({state, segments, queries, vectors, options}, 10, report);
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "knear/distance/exact_neighbors.hpp"
+#include "knear/index/life/index_state.hpp"
+#include "knear/index/options.hpp"
+#include "knear/knn/report.hpp"
+#include "knear/knn/segment_search.hpp"
+#include "knear/scan/methods/range_scan.hpp"
+
+namespace knear::detail {
+
+// What is asked of the rows of a state.
+struct FormQuery {
+  const State& state;
+  std::span<const SearchSegment> segments;  // those of the state, in its order
+  AnyMatrixView queries;                    // after the transforms of the index
+  AnyMatrixView vectors;                    // the same as users have them
+  const SearchOptions& options;
+};
+
+// Const calls may run at once on several threads.
+class Form {
+ public:
+  // The shape has to stay.
+  explicit Form(const IndexShape& shape) : shape_(shape) {}
+  virtual ~Form() = default;
+  Form(const Form&) = delete;
+  Form& operator=(const Form&) = delete;
+
+  // Gives a state, new or read from a file, what searches of this form need beside its rows.
+  virtual void begin(State& state) const = 0;
+  // The same for `next`, which a change makes of `before`; added: the ids of rows that are new or
+  // have other vectors, if follows_ids().
+  virtual void follow(State& next, const State& before, std::span<const Id> added) const = 0;
+  virtual bool follows_ids() const { return false; }
+
+  // Whether it has learned what it learns from vectors, transforms apart.
+  virtual bool is_trained(const State&) const { return true; }
+  // Throws InvalidArgument unless codes of one state mean the same in the other.
+  virtual void check_same_codes(const State&, const State&) const {}
+
+  // Whether nearest() looks up which rows a filter of bits allows while it searches, so that they
+  // need not be found before.
+  virtual bool looks_up_ids(const State&, std::int64_t /*queries*/, std::int64_t /*k*/,
+                            const RowFilter& /*bits*/, const SearchOptions&) const {
+    return false;
+  }
+  // As Index::search() and Index::range_search(), before anything is rounded.
+  virtual ExactNeighbors nearest(const FormQuery& query, std::int64_t k,
+                                 KnnReport* report) const = 0;
+  virtual RangeLists within(const FormQuery& query, double radius, KnnReport* report) const = 0;
+  // The nearest in these lists of each query, none of them twice, no_id behind the others. Throws
+  // InvalidArgument where there are no lists.
+  virtual ExactNeighbors nearest_in(const FormQuery& query, MatrixView<Id> lists, std::int64_t k,
+                                    KnnReport* report) const;
+
+  // Makes now what searches to come would make by themselves, and returns of how many rows;
+  // nothing, where an index is made ready by compact().
+  virtual std::optional<std::int64_t> make_ready(const State& state,
+                                                 const ChangeOptions& options) const = 0;
+  // Whether what make_ready() makes goes on from changes that are made meanwhile.
+  virtual bool is_made_beside_changes() const { return false; }
+  // Of what the form has beside rows.
+  virtual std::int64_t bytes(const State& state) const = 0;
+  // Throws InvalidArgument for queries, as users have them, that tune() has no use for.
+  virtual void check_tuned_by(AnyMatrixView /*queries*/) const {}
+  // As Index::tune(): vectors, if any, are queries like those to come.
+  virtual std::vector<OperatingPoint> tune(const State& state, std::int64_t k,
+                                           AnyMatrixView vectors,
+                                           const ChangeOptions& options) const = 0;
+  // The same by vectors that codes were made of, under their ids, for a state to come; of codes
+  // alone, else check_tuned_with() throws InvalidArgument.
+  virtual void check_tuned_with(AnyMatrixView base) const;
+  virtual std::vector<OperatingPoint> tune_with(State& next, std::int64_t k, AnyMatrixView queries,
+                                                AnyMatrixView base, std::span<const Id> ids,
+                                                const ChangeOptions& options) const;
+
+  // The vector of a row as the index keeps it, into row `to` of `out`; scratch: of earlier calls.
+  virtual void read(const State& state, const State::Place& place, std::vector<std::byte>& scratch,
+                    AnyMatrix& out, std::int64_t to) const;
+  // Whether read() gives vectors before the transforms, from what refines codes.
+  virtual bool reads_as_given() const { return false; }
+
+ protected:
+  const IndexShape& shape_;
+};
+
+// Queries as the rows of an index are kept: after its transforms, if it has any. Keeps a reference.
+class TransformedQueries {
+ public:
+  TransformedQueries(const State& state, Metric metric, AnyMatrixView queries, int threads);
+  AnyMatrixView view() const { return view_; }
+
+ private:
+  Matrix<float> made_;
+  AnyMatrixView view_;
+};
+
+// The form of a shape, which has to stay.
+std::unique_ptr<const Form> form_of(const IndexShape& shape);
+
+// What a caller is told of a curve.
+std::vector<OperatingPoint> points_of(const RecallCurve& curve);
+
+// Those that there are, each in a source of its own.
+std::unique_ptr<const Form> flat_form(const IndexShape& shape);
+std::unique_ptr<const Form> graph_form(const IndexShape& shape);
+std::unique_ptr<const Form> lists_form(const IndexShape& shape);
+std::unique_ptr<const Form> codes_form(const IndexShape& shape);
+
+}  // namespace knear::detail

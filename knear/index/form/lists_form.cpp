@@ -1,0 +1,210 @@
+// Inverted lists of vectors: of each query those rows are scanned that lie in some lists.
+#include <algorithm>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/index/form/probed_form.hpp"
+#include "knear/index/lists/recall_calibration.hpp"
+#include "knear/knn/device/open_device.hpp"
+#include "knear/knn/lists/list_search.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Lists that a search for everything probes before it looks at bounds.
+constexpr std::int64_t first_probes = 8;
+
+// A search of lists of vectors for a recall below 1: by the cheapest rule that is known to find as
+// much, and by another one where the queries turn out to be unlike those that it was learned from.
+class RecallSearch {
+ public:
+  // attempt: nothing was begun.
+  RecallSearch(const FormQuery& query, const SearchRequest& request, const IndexShape& shape,
+               double recall, ProbedForm::Attempt& attempt)
+      : state_(query.state),
+        request_(request),
+        segments_(query.segments),
+        shape_(shape),
+        recall_(recall),
+        filtered_(!query.options.filter.everything()),
+        attempt_(attempt) {}
+
+  // The attempt has the answer then.
+  void run() {
+    const Metric metric = request_.options.metric;
+    auto curve = state_.recall->get(request_.k_asked, [&] {
+      return calibration_.first([&] {
+        return calibrate_by_rows(state_, metric, request_.k_asked, request_.threads,
+                                 request_.options.progress);
+      });
+    });
+    const RecallPoint* point = curve->find(recall_);
+    attempt_.begin(0);
+    NearLists near = lists_of_first_round(point);
+    bool like_others = !filtered_ && of_one_kind(*curve, near), probed = false;
+    if (like_others && point) {
+      const std::vector<Nearness> scales = nearness_scales(request_.queries, metric, near);
+      attempt_.probing().probe_by(point->rule, std::move(near));
+      probed = true;
+      like_others = finds_as_calibrated(*point, recall_, request_.k_asked,
+                                        attempt_.probing().found(), scales);
+    }
+    if (!like_others) {
+      if (request_.queries.rows() >= least_calibrated_batch) {
+        curve = std::make_shared<const RecallCurve>(
+            calibration_.by_batch([&] { return by_the_batch(); }));
+        point = curve->find(recall_);
+        if (probed) attempt_.begin(0);
+        near = lists_of_first_round(point);
+        probed = false;
+        note_ = fmt::format(
+            "{}, so recall was calibrated on {} queries of this batch{}", reason(),
+            curve->nearest_keys.size(),
+            filtered_ ? "" : "; tune() with such queries keeps that for searches to come");
+      } else if (point) {
+        holds_ = false;
+        note_ = fmt::format(
+            "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by "
+            "itself{}",
+            reason(), recall_, least_calibrated_batch,
+            shape_.alters_vectors() ? "" : ", and recall = 1 proves each answer");
+      }
+    }
+    if (!point) {  // as many as there are, until everything is found
+      attempt_.probing().probe(std::min(first_probes, state_.coarse->lists()));
+      attempt_.probing().certify(true);
+      return;
+    }
+    expected_ = point->expected;
+    if (!probed) attempt_.probing().probe_by(point->rule, std::move(near));
+  }
+
+  void note(KnnReport& report) const {
+    calibration_.note(report, note_);
+    report.seconds -= calibration_.seconds();  // which went by while it searched
+    if (!expected_ || report.recall_argument == "exact") return;
+    report.recall_argument = holds_ ? "calibrated" : "none";
+    report.promised_recall = holds_ ? recall_ : 0;
+    report.expected_recall = holds_ ? *expected_ : 0;
+  }
+
+ private:
+  NearLists lists_of_first_round(const RecallPoint* point) {
+    ListProbing& search = attempt_.probing();
+    return point ? search.lists_near(point->rule) : search.lists_near(1);
+  }
+  RecallCurve by_the_batch() const {
+    const AnyMatrix sample =
+        copies_of(request_.queries, queries_to_calibrate(request_.queries.rows()));
+    return calibrate(state_, request_.options.metric, segments_, request_.k_asked, sample.view(),
+                     {}, CurveUse::once, request_.threads, request_.options.progress);
+  }
+  std::string_view reason() const {
+    return filtered_ ? "a filter leaves other rows than recall was calibrated on"
+                     : "the queries are unlike those that recall was calibrated on";
+  }
+
+  const State& state_;
+  const SearchRequest& request_;
+  const std::span<const SearchSegment> segments_;
+  const IndexShape& shape_;
+  const double recall_;
+  const bool filtered_;
+  ProbedForm::Attempt& attempt_;
+  bool holds_ = true;  // the promise
+  std::optional<double> expected_;
+  std::string note_;
+  Calibrations calibration_;
+};
+
+class ListsForm final : public ProbedForm {
+ public:
+  using ProbedForm::ProbedForm;
+
+  ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
+    check_scan(query.options);
+    refine_factor_of(query.options);
+    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::nearest);
+    const std::int64_t lists = query.state.coarse->lists(), probes = probes_of(options, lists);
+    const SearchRequest request =
+        this->request(SearchKind::nearest, query, k, options_of_scan(options, shape_.metric));
+    Attempt attempt(*this, query, request, bytes_of_probing(request, probes > 0 ? probes : lists));
+    const bool everything = probes == 0 && *options.method.recall == 1;
+    std::optional<RecallSearch> for_recall;
+    if (probes == 0 && !everything) {
+      for_recall.emplace(query, request, shape_, *options.method.recall, attempt).run();
+    } else {
+      attempt.begin(0);
+      attempt.probing().probe(probes > 0 ? probes : std::min(first_probes, lists));
+    }
+    ListProbing& search = attempt.probing();
+    if (options.method.widen) search.widen();
+    if (everything || options.method.certify) search.certify(everything);
+    if (report) {
+      *report = search.report();
+      if (for_recall) for_recall->note(*report);
+    }
+    return search.take_found();
+  }
+
+  RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
+    check_scan(query.options);
+    refine_factor_of_range(query.options);
+    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::range);
+    const std::int64_t lists = query.state.coarse->lists(), probes = probes_of(options, lists);
+    check_range(options);
+    const KnnOptions scan_options = options_of_scan(options, shape_.metric);
+    const SearchRequest request = this->request(SearchKind::range, query, usual_k, scan_options);
+    // Everything within a radius: a scan of all rows.
+    if (probes == 0) return within_segments(request, radius, report);
+    check_processor(scan_options, "a range search of some inverted lists");
+    return within_lists(query, request, radius, probes, 0, probes == lists, report);
+  }
+
+  std::vector<OperatingPoint> tune(const State& state, std::int64_t k, AnyMatrixView vectors,
+                                   const ChangeOptions& options) const override {
+    if (vectors.rows() == 0)
+      return keep_curve(
+          state, calibrate_by_rows(state, shape_.metric, k, options.threads, options.progress));
+    const TransformedQueries inner(state, shape_.metric, vectors, options.threads);
+    return keep_curve(state, calibrate(state, shape_.metric, live_segments(state), k, inner.view(),
+                                       {}, CurveUse::kept, options.threads, options.progress));
+  }
+
+ protected:
+  void check_scan_options(const KnnOptions& options) const override {
+    check_list_options(options, "inverted lists");
+  }
+  std::int64_t refine_factor_of(const SearchOptions& options) const override {
+    const std::int64_t factor = options.method.refine_factor;
+    check_refine_factor(factor);
+    if (factor > 0)
+      throw InvalidArgument("refine_factor is {}, but index {} has no codes to refine", factor,
+                            shape_.description());
+    if (shape_.alters_vectors() && options.method.certify)
+      throw InvalidArgument(
+          "certify is on, but index {} keeps no vectors as they were added, and nothing is proven "
+          "of these",
+          shape_.description());
+    return 0;
+  }
+  void ask_for_all(SearchOptions& options, const State&, SearchKind) const override {
+    options.method.recall = 1;
+  }
+  SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
+                        const KnnOptions& options) const override {
+    return {kind, query.segments, query.queries, k, options, Reuse::expected};
+  }
+  std::unique_ptr<ProbedSearch> open(const FormQuery&, const SearchRequest& request, std::int64_t,
+                                     std::int64_t more_bytes) const override {
+    return open_list_search(request, more_bytes);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Form> lists_form(const IndexShape& shape) {
+  return std::make_unique<ListsForm>(shape);
+}
+
+}  // namespace knear::detail
