@@ -112,6 +112,9 @@ class IndexImpl {
     return (shape.lists == 0 || state.coarse) && (!shape.codes || state.coder) &&
            (shape.transforms.empty() || state.transform);
   }
+  // Throws InvalidArgument for f64 rows whose codes or transformed vectors, which are float32,
+  // would be the same (core/far_rows.hpp). Not for rows of a log, which the index took before.
+  void check_not_too_far(AnyMatrixView vectors) const;
   // Throws InvalidArgument unless the index is trained, which `what` needs.
   void check_trained(const State& state, std::string_view what) const;
 

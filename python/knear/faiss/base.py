@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .. import _core
 from .._process import cores
 from ..errors import Error, MemoryBudgetError, printable
 from . import metrics
@@ -91,6 +92,18 @@ def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
     assert columns is None or d == columns, f"there are {d} columns, where {columns} are due"
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(x, np.float32)
+
+
+def training_rows(
+    x: Any, columns: int | None = None, made: str = "codes and centroids"
+) -> NDArray[np.float32]:
+    """matrix(x, columns) for something to learn from by L2. RuntimeError for float64 rows that
+    float32 cannot tell apart: `made` would be the same for all of them."""
+    if getattr(x, "dtype", None) == np.float64 and np.ndim(x) == 2 and np.size(x):
+        with faiss_errors():
+            rows = np.ascontiguousarray(x, np.float64)
+            _core.check_float32_tells_apart(rows, "f64", "x", made)
+    return matrix(x, columns)
 
 
 def first_rows(n: int, x: Any, columns: int) -> NDArray[np.float32]:
@@ -281,7 +294,8 @@ class Index(Sealed):
     # Shared.
     def train(self, x: ArrayLike, *, numeric_type: int = Float32, xq_train: Any = None) -> None:
         """Learns from the rows of `x` [n x d]."""
-        rows = matrix(x, self.d)
+        learns = not self.is_trained and self.metric_type == METRIC_L2
+        rows = (training_rows if learns else matrix)(x, self.d)
         with faiss_errors():
             self._train(rows)
 
