@@ -234,7 +234,8 @@ class Index(Sealed):
     def __init__(self, d: int, metric: int = METRIC_L2) -> None:
         self.d = whole("d", d)
         if self.d < 1:
-            refuse(f"d, the number of columns, must be 1 at least, but is {d}")
+            made = f": {type(self).__name__}(d) names it, read_index() reads it with the rest"
+            refuse(f"d, the number of columns, must be 1 at least, but is {d}" + made * (d == 0))
         self.metric_type = metric
         self.metric_arg = 0.0
         self.verbose = False
