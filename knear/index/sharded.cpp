@@ -88,7 +88,7 @@ class ShardedIndex::Impl {
     state_.swap(made);  // the old one goes after the lock, if no search has it
   }
 
-  mutable std::mutex state_mutex_;  // held for the time of copying a pointer
+  mutable detail::ProcessMutex state_mutex_;  // held for the time of copying a pointer
   std::shared_ptr<const Shards> state_;
 };
 

@@ -141,7 +141,7 @@ class IndexImpl {
                     KnnReport* report) const;
 
  private:
-  mutable std::mutex state_mutex_;  // held for the time of copying a pointer
+  mutable ProcessMutex state_mutex_;  // held for the time of copying a pointer
   std::shared_ptr<const State> state_;
 };
 
