@@ -786,6 +786,21 @@ class Shared(Served):
         self.assertLess(server.figure(parts) - before, 62)
         self.assertEqual(server.end(), (0, "", ""))
 
+    def test_large_searches_leave_small_ones_a_thread(self):
+        server = self.server("--threads", "2")
+        path = "/indexes/base/search"
+
+        def threads_of(queries):
+            server.json(path, {"queries": (self.queries * queries)[:queries], "k": 3})
+            self.wait_for_last_search(server, "base", "queries", queries)
+            return server.json("/indexes/base")["last_search"]["threads"]
+
+        self.assertEqual(threads_of(100), 2)
+        # A small one may be a second ago on a busy machine.
+        self.assertTrue(any((threads_of(1), threads_of(100)) == (2, 1) for _ in range(20)))
+        time.sleep(1.1)
+        self.assertEqual(threads_of(101), 2)
+
 
 class Examples(Served):
     def check(self, text):
