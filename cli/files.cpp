@@ -48,6 +48,11 @@ bool same_file(const std::string& a, const std::string& b) {
   return !one.empty() && one == resolved(file);
 }
 
+std::string_view pipe_note(const std::string& path) {
+  std::error_code absent;
+  return std::filesystem::is_fifo(path, absent) ? " (a pipe)" : "";
+}
+
 io::VectorFile open_vectors(const std::string& path, const std::string& type,
                             const std::string& dataset) {
   return io::VectorFile::open(path, opening(type, dataset));

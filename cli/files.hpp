@@ -40,6 +40,9 @@ Metric metric_of_file(const std::string& path);
 // where it is not there yet by its path without links. b may name a dataset of an HDF5 file.
 bool same_file(const std::string& a, const std::string& b);
 
+// " (a pipe)" for a pipe, else nothing: for messages about what was read of it.
+std::string_view pipe_note(const std::string& path);
+
 // Checks an output before the work begins: throws for a name that cannot be written, lacks these
 // endings (none: any will do), is too long for the names of files beside it, or would overwrite one
 // of the inputs, by whatever name. An empty path means no output, or no input.

@@ -29,6 +29,27 @@ void set_handlers(void (*handler)(int)) {
 CatchInterrupts::CatchInterrupts() { set_handlers(note_signal); }
 CatchInterrupts::~CatchInterrupts() { set_handlers(SIG_DFL); }
 
+void ignore_other_signals() {
+  const auto ignore = [](int number) {
+    struct sigaction old = {};
+    if (sigaction(number, nullptr, &old) != 0 || (old.sa_flags & SA_SIGINFO) != 0 ||
+        old.sa_handler != SIG_DFL)
+      return;
+    signal(number, SIG_IGN);
+  };
+  // Tools send the first two to make other servers open their logs again.
+  for (const int number : {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO}) ignore(number);
+#ifdef SIGPWR
+  ignore(SIGPWR);
+#endif
+#ifdef SIGSTKFLT
+  ignore(SIGSTKFLT);
+#endif
+#ifdef SIGRTMIN
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) ignore(number);
+#endif
+}
+
 int interrupting_signal() { return received; }
 
 void check_interrupt() {

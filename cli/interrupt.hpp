@@ -19,6 +19,11 @@ class CatchInterrupts {
   CatchInterrupts& operator=(const CatchInterrupts&) = delete;
 };
 
+// Ignores the signals that would end a server although they ask nothing of it: SIGUSR1, SIGUSR2,
+// those of timers and of input, and the real-time ones. Signals with a handler keep it. For all
+// threads, until the process ends.
+void ignore_other_signals();
+
 // The signal that arrived, or 0.
 int interrupting_signal();
 inline bool interrupted() { return interrupting_signal() != 0; }

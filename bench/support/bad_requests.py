@@ -5,7 +5,8 @@
 Each begins as a valid request and is altered where its structure is: a key, a value, a row, a field
 of the head, a length, a byte of the binary form. Some stay valid. The server must hold an index
 named 'base' that takes changes; changes are asked for only in forms that cannot be right, so that
-it stays as it is. KEPT are requests that are sent each time, before all others.
+it stays as it is. KEPT are requests that are sent each time, before all others. <PORT> stands for
+that of the server.
 """
 
 import json
@@ -14,17 +15,17 @@ import socket
 import struct
 
 KEPT = [
-    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
-    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n[",
-    b"POST /indexes/base/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
-    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost:<PORT>\r\nContent-Length: 0\r\n\r\n",
+    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost:<PORT>\r\nContent-Length: 1\r\n\r\n[",
+    b"POST /indexes/base/add HTTP/1.1\r\nHost: localhost:<PORT>\r\nContent-Length: 2\r\n\r\n{}",
+    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost:<PORT>\r\n"
     b"Content-Type: application/octet-stream\r\nContent-Length: 4\r\n\r\nKNSQ",
-    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+    b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost:<PORT>\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
-    b"GET //indexes HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET /indexes/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET /indexes/base/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET //indexes HTTP/1.1\r\nHost: localhost:<PORT>\r\n\r\n",
+    b"GET /indexes/ HTTP/1.1\r\nHost: localhost:<PORT>\r\n\r\n",
+    b"GET /indexes/base/ HTTP/1.1\r\nHost: localhost:<PORT>\r\n\r\n",
+    b"GET * HTTP/1.1\r\nHost: localhost:<PORT>\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 ]
 
@@ -95,7 +96,7 @@ def request(source: random.Random, dim: int) -> bytes:
     action, body, binary = _body(source, dim)
     length: object = len(body)
     fields = [
-        f"Host: {source.choice(['localhost', '127.0.0.1', 'localhost:1'])}",
+        f"Host: {source.choice(['localhost:<PORT>', '127.0.0.1:<PORT>', 'localhost:1'])}",
         "Connection: close",
     ]
     method, path, version = "POST", f"/indexes/base/{action}", "HTTP/1.1"
@@ -173,6 +174,7 @@ def _send_one(port: int, dim: int, seed: int, number: int, counts: dict) -> None
     """Sends the request of that number, which for a seed is always the same, and counts it."""
     source = random.Random(f"{seed} {number}")
     data = KEPT[number] if number < 0 else request(source, dim)
+    data = data.replace(b"<PORT>", b"%d" % port)
     out = answer(port, data)
     counts["sent"] += 1
     status = out[9:12]

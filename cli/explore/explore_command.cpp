@@ -1,6 +1,5 @@
 // cli/explore/explore_command.cpp -- `knear explore`: a page to walk on over the k-NN graph of a
 // base.
-#include <signal.h>
 
 #include <chrono>
 #include <cmath>
@@ -133,8 +132,7 @@ void run_explore(const ExploreArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
-  // `knear serve` ignores these two as well.
-  signal(SIGUSR1, SIG_IGN), signal(SIGUSR2, SIG_IGN);
+  ignore_other_signals();
   ProgressBar bar;
   check_output(
       "--html", arguments.html, {".html", ".htm"},

@@ -103,11 +103,11 @@ std::vector<std::string> split(const std::string& text, char at) {
   return out;
 }
 
-void check_count(std::string_view option, const std::string& path, std::int64_t labels,
-                 std::string_view owner, std::int64_t rows) {
+void check_count(std::string_view option, const std::string& path, std::int64_t bytes,
+                 std::int64_t labels, std::string_view owner, std::int64_t rows) {
   if (labels != rows)
-    throw ShapeMismatch("{} {} has {} labels, but {} has {} rows", option, path, labels, owner,
-                        rows);
+    throw ShapeMismatch("{} {}{} has {} labels in {} bytes, but {} has {} rows", option, path,
+                        pipe_note(path), labels, bytes, owner, rows);
 }
 
 bool is_idx_of_labels(std::string_view bytes) {
@@ -117,10 +117,11 @@ bool is_idx_of_labels(std::string_view bytes) {
 // The lines of `bytes`, one for each row.
 std::vector<std::string> lines_of(std::string_view option, const std::string& path,
                                   std::string bytes, std::string_view owner, std::int64_t rows) {
+  const std::int64_t size = std::ssize(bytes);
   if (bytes.ends_with('\n')) bytes.pop_back();
   std::vector<std::string> lines = split(bytes, '\n');
   if (bytes.empty() && rows != 1) lines.clear();
-  check_count(option, path, std::ssize(lines), owner, rows);
+  check_count(option, path, size, std::ssize(lines), owner, rows);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].ends_with('\r')) lines[i].pop_back();
     if (!is_utf8(lines[i])) throw CorruptFile("'{}' line {} is no UTF-8", path, i + 1);
@@ -133,8 +134,9 @@ void take_idx_labels(Items& items, const std::string& path, const std::string& b
                      const std::string& names) {
   const std::int64_t announced = bytes.size() < 8 ? -1 : big_endian(bytes.data() + 4);
   if (announced != std::ssize(bytes) - 8)
-    throw CorruptFile("'{}' does not hold the labels that it announces", path);
-  check_count("--labels", path, announced, "the base", items.rows.rows());
+    throw CorruptFile("'{}'{} announces {} labels, but holds {} bytes behind its head", path,
+                      pipe_note(path), announced, std::max<std::int64_t>(0, std::ssize(bytes) - 8));
+  check_count("--labels", path, std::ssize(bytes), announced, "the base", items.rows.rows());
   if (!names.empty()) items.class_names = split(names, ',');
   for (std::int64_t i = 0; i < announced; ++i) {
     const auto label = static_cast<unsigned char>(bytes[static_cast<std::size_t>(8 + i)]);

@@ -1,5 +1,4 @@
 // cli/serve/serve_command.cpp -- `knear serve`: indexes over HTTP, until SIGTERM, SIGHUP or Ctrl-C.
-#include <signal.h>
 
 #include <algorithm>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -81,10 +81,18 @@ std::string read_token(const std::string& path) {
     throw IoError("--token-file: {}", error.what());
   }
   while (!out.empty() && (out.back() == '\n' || out.back() == '\r')) out.pop_back();
+  const std::int64_t lines = out.empty() ? 0 : 1 + std::count(out.begin(), out.end(), '\n');
   const auto printable = [](char c) { return c > ' ' && c < 127; };
+  // Without the content, which may be most of the token.
   if (out.size() < 16 || !std::all_of(out.begin(), out.end(), printable))
     throw InvalidArgument(
-        "--token-file: '{}' must hold one line of 16 characters or more, without spaces", path);
+        "--token-file: '{}'{} must hold one line of 16 characters or more, without spaces, but has "
+        "{}",
+        path, pipe_note(path),
+        lines == 0        ? "none"
+        : lines > 1       ? fmt::format("{} lines", lines)
+        : out.size() < 16 ? fmt::format("{} characters", out.size())
+                          : "a space or another character that is not printable ASCII");
   return out;
 }
 
@@ -129,8 +137,7 @@ void run_serve(const ServeArguments& arguments) {
   const std::vector<NamedFile> files = named_files(arguments.indexes);
   const std::string token = read_token(arguments.token_file);
   const CatchInterrupts guard;
-  // Tools send these to make other servers open their logs again, and they must not end this one.
-  signal(SIGUSR1, SIG_IGN), signal(SIGUSR2, SIG_IGN);
+  ignore_other_signals();
   io::handle_lost_pages(io::LostPages::read_as_zeros);
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(arguments.timeout * 1000));
   // Before an index is opened, which takes a while and writes files beside it.
@@ -156,6 +163,7 @@ void run_serve(const ServeArguments& arguments) {
   bar.clear();
   Service service({.token = token,
                    .listen = arguments.listen,
+                   .port = server.port(),
                    .threads = threads,
                    .limits = {.k = arguments.k, .rows = arguments.queries},
                    .waiting = arguments.waiting,

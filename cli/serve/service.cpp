@@ -85,8 +85,8 @@ class Later : public Refusal {
   const std::chrono::seconds seconds;
 };
 
-AnyMatrix first_query(const AnyMatrix& queries) {
-  AnyMatrix out(queries.type(), std::min<std::int64_t>(1, queries.rows()), queries.cols());
+AnyMatrix first_queries(const AnyMatrix& queries, std::int64_t most) {
+  AnyMatrix out(queries.type(), std::min(most, queries.rows()), queries.cols());
   if (out.rows() > 0)
     std::memcpy(out.row(0), queries.view().data(), static_cast<std::size_t>(out.view().bytes()));
   return out;
@@ -195,7 +195,7 @@ Service::Route Service::route_of(const HttpHead& head) const {
 }
 
 void Service::check_caller(const HttpHead& head) const {
-  if (options_.token.empty()) return check_local_caller(head, options_.listen);
+  if (options_.token.empty()) return check_local_caller(head, options_.listen, options_.port);
   // These paths hold no data and need no token.
   for (const std::string_view open : {"/", "/health", "/openapi.json"})
     if (head.path == open) return;
@@ -538,7 +538,7 @@ void Service::park(serve::SearchJob job, serve::SearchQueue& queue) {
       options.method.recall = least_recall;
       PreparingSearch how{.key = {job.index, k},
                           .index = index,
-                          .query = first_query(job.queries),
+                          .queries = first_queries(job.queries, 1),
                           .k = k,
                           .options = std::move(options),
                           .has_limit = true};
@@ -566,7 +566,7 @@ void Service::forget_failures(const void* index) {
 
 // Runs a search that makes what others need, and drops its answer.
 void Service::prepare(const PreparingSearch& how) {
-  const auto end = Clock::now() + options_.calibration;
+  const auto start = Clock::now(), end = start + options_.calibration;
   bool late = false;
   std::exception_ptr error;
   try {
@@ -576,7 +576,7 @@ void Service::prepare(const PreparingSearch& how) {
       late = true;
       std::rethrow_exception(too_slow_to_calibrate(how.k, failure_time));
     });
-    ServedIndex::search(how.index->state(), how.query, how.k, how.options, nullptr);
+    ServedIndex::search(how.index->state(), how.queries, how.k, how.options, nullptr);
   } catch (...) {
     error = std::current_exception();
   }
@@ -588,7 +588,11 @@ void Service::prepare(const PreparingSearch& how) {
     ++prepared_;
     waiting.swap(preparation.waiting);
     parked_ -= std::ssize(waiting);
-    if (late || (error && !how.has_limit)) preparation.not_before = Clock::now() + failure_time;
+    const auto now = Clock::now();
+    if (late || (error && !how.has_limit))
+      preparation.not_before = now + failure_time;
+    else if (!how.has_limit)  // It takes a tenth of the time at most, whatever comes of it.
+      preparation.not_before = now + 9 * (now - start);
   }
   for (Parked& each : waiting)
     if (error)
@@ -679,14 +683,30 @@ void Service::commit() {
   }
 }
 
+// Small searches that came in the last second leave a large one all threads but one, so that they
+// find a processor.
+int Service::threads_for(const serve::SearchQueue& queue) {
+  const int threads = resolve_threads(options_.threads);
+  const auto now = Clock::now().time_since_epoch().count();
+  if (&queue != &large_queue_) {
+    last_small_ = now;
+    return options_.threads;
+  }
+  if (now - last_small_ > Clock::duration(std::chrono::seconds(1)).count()) return options_.threads;
+  return std::max(1, threads - 1);
+}
+
 void Service::search_batches(serve::SearchQueue& queue) {
   while (std::optional<serve::Batch> batch = queue.take()) try {
       const void* const index = batch->jobs.empty() ? nullptr : batch->jobs.front().index;
       PreparingSearch how;
       if (index) {
         const serve::SearchJob& first = batch->jobs.front();
-        how = {.index = index_at(index), .query = first_query(first.queries)};
-        if (how.index->shape().has_graph) {  // which does not depend on k and recall
+        how.index = index_at(index);
+        // What pays for a batch, as a prefix, is not made for one query of it.
+        const ServedIndex::Shape shape = how.index->shape();
+        how.queries = first_queries(first.queries, shape.by_query ? 1 : part_queries);
+        if (shape.has_graph) {  // which does not depend on k and recall
           how.key = {index, 0}, how.k = 1, how.options.method.ef = 8;
         } else {
           how.key = {index, first.k}, how.k = first.k;
@@ -694,7 +714,7 @@ void Service::search_batches(serve::SearchQueue& queue) {
         }
       }
       const auto start = Clock::now();
-      serve::BatchReport report = serve::answer(std::move(*batch), options_.threads);
+      serve::BatchReport report = serve::answer(std::move(*batch), threads_for(queue));
       if (report.jobs == 0) continue;
       for (serve::SearchJob& job : report.unfinished) queue.put_back(std::move(job));
       for (serve::SearchJob& job : report.unprepared) park(std::move(job), queue);

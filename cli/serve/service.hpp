@@ -37,6 +37,7 @@ namespace knear::cli {
 struct ServiceOptions {
   std::string token = {};  // empty: none is asked for
   std::string listen = "127.0.0.1";
+  int port = 80;  // of the server, which Host must name without a token
   int threads = 0;
   RequestLimits limits = {};
   std::int64_t waiting = 4096, batch = 1024;
@@ -109,7 +110,7 @@ class Service : public HttpHandler {
   struct PreparingSearch {
     PreparationKey key = {};
     ServedIndex* index = nullptr;
-    AnyMatrix query = {};
+    AnyMatrix queries = {};
     std::int64_t k = 0;
     SearchOptions options = {};
     bool has_limit = false;
@@ -131,6 +132,7 @@ class Service : public HttpHandler {
   std::string about_text(const ServedIndex& index) const;
   ServedIndex* index_at(const void* name) const;  // of a job
   std::exception_ptr too_slow_to_calibrate(std::int64_t k, std::chrono::seconds after) const;
+  int threads_for(const serve::SearchQueue& queue);
   void search_batches(serve::SearchQueue& queue);
   void park(serve::SearchJob job, serve::SearchQueue& queue);
   // Begins what is not begun yet; requires mutex_.
@@ -146,6 +148,7 @@ class Service : public HttpHandler {
   serve::Metrics metrics_;
   serve::SearchQueue queue_, large_queue_;
   std::atomic<bool> stops_preparing_ = false;
+  std::atomic<std::int64_t> last_small_ = 0;  // when a small batch was begun, of Clock
 
   mutable std::mutex mutex_;
   std::map<const void*, std::vector<Waiting>> changes_;  // that wait

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "knear/core/far_rows.hpp"
 #include "knear/core/threads.hpp"
 
 namespace knear {
@@ -124,23 +125,30 @@ double rounding_of(double x) { return static_cast<float>(x) - x; }
 
 }  // namespace
 
-// Asked of rows that something is learned from: a few that are added later may be nearly alike, and
-// their codes are as good as any.
+// Rows that something is learned from. A few that are added later may be nearly alike, and their
+// codes are as good as any: far_rows.hpp.
 void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
                                std::string_view made) {
+  check_float32_tells_apart(rows, argument, made, 0);
+}
+
+void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument, std::string_view made,
+                               double codes_variance, std::span<const float> offset) {
   if (rows.type() != ElementType::f64 || rows.rows() < 2) return;
   constexpr std::int64_t most = 1000;
   const std::int64_t stride = std::max<std::int64_t>(1, rows.rows() / most), dim = rows.cols();
   std::vector<double> sums(static_cast<std::size_t>(4 * dim));
   double *const x_sum = sums.data(), *const x_square = x_sum + dim, *const e_sum = x_square + dim,
                 *const e_square = e_sum + dim;
-  const auto* first = static_cast<const double*>(rows.row(0));
+  const auto at = [&](std::int64_t row, std::int64_t j) {
+    return static_cast<const double*>(rows.row(row))[j] +
+           (offset.empty() ? 0.0 : double{offset[static_cast<std::size_t>(j)]});
+  };
   std::int64_t count = 0;
   for (std::int64_t r = 0; r < rows.rows(); r += stride, ++count) {
-    const auto* row = static_cast<const double*>(rows.row(r));
     for (std::int64_t j = 0; j < dim; ++j) {
       // Beside those of the first row, so that equal rows have neither.
-      const double x = row[j] - first[j], error = rounding_of(row[j]) - rounding_of(first[j]);
+      const double x = at(r, j) - at(0, j), error = rounding_of(at(r, j)) - rounding_of(at(0, j));
       x_sum[j] += x, x_square[j] += x * x;
       e_sum[j] += error, e_square[j] += error * error;
     }
@@ -154,12 +162,12 @@ void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument,
     rounding += of_column;
     if (of_column > largest) largest = of_column, column = j;
   }
-  if (rounding <= spread / 100) return;
+  if (rounding <= std::max(spread, codes_variance) / 100) return;
   throw InvalidArgument(
       "{} lie so far from 0 (column {} near {:.6g}, where neighbouring numbers of float32 are "
       "{:.3g} apart) that {}, which are float32, cannot tell them apart: subtract the mean of each "
       "column first",
-      argument, column, first[column], std::ldexp(1.0, std::ilogb(first[column]) - 23), made);
+      argument, column, at(0, column), std::ldexp(1.0, std::ilogb(at(0, column)) - 23), made);
 }
 
 }  // namespace knear

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "knear/core/json.hpp"
+#include "knear/core/process_mutex.hpp"
 #include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cost/clock_limit.hpp"
@@ -138,7 +139,8 @@ std::string peak_cache_with(const MachinePeaks& peaks) {
 }
 
 const MachinePeaks& planning_peaks(Isa isa, int threads) {
-  static std::mutex mutex;
+  // Every search that is planned takes it, and a child process may be forked meanwhile.
+  static detail::ProcessMutex mutex;
   static std::map<std::pair<Isa, int>, MachinePeaks> known;
   threads = resolve_threads(threads);
   std::lock_guard lock(mutex);

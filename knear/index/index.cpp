@@ -58,10 +58,16 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
   public_call([&] { impl_->train(vectors, options, detail::IndexOverCentroids::trained); });
 }
 void Index::add(AnyMatrixView vectors, const ChangeOptions& options) {
-  public_call([&] { impl_->add(vectors, options); });
+  public_call([&] {
+    impl_->check_not_too_far(vectors);
+    impl_->add(vectors, options);
+  });
 }
 void Index::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
-  public_call([&] { impl_->add(vectors, ids, options); });
+  public_call([&] {
+    impl_->check_not_too_far(vectors);
+    impl_->add(vectors, ids, options);
+  });
 }
 void Index::reserve(std::int64_t rows) {
   public_call([&] { impl_->reserve(rows); });
@@ -70,7 +76,10 @@ void Index::remove(std::span<const Id> ids, const ChangeOptions& options) {
   public_call([&] { impl_->remove(ids, options); });
 }
 void Index::replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options) {
-  public_call([&] { impl_->replace(ids, vectors, options); });
+  public_call([&] {
+    impl_->check_not_too_far(vectors);
+    impl_->replace(ids, vectors, options);
+  });
 }
 void Index::merge(const Index& other, MergeIds ids) {
   public_call([&] { impl_->merge(*other.impl_, ids); });

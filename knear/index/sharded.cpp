@@ -88,7 +88,7 @@ class ShardedIndex::Impl {
     state_.swap(made);  // the old one goes after the lock, if no search has it
   }
 
-  mutable std::mutex state_mutex_;  // held for the time of copying a pointer
+  mutable detail::ProcessMutex state_mutex_;  // held for the time of copying a pointer
   std::shared_ptr<const Shards> state_;
 };
 
@@ -405,6 +405,7 @@ void ShardedIndex::add(AnyMatrixView vectors, const ChangeOptions& options) {
     if (next.next_id > most - vectors.rows())
       throw InvalidArgument("vectors are {}, but ids are left for {} only", vectors.rows(),
                             most - next.next_id);
+    next.any().impl().check_not_too_far(vectors);
     append(next, vectors, {}, options);
     return 0;
   });
@@ -413,6 +414,7 @@ void ShardedIndex::add(AnyMatrixView vectors, const ChangeOptions& options) {
 void ShardedIndex::add(AnyMatrixView vectors, std::span<const Id> ids,
                        const ChangeOptions& options) {
   detail::check_given_ids(ids);
+  impl_of(*impl_->state()->any().index).check_not_too_far(vectors);
   detail::ShardsOf::add_with_any_ids(*this, vectors, ids, options);
 }
 
@@ -468,6 +470,7 @@ void ShardedIndex::replace(std::span<const Id> ids, AnyMatrixView vectors,
     const auto places = places_in(next, ids);
     // What is wrong with a row is found here, where it has the number that the caller knows.
     find_value_range(vectors, metric(), "vectors", options.threads);
+    next.any().impl().check_not_too_far(vectors);
     const ElementType type = element_type();
     AnyMatrix converted;
     AnyMatrixView rows = vectors;

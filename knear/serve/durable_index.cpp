@@ -82,6 +82,7 @@ Outcome make(StoredIndex& index, Change& change, int threads) {
       !(change.kind == ChangeKind::add && change.ids.empty()))
     throw Refusal(400, "there are {} ids for {} vectors", change.ids.size(), change.vectors.rows());
   check_once(change.ids, 409);
+  if (change.kind != ChangeKind::remove) index.check_not_too_far(change.vectors);
   switch (change.kind) {
     case ChangeKind::add:
       if (change.ids.empty()) {

@@ -72,6 +72,28 @@ StoredIndex StoredIndex::next() const {
   return {detail::ShardsOf::next(std::get<ShardedIndex>(index_)), files_};
 }
 
+void StoredIndex::check_not_too_far(AnyMatrixView vectors) const {
+  const Index* one = std::get_if<Index>(&index_);
+  const Index& any =
+      one ? *one : *detail::ShardsOf::state(std::get<ShardedIndex>(index_))->any().index;
+  impl_of(any).check_not_too_far(vectors);
+}
+
+void StoredIndex::add(AnyMatrixView vectors, const ChangeOptions& options) {
+  if (Index* one = std::get_if<Index>(&index_))
+    impl_of(*one).add(vectors, options);
+  else
+    std::get<ShardedIndex>(index_).add(vectors, options);
+}
+
+void StoredIndex::replace(std::span<const Id> ids, AnyMatrixView vectors,
+                          const ChangeOptions& options) {
+  if (Index* one = std::get_if<Index>(&index_))
+    impl_of(*one).replace(ids, vectors, options);
+  else
+    std::get<ShardedIndex>(index_).replace(ids, vectors, options);
+}
+
 void StoredIndex::add(AnyMatrixView vectors, std::span<const Id> ids,
                       const ChangeOptions& options) {
   if (Index* one = std::get_if<Index>(&index_))

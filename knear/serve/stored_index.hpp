@@ -117,17 +117,16 @@ class StoredIndex {
         [&] { return get([&](auto& x) { return x.search(queries, k, options, report); }); });
   }
 
-  void add(AnyMatrixView vectors, const ChangeOptions& options = {}) {
-    set([&](auto& x) { x.add(vectors, options); });
-  }
+  // Throws InvalidArgument for rows that Index::add() refuses since they lie too far from 0 for
+  // codes. The changes below take them, as a log may hold some.
+  void check_not_too_far(AnyMatrixView vectors) const;
+  void add(AnyMatrixView vectors, const ChangeOptions& options = {});
   // The ids may also be above last_given_id, as those of a log are.
   void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {});
   void remove(std::span<const Id> ids, const ChangeOptions& options = {}) {
     set([&](auto& x) { x.remove(ids, options); });
   }
-  void replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options = {}) {
-    set([&](auto& x) { x.replace(ids, vectors, options); });
-  }
+  void replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options = {});
   void optimize(const ChangeOptions& options = {}) {
     set([&](auto& x) { x.optimize(options); });
   }

@@ -1,5 +1,6 @@
 // python/bindings/clustering.cpp -- k-means.
 #include "knear/cluster/k_means.hpp"
+#include "knear/core/value_range.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"
@@ -53,6 +54,14 @@ void bind_clustering(nb::module_& m) {
       nb::arg("tolerance"), nb::arg("rows_per_centroid"), nb::arg("levels"), nb::arg("threads"),
       nb::arg("initial").none(), nb::arg("frozen_rows"), nb::arg("weights").none(),
       nb::arg("progress").none(), nb::arg("step").none() = nb::none(), nb::arg("device") = "cpu");
+  // Throws InvalidArgument for f64 rows that float32 cannot tell apart.
+  m.def(
+      "check_float32_tells_apart",
+      [](const Array& rows, const std::string& type, const std::string& argument,
+         const std::string& made) {
+        check_float32_tells_apart(view_of(rows, type), argument, made);
+      },
+      nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("argument"), nb::arg("made"));
   m.def(
       "nearest_centroids",
       [](const Array& centroids, const Array& rows, const std::string& type,

@@ -161,6 +161,7 @@ def k_means(
     step: Callable[[int, int, float, int, int, float, int], Any] | None = None,
     device: str = "cpu",
 ) -> tuple[NDArray[np.float32], list[tuple[int, int, float, int, int, float, int]]]: ...
+def check_float32_tells_apart(rows: NDArray[Any], type: str, argument: str, made: str) -> None: ...
 def nearest_centroids(
     centroids: NDArray[np.float32],
     rows: NDArray[Any],

@@ -208,3 +208,31 @@ def test_fewer_frozen_centroids_than_clusters(rows, whole):
         np.testing.assert_array_equal(km.centroids[:4], first)
         found.append(km.centroids)
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_far_rows_of_float64_are_refused_before_they_become_float32():
+    """Times in seconds since 1970: float32 has the same number for all of them."""
+    near = np.random.default_rng(1).standard_normal((400, 4))
+    far = near + 1e9
+
+    for train in (
+        lambda x: ours.Kmeans(4, 4).train(x),
+        lambda x: ours.Clustering(4, 4).train(x, ours.IndexFlatL2(4)),
+        lambda x: ours.kmeans_clustering(4, 400, 4, x, np.empty((4, 4), np.float32)),
+        lambda x: ours.ProductQuantizer(4, 2, 4).train(x),
+        lambda x: ours.ScalarQuantizer(4, 0).train(x),
+        lambda x: ours.PCAMatrix(4, 2).train(x),
+        *(
+            lambda x, f=f: ours.index_factory(4, f).train(x)
+            for f in ("SQ8", "PQ2x4", "IVF4,Flat", "IVF4,PQ2x4", "PCA2,Flat")
+        ),
+    ):
+        with pytest.raises(
+            RuntimeError, match="^x lie so far from 0 .* mean of each column first$"
+        ):
+            train(far)
+        train(near)
+        train(far.astype(np.float32))
+    # By directions a mean must stay, and what learns nothing takes what FAISS takes.
+    ours.Kmeans(4, 4, spherical=True).train(far)
+    ours.IndexFlatL2(4).train(far)

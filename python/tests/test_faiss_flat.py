@@ -83,3 +83,24 @@ def test_codes_are_not_written_to(rows):
     np.testing.assert_array_equal(codes.view(np.float32).reshape(-1, 12), rows)
     with pytest.raises(NotImplementedError, match="add_sa_codes"):
         ours.copy_array_to_vector(codes, index.codes)
+
+
+@pytest.mark.parametrize(
+    "kind", ["IndexFlat", "IndexFlatL2", "IndexFlatIP", "IndexPQ", "IndexScalarQuantizer"]
+)
+def test_an_index_without_columns_is_refused_with_advice(kind):
+    """FAISS makes one of 0 columns, for read_index of its own to fill."""
+    message = rf"d, the number of columns, must be .* is 0: {kind}\(d\) names it, read_index\(\) "
+    with pytest.raises(RuntimeError, match=message):
+        getattr(ours, kind)()
+
+
+def test_nothing_is_not_copied():
+    for copy in (
+        ours.clone_index,
+        ours.clone_Quantizer,
+        ours.Cloner().clone_Index,
+        ours.Cloner().clone_VectorTransform,
+    ):
+        with pytest.raises(RuntimeError, match="is None, which cannot be copied"):
+            copy(None)

@@ -227,3 +227,48 @@ def test_rows_that_float32_cannot_tell_apart_are_refused(offset, spread):
     random_rows = random.standard_normal((400, 2)) * 1e6 * spread
     knear.KMeans(4).train(np.hstack([random_rows, x[:, :1]]))
     knear.KMeans(4).train(np.hstack([near, np.full((400, 1), offset + 0.3)]))
+
+
+@pytest.mark.parametrize(
+    "factory", ["SQ8", "PQ3x4", "IVF4,SQ8", "OPQ3_3,PQ3x4", "RR3,Flat", "PCA3,Flat", "PCA3,SQ8"]
+)
+def test_far_rows_are_refused_by_codes_that_were_trained_near_0(factory):
+    """Codes and transformed vectors would be the same for all of them, and searches would say
+    nothing of it."""
+    random = np.random.default_rng(1)
+    near = random.standard_normal((400, 3))
+    far = near + 1e9
+    message = "^vectors lie so far from 0 .* subtract the mean of each column first$"
+    index = knear.Index(factory, dim=3)
+    index.train(near)
+    for add in (lambda: index.add(far), lambda: index.add(far, ids=np.arange(400))):
+        with pytest.raises(knear.InvalidArgument, match=message):
+            add()
+    assert len(index) == 0
+    index.add(near)
+    with pytest.raises(knear.InvalidArgument, match=message):
+        index.replace(np.arange(400), far)
+    assert np.abs(index.reconstruct(np.arange(400))).max() < 10
+    # One row has none beside it that it could be confused with; float32 rows are what they are.
+    index.add(far[:1])
+    index.add(far.astype(np.float32))
+    # Rows that are nearly alike, beside what codes can say.
+    index.add(0.1 + 1e-12 * near[:50])
+    sharded = knear.Index(factory, dim=3, shards=2)
+    sharded.train(near)
+    with pytest.raises(knear.InvalidArgument, match=message):
+        sharded.add(far)
+    # Products and directions would change without the mean.
+    by_products = knear.Index(factory, dim=3, metric="ip")
+    by_products.train(near)
+    by_products.add(far)
+
+
+def test_pca_takes_far_rows_whose_mean_it_subtracts():
+    random = np.random.default_rng(1)
+    far = random.standard_normal((400, 3)) + 1e9
+    for factory in ("PCA3,Flat", "PCA3,SQ8"):
+        index = knear.Index(factory, dim=3)
+        index.train(far)
+        index.add(far)
+        assert len(index) == 400

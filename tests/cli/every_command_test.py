@@ -122,7 +122,9 @@ class EveryCommand(ProgramTest):
                 self.fails(1, *words, says="pipe")
         # Labels may come through a pipe; a pipe without a writer has none.
         explore = ["explore", "--base", "base.fvecs", "-k", "3", "--html", "o.html"]
-        self.fails(1, *explore, "--labels", "pipe", says="--labels pipe has 0 labels")
+        self.fails(
+            1, *explore, "--labels", "pipe", says="--labels pipe (a pipe) has 0 labels in 0 bytes"
+        )
         self.file("lines").write_text("".join(f"row {i}\n" for i in range(300)))
         for labels in "lines", "/dev/stdin":
             with subprocess.Popen(["cat", self.path("lines")], stdout=subprocess.PIPE) as cat:

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import struct
 import threading
@@ -310,6 +311,12 @@ class Served(ProgramTest):
         self.assertEqual(server.ask("/", headers={"Host": f"localhost:{server.port}"})[0], 200)
         self.assertEqual(server.json("/api/item/0")["id"], 0, "it still answers")
 
+    def test_signals(self):
+        server = self.server("--graph", "g.knear")
+        for each in signal.SIGUSR1, signal.SIGALRM, signal.SIGRTMIN, signal.SIGRTMAX:
+            server.process.send_signal(each)
+            self.assertEqual(server.json("/api/item/0")["id"], 0, each)
+
     def test_bytes_that_are_no_request(self):
         server = self.server("--graph", "g.knear")
         host = b"Host: 127.0.0.1:%d\r\n" % server.port
@@ -423,15 +430,22 @@ class Refused(ProgramTest):
     def test_labels(self):
         words = ["explore", "--base", "base.bvecs", "--html", "x.html", "--labels", "l.txt"]
         for content, says in (
-            ("a\n" * 299, "l.txt has 299 labels, but the base has 300 rows"),
-            ("a\n" * 301, "l.txt has 301 labels"),
-            ("", "l.txt has 0 labels"),
+            ("a\n" * 299, "l.txt has 299 labels in 598 bytes, but the base has 300 rows"),
+            ("a\n" * 301, "l.txt has 301 labels in 602 bytes"),
+            ("", "l.txt has 0 labels in 0 bytes"),
             ("a\n" * 299 + "\udcff", "'l.txt' line 300 is no UTF-8"),
         ):
             self.file("l.txt").write_text(content, errors="surrogateescape")
             self.fails(1, *words, says=says)
         self.file("l.txt").write_bytes(b"\0\0\x08\x01" + struct.pack(">i", 300) + bytes(299))
-        self.fails(1, *words, says="does not hold the labels that it announces")
+        self.fails(1, *words, says="'l.txt' announces 300 labels, but holds 299 bytes behind its")
+        # A pipe says what came of it: its writer may have failed.
+        for content, says in (
+            (b"a\n" * 7, " (a pipe) has 7 labels in 14 bytes, but the base has 300 rows"),
+            (b"", " (a pipe) has 0 labels in 0 bytes, but the base has 300 rows"),
+        ):
+            with self.pipe(content) as (name, options):
+                self.fails(1, *words[:-1], name, says=name + says, **options)
         self.file("l.txt").write_bytes(b"\0\0\x08\x01" + struct.pack(">i", 300) + bytes([2]) * 300)
         self.fails(
             1, *words, "--names", "a,b", says="--names has 2 names, but row 0 has the label 2"

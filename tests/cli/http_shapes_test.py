@@ -174,6 +174,12 @@ REFUSED = [
     ("a Host of another site", 403, get(host=b"Host: evil.example\r\n")),
     ("a Host that begins as a local one", 403, get(host=b"Host: localhost.evil.example\r\n")),
     ("a Host that ends as a local one", 403, get(host=b"Host: evil.localhost\r\n")),
+    ("a Host on another port", 403, get(host=b"Host: localhost:1\r\n")),
+    ("a Host on port 80, which is left out", 403, get(host=b"Host: localhost\r\n")),
+    ("a Host with an empty port", 403, get(host=b"Host: localhost:\r\n")),
+    ("a whole address on another port", 403, get(target=b"http://localhost:1<GET>")),
+    ("a whole address on port 80", 403, get(target=b"http://localhost<GET>")),
+    ("a whole address of an IPv6 host on port 80", 403, get(target=b"http://[::1]<GET>")),
     ("a Host that begins as the address", 403, get(host=b"Host: 127.0.0.1.evil.example\r\n")),
     # From where it comes.
     ("another origin", 403, with_body(b"Origin: http://evil.example\r\n")),
@@ -509,7 +515,7 @@ class Shapes(ProgramTest):
         statuses = []
         for link in links[: fit + 1]:
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                link.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                link.sendall(b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % port)
             statuses.append(link.recv(65536)[9:12])
         self.assertEqual(statuses, [b"200"] * fit + [b"503"])
         for link in links:

@@ -653,10 +653,12 @@ class Demo(ProgramTest):
             1,
             *files,
             *labels,
-            says="--query-labels lines.txt has 2 labels, but the file of queries has 17 rows",
+            says="--query-labels lines.txt has 2 labels in 4 bytes, but the file of queries has 17",
         )
         labels = ["--labels", "lines.txt", "--query-labels", "queries.txt"]
-        self.fails(1, *files, *labels, says="--labels lines.txt has 2 labels, but the base has 300")
+        self.fails(
+            1, *files, *labels, says="lines.txt has 2 labels in 4 bytes, but the base has 300"
+        )
         write_idx(self.path("lines.txt"), [1] * 300, (300,))
         self.fails(1, *files, *labels, says="lines.txt is an idx file of numbers")
 

@@ -8,6 +8,7 @@ Plain unittest and the standard library, because Debian always has them. The bru
 written from the definitions (float64 sums, ties by row number) and shares nothing with knear.
 """
 
+import contextlib
 import functools
 import gzip
 import math
@@ -149,6 +150,15 @@ class ProgramTest(unittest.TestCase):
         self.assertIn(says, result.stderr)
         self.assertEqual(sorted(os.listdir(self.folder)), before, "an error left a file behind")
         return result
+
+    @contextlib.contextmanager
+    def pipe(self, content):
+        """The name of a pipe that holds `content` and has no writer, and options that pass it."""
+        end, writer = os.pipe()
+        os.write(writer, content)
+        os.close(writer)
+        yield f"/dev/fd/{end}", {"pass_fds": (end,)}
+        os.close(end)
 
     def interrupt(self, process):
         """Ctrl-C, once the program catches it: a busy machine may take long to start it."""

@@ -313,12 +313,14 @@ class Answers(Served):
         self.assertEqual(link.getresponse().status, 200)
         link.close()
         # Two requests at once, one after the other.
-        one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        one = b"GET /health HTTP/1.1\r\n" + server.host + b"\r\n"
         self.assertEqual(server.raw(one + one).count(b"HTTP/1.1 200"), 2)
         body = b'{"queries": []}'
         told = server.raw(
-            b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
-            b"Content-Length: %d\r\n\r\n" % len(body) + body
+            b"POST /indexes/base/search HTTP/1.1\r\n"
+            + server.host
+            + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+            + body
         )
         self.assertRegex(told, rb"(?s)\AHTTP/1\.1 100 .*HTTP/1\.1 200 ")
 
@@ -357,6 +359,8 @@ class Refused(Served):
         for headers in (
             {"Host": "example.org"},
             {"Host": f"example.org:{server.port}"},
+            {"Host": "localhost"},
+            {"Host": f"127.0.0.1:{server.port + 1}"},
             {"Origin": "http://example.org"},
             {"Origin": "null"},
             {"Origin": f"http://127.0.0.1:{server.port + 1}"},
@@ -364,14 +368,15 @@ class Refused(Served):
             self.assertEqual(server.refused("/indexes", headers=headers)[0], 403, headers)
         own = {"Origin": f"http://127.0.0.1:{server.port}"}
         self.assertEqual(server.ask("/indexes", headers=own)[0], 200)
-        self.assertEqual(server.ask("/indexes", headers={"Host": "localhost:1"})[0], 200)
+        for host in f"localhost:{server.port}", f"LOCALHOST:{server.port}", f"[::1]:{server.port}":
+            self.assertEqual(server.ask("/indexes", headers={"Host": host})[0], 200, host)
         listening = pathlib.Path("/proc/net/tcp").read_text()
         self.assertIn(f"0100007F:{server.port:04X} ", listening)
         self.assertNotIn(f"00000000:{server.port:04X} ", listening)
 
     def test_bytes_that_are_no_request(self):
         server = self.server("--max-body", "1M", "--timeout", "2")
-        host = b"Host: localhost\r\n"
+        host = server.host
         post = b"POST /indexes/base/search HTTP/1.1\r\n" + host
         for data, status in (
             (b"GET / HTTP/1.1\r\n\r\n", b"400"),
@@ -417,8 +422,9 @@ class Refused(Served):
             one.sendall(b"GET / HTT")
         for one in half[100:]:
             one.sendall(
-                b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
-                b"Content-Length: 9\r\n\r\n{"
+                b"POST /indexes/base/search HTTP/1.1\r\n"
+                + server.host
+                + b"Content-Length: 9\r\n\r\n{"
             )
         self.assertEqual(server.json("/health")["status"], "ok")
         # And are closed in the end; a body that does not come is told so.
@@ -434,7 +440,7 @@ class Refused(Served):
         server = self.server("--memory", "16M")
         small = {"queries": self.queries[:1], "k": 5}
         large = {"queries": self.queries[:30], "k": 2000}
-        head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        head = b"POST /indexes/base/search HTTP/1.1\r\n" + server.host
         head += b"Content-Length: 1700000\r\n\r\n"
         with contextlib.ExitStack() as stack:
             links = []
@@ -492,7 +498,7 @@ class Refused(Served):
         status, says = server.refused("/indexes/base/search", body)
         self.assertEqual((status, "--memory is 1048576" in says), (413, True))
         self.assertEqual(server.refused("/indexes/base/search", "x" * (2 << 20))[0], 413)
-        head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        head = b"POST /indexes/base/search HTTP/1.1\r\n" + server.host
         head += b"Content-Length: 100000\r\n\r\n"
         with socket.create_connection(("127.0.0.1", server.port)) as held:
             held.sendall(head + b"x" * 99999)
@@ -504,7 +510,7 @@ class Refused(Served):
 
         self.all_is_given_back(server)
         # A body in chunks takes what has come of it, and not what it might become.
-        chunked = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        chunked = b"POST /indexes/base/search HTTP/1.1\r\n" + server.host
         chunked += b"Transfer-Encoding: chunked\r\n\r\n"
         small = {"queries": self.queries[:1], "k": 3}
         with socket.create_connection(("127.0.0.1", server.port)) as held:
@@ -554,8 +560,17 @@ class Refused(Served):
         self.fails(1, *index, "--data", "base.knear/none", says="base.knear/none")
         self.fails(2, *index, "--data", ".", "--read-only", says="--read-only")
         self.fails(2, *index, "--checkpoint", "1M", "--read-only", says="--read-only")
-        self.file("token").write_text("short\n")
-        self.fails(1, *index, "--token-file", "token", says="16 characters or more")
+        for content, says in (
+            ("short\n", "of 16 characters or more, without spaces, but has 5 characters"),
+            ("\n", "but has none"),
+            ("a-token-of-some\n" * 2, "but has 2 lines"),
+            ("a token of some length", "but has a space or another character"),
+        ):
+            self.file("token").write_text(content)
+            self.fails(1, *index, "--token-file", "token", says=says)
+        with self.pipe(b"") as (name, options):
+            says = f"--token-file: '{name}' (a pipe) must hold one line"
+            self.fails(1, *index, "--token-file", name, says=says, **options)
         server = self.server()
         self.fails(1, *index, "--port", "0", says="is served by another process")
         self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "other.knear")
@@ -762,7 +777,7 @@ class Shared(Served):
         # So does a client that hangs up.
         before = server.figure(parts)
         body = binary_search(queries, 2000)
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        head = f"POST {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n{server.host.decode()}"
         head += "Content-Type: application/octet-stream\r\n\r\n"
         with socket.create_connection(("127.0.0.1", server.port)) as link:
             link.sendall(head.encode() + body)
@@ -770,6 +785,21 @@ class Shared(Served):
         self.all_is_given_back(server)
         self.assertLess(server.figure(parts) - before, 62)
         self.assertEqual(server.end(), (0, "", ""))
+
+    def test_large_searches_leave_small_ones_a_thread(self):
+        server = self.server("--threads", "2")
+        path = "/indexes/base/search"
+
+        def threads_of(queries):
+            server.json(path, {"queries": (self.queries * queries)[:queries], "k": 3})
+            self.wait_for_last_search(server, "base", "queries", queries)
+            return server.json("/indexes/base")["last_search"]["threads"]
+
+        self.assertEqual(threads_of(100), 2)
+        # A small one may be a second ago on a busy machine.
+        self.assertTrue(any((threads_of(1), threads_of(100)) == (2, 1) for _ in range(20)))
+        time.sleep(1.1)
+        self.assertEqual(threads_of(101), 2)
 
 
 class Examples(Served):
@@ -809,8 +839,9 @@ class Ends(Served):
             server = self.server("--threads", "1")
             body = json.dumps({"queries": self.queries * 200, "k": 100}).encode()
             head = (
-                b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
-                b"Content-Length: %d\r\n\r\n"
+                b"POST /indexes/base/search HTTP/1.1\r\n"
+                + server.host
+                + b"Content-Length: %d\r\n\r\n"
             )
             links = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
             idle = socket.create_connection(("127.0.0.1", server.port))
@@ -825,7 +856,7 @@ class Ends(Served):
             self.assertEqual(server.ask("/health")[0], 200)
             server.process.send_signal(how)
             time.sleep(0.3)
-            begun.sendall(b"localhost\r\n\r\n")
+            begun.sendall(b"localhost:%d\r\n\r\n" % server.port)
             out = b""
             while block := begun.recv(65536):
                 out += block
@@ -852,7 +883,9 @@ class Ends(Served):
 
     def test_signals(self):
         server = self.server()
-        for each in signal.SIGUSR1, signal.SIGUSR2, signal.SIGXFSZ, signal.SIGPIPE:
+        names = "USR1 USR2 XFSZ PIPE ALRM VTALRM PROF IO PWR STKFLT WINCH CHLD URG"
+        numbers = [getattr(signal, "SIG" + name) for name in names.split()]
+        for each in [*numbers, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)]:
             server.process.send_signal(each)
             self.assertEqual(server.json("/health")["status"], "ok", each)
         self.assertEqual(server.end(signal.SIGHUP), (0, "", ""))
@@ -875,7 +908,7 @@ class Ends(Served):
 
     def test_a_body_that_does_not_come_holds_up_no_end(self):
         server = self.server("--timeout", "600")
-        head = b"POST /indexes/base/search HTTP/1.1\r\nHost: localhost\r\n"
+        head = b"POST /indexes/base/search HTTP/1.1\r\n" + server.host
         links = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
         links[0].sendall(head + b"Content-Length: 100\r\n\r\n")
         links[1].sendall(head + b"Content-Length: 100\r\n\r\n{")

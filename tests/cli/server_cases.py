@@ -43,6 +43,11 @@ class Server:
             raise AssertionError(line + self.process.stderr.read())
         self.port = int(found[1])
 
+    @property
+    def host(self):
+        """The field Host of a request."""
+        return b"Host: localhost:%d\r\n" % self.port
+
     def end(self, how=None):
         if self.process.poll() is None:
             self.process.send_signal(how or self.ends)

@@ -267,7 +267,8 @@ TEST_F(FaissFile, VectorsRefinedByThemselvesAreVectors) {
                lists.search(queries.view(), 10, probing(3)));
   refined[refined.size() - 10] ^= 1;
   set_bytes(refined);
-  EXPECT_NE(refusal().find("it is an IndexRefineFlat of an index that has no codes"),
+  EXPECT_NE(refusal().find(
+                "holds an IndexRefineFlat of an index without codes, which knear.Index does not "),
             std::string::npos)
       << refusal();
 }
@@ -277,8 +278,10 @@ TEST_F(FaissFile, QuantizersThatAreNotReadAreNamed) {
   std::string scalar = bytes();
   scalar[4 + 33] = 6;
   set_bytes(scalar);
-  EXPECT_NE(refusal().find("its ScalarQuantizer is of type QT_6bit (6), where only QT_8bit, "),
-            std::string::npos)
+  EXPECT_NE(
+      refusal().find(
+          "holds a ScalarQuantizer of type QT_6bit (6), which knear.Index does not read, but "),
+      std::string::npos)
       << refusal();
   scalar[4 + 33] = 99;
   set_bytes(scalar);
@@ -287,8 +290,9 @@ TEST_F(FaissFile, QuantizersThatAreNotReadAreNamed) {
   std::string product = bytes();
   product[4 + 33 + 16] = 6;
   set_bytes(product);
-  EXPECT_NE(refusal().find("its ProductQuantizer has 6 bits, where only 4 and 8 are read"),
-            std::string::npos)
+  EXPECT_NE(
+      refusal().find("holds a ProductQuantizer of 6 bits, which knear.Index does not read, but "),
+      std::string::npos)
       << refusal();
 }
 

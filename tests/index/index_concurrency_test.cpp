@@ -3,6 +3,7 @@
 // while it was written. CI runs this under the thread sanitiser.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <iterator>
 #include <map>
@@ -19,9 +21,16 @@
 #include <thread>
 #include <vector>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/lists/flat_lists.hpp"
+#include "knear/index/recall/recall_rule.hpp"
+#include "knear/index/sharded.hpp"
+#include "knear/knn/rows/prepared_rows.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/small.hpp"
 
@@ -509,6 +518,53 @@ TEST(IndexConcurrency, AChangeByTheProgressOfAChangeIsRefused) {
   EXPECT_EQ(index.size(), 1000);
   index.remove(first);  // the lock is free again
   EXPECT_EQ(index.size(), 999);
+}
+
+// Forks while other threads call look() all the time, and has each child call it once.
+void expect_children_look(const std::function<void()>& look) {
+  std::atomic<bool> ends = false;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i)
+    others.emplace_back([&] {
+      while (!ends) look();
+    });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(60);  // ends a child that waits for ever
+      look();
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << "child " << i << " got signal " << WTERMSIG(status);
+    if (::testing::Test::HasFailure()) break;
+  }
+  ends = true;
+  for (std::thread& other : others) other.join();
+}
+
+// The locks that searches hold for microseconds.
+TEST(IndexConcurrency, AChildFindsNoLockOfAnotherThread) {
+  Random random(9);
+  const Matrix<float> x = random_rows(random, 3000, false);
+  FlatIndex index(dim);
+  index.add(x.view());
+  expect_children_look([&] { index.size(); });
+  ShardedIndex sharded(index, {});
+  expect_children_look([&] { sharded.size(); });
+  detail::RecallCurves curves(10);
+  detail::RecallCurve curve;
+  curve.k = 3;
+  curves.set(curve);
+  expect_children_look([&] { curves.find(3); });
+  detail::FlatLists lists;
+  expect_children_look([&] { lists.bytes(); });
+  detail::PreparedRows rows(x.view(), Metric::l2,
+                            find_value_range(x.view(), Metric::l2, "base", 1));
+  expect_children_look([&] { rows.worth_up_to(FirstPass::int8); });
+  expect_children_look([&] { planning_peaks(active_isa(), 1); });
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/rows/prefix_form.hpp"
@@ -438,8 +439,8 @@ TEST(Prefix, QueriesThatFitNoPrefixAreAnsweredWithoutOne) {
   }
 }
 
-TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
-  // Whole numbers, of which the first coordinates matter most.
+// Whole numbers [16000 x 512], of which the first coordinates matter most.
+AnyMatrix decaying_bytes() {
   Random random(1);
   AnyMatrix base(ElementType::u8, 16000, 512);
   for (std::int64_t i = 0; i < 16000 * 512; ++i) {
@@ -447,6 +448,11 @@ TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
     static_cast<std::uint8_t*>(base.row(0))[i] =
         static_cast<std::uint8_t>(std::clamp(128 + spread * normal(random), 0.0, 255.0));
   }
+  return base;
+}
+
+TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
+  const AnyMatrix base = decaying_bytes();
   const ExactSearcher searcher(base, {});
   const Neighbors expected = reference_knn(base.view().rows(0, 40), base, 5, Metric::l2);
   std::int64_t columns = 0, searches = 0;
@@ -461,6 +467,46 @@ TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
   EXPECT_GT(searches, 10);
   const Neighbors got = searcher.search(base.view().rows(0, 40), 5, {.threads = 2});
   EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 200 * sizeof(Id)), 0);
+}
+
+// A server's searches make none: it would hold up those behind them. Rows are studied first, and
+// the prefix is made once that has shown that it pays.
+TEST(Prefix, IsNotMadeWhereThatIsRefused) {
+  const AnyMatrix base = decaying_bytes();
+  for (const bool studied : {false, true}) {
+    const ExactSearcher searcher(base, {});
+    bool studies = false, cancels = studied;
+    const auto columns = [&](std::int64_t q, std::int64_t queries) {
+      KnnReport report;
+      const Progress progress = [&](std::string_view stage, double) {
+        studies |= stage == "study rows";
+        return !cancels || stage != "k-means";  // of the prefix
+      };
+      searcher.search(base.view().rows(q, q + queries), 5, {.threads = 2, .progress = progress},
+                      &report);
+      return report.prefix_columns;
+    };
+    try {
+      for (int i = 0; cancels && i < 20000; ++i) ASSERT_EQ(columns(i % 40, 1), 0);
+    } catch (const Cancelled&) {
+      cancels = false;
+    }
+    EXPECT_FALSE(cancels);
+    EXPECT_EQ(studies, studied);
+    {
+      const StopCheck check([] {}, Preparing::refused);
+      for (int i = 0; i < 20000 && !check.has_refused(); ++i) ASSERT_EQ(columns(i % 40, 1), 0);
+      EXPECT_TRUE(check.has_refused()) << "it would have paid by now";
+      EXPECT_EQ(columns(0, 500), 0);
+      EXPECT_EQ(studies, studied);
+    }
+    int more = 0;
+    while (more < 100 && columns(0, 1) == 0) ++more;
+    EXPECT_LT(more, 100);
+    const StopCheck check([] {}, Preparing::refused);
+    EXPECT_GT(columns(0, 1), 0);
+    EXPECT_FALSE(check.has_refused());
+  }
 }
 
 TEST(Prefix, MakingOneCanBeCancelledAndReportsItsTimeOnce) {

@@ -14,6 +14,8 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -714,6 +716,38 @@ TEST_P(DurableIndexTest, OtherKindsOfIndexToo) {
   EXPECT_EQ(wanted.ids.row(0)[0], 2000);
   EXPECT_EQ(wanted.ids.row(0)[1], 6);
   EXPECT_EQ(index.state()->description(), "IVF8,Flat");
+}
+
+// f64 rows that float32 cannot tell apart are refused, but a log may hold some that were taken.
+TEST_P(DurableIndexTest, FarRowsAreRefusedUnlessALogHoldsThem) {
+  Matrix<double> near(300, dim), far(300, dim);
+  std::mt19937 random(1);
+  for (std::int64_t i = 0; i < 300 * dim; ++i) {
+    near.data()[i] = static_cast<double>(random() % 1000) / 500;
+    far.data()[i] = near.data()[i] + 1e9;
+  }
+  IndexOfShape codes({.dim = dim,
+                      .codes = detail::CodeShape{.bits = 8, .residual = false},
+                      .refine = detail::RefineShape{}});
+  codes.train(near.view());
+  codes.add(near.view());
+  codes.save(path());
+  DurableIndex index(path(), {.threads = 1});
+  const auto outcome = [&](ChangeKind kind, std::vector<Id> ids) {
+    Change change{.kind = kind, .ids = std::move(ids)};
+    change.vectors = AnyMatrix(ElementType::f64, 300, dim);
+    std::copy_n(far.data(), 300 * dim, static_cast<double*>(change.vectors.row(0)));
+    return apply(index, std::move(change)).front();
+  };
+  std::vector<Id> ids(300);
+  std::iota(ids.begin(), ids.end(), 0);
+  for (const auto& found : {outcome(ChangeKind::add, {}), outcome(ChangeKind::replace, ids)}) {
+    ASSERT_TRUE(found.error);
+    EXPECT_THROW(std::rethrow_exception(found.error), InvalidArgument);
+  }
+  StoredIndex replayed = StoredIndex::load(path());
+  replayed.add(far.view());
+  EXPECT_EQ(replayed.size(), 600);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, DurableIndexTest, testing::Values(1, 3));

@@ -1,5 +1,7 @@
 #include "knear/index/faiss/faiss_import.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -36,6 +38,11 @@ std::vector<Id> numbers_to(std::int64_t n) {
   return out;
 }
 
+// A valid file whose lists are found in a way that is not read; knear.faiss.read_index reads it.
+struct OtherLists {
+  std::string what, reads;
+};
+
 // The centroids of lists: of an IndexFlat; or of any other index, by which they are found then.
 std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& shape,
                                                  const ChangeOptions& options) {
@@ -44,26 +51,27 @@ std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& s
   detail::CentroidIndexes indexes;
   if (from.is_plain() && !from.codes && !from.rounded) {
     if (from.metric != of.metric)
-      throw CorruptFile("its lists are found by {}, its rows by {}: only the same is read",
-                        name_of(from.metric), name_of(of.metric));
+      throw OtherLists{fmt::format("inverted lists that are found by {}, of rows by {}",
+                                   name_of(from.metric), name_of(of.metric)),
+                       "lists with one metric"};
     found = std::move(from.rows);
   } else {
     if (!traits_of(of.metric).squared || !traits_of(from.metric).squared)
-      throw CorruptFile(
-          "an index finds the centroids of its lists by inner products, where only an IndexFlat "
-          "is read");
+      throw OtherLists{"an index that finds the centroids of its lists by inner products",
+                       "an IndexFlat there"};
     // Which lists rows are in is what it found.
     constexpr float usual_factor = 4;
     if (from.fine && from.k_factor != usual_factor)
-      throw CorruptFile(
-          "an index over the centroids of its lists measures {} codes for each neighbour, where {} "
-          "are read",
-          from.k_factor, usual_factor);
+      throw OtherLists{
+          fmt::format("an index over the centroids of its lists that measures {} codes for each "
+                      "neighbour",
+                      from.k_factor),
+          fmt::format("k_factor {} there", usual_factor)};
     const std::int64_t probes = from.probes;
     std::unique_ptr<IndexImpl> index = made_of(std::move(from), options);
     shape.coarse = {index->shape};
     if (!shape.coarse.front().coarse.empty())
-      throw CorruptFile("an index over the centroids of its lists has one over its own");
+      throw OtherLists{"an index over the centroids of its lists that has one over its own", ""};
     if (!of.trained) return nullptr;
     const std::vector<Id> numbers = numbers_to(of.lists);
     if (index->ids() != numbers) throw CorruptFile("the centroids of its lists have other ids");
@@ -194,6 +202,8 @@ std::unique_ptr<detail::IndexImpl> detail::import_faiss(const std::string& path,
   FaissContent content = read_faiss_content(path);
   try {
     return made_of(std::move(content), options);
+  } catch (const OtherLists& other) {
+    refuse_faiss(path, other.what, FaissModuleReads::yes, other.reads);
   } catch (const CorruptFile& error) {
     throw CorruptFile("{}: {}", path, error.what());
   } catch (const InvalidArgument& error) {  // a NaN, an id twice

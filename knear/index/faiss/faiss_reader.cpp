@@ -29,10 +29,7 @@ std::string shown(std::string_view letters) {
   return out;
 }
 
-// A right file of something that knear has not.
-struct NotRead : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+using enum FaissModuleReads;
 
 class Reader {
  public:
@@ -51,6 +48,10 @@ class Reader {
     Metric metric;
   };
 
+  [[noreturn]] void not_read(std::string_view what, FaissModuleReads module = no,
+                             std::string_view reads = {}) const {
+    refuse_faiss(path_, what, module, reads);
+  }
   [[noreturn]] void refuse(std::string_view what) const {
     throw CorruptFile("{}, at byte {}: {}", path_, at_, what);
   }
@@ -80,7 +81,8 @@ class Reader {
     const auto four = value<std::array<char, 4>>("the type of an index");
     return {four.data(), four.size()};
   }
-  Header header() {
+  // other_metrics: whether knear.faiss has this index by other metrics than L2 and inner products.
+  Header header(FaissModuleReads other_metrics = no) {
     Header out{};
     out.dim = value<std::int32_t>("the header");
     out.rows = value<std::int64_t>("the header");
@@ -90,13 +92,16 @@ class Reader {
     if (out.dim < 1 || out.dim > 65536)
       refuse(fmt::format("it has {} columns, where 1 to 65536 can be", out.dim));
     if (out.rows < 0 || trained > 1) refuse("its header is none");
-    if (metric != faiss_inner_product && metric != faiss_l2 && metric != faiss_l1)
-      refuse(fmt::format(
-          "it has FAISS's metric {}, where only L2 (1), inner product (0) and L1 (2) are read",
-          metric));
+    // An IndexFlat is read by L1, and knear.faiss reads it by all of them.
+    const bool by_l1 = metric == faiss_l1 && other_metrics == yes;
+    if (metric != faiss_inner_product && metric != faiss_l2 && !by_l1) {
+      const std::string_view name = name_of_faiss_metric(metric);
+      if (name.empty()) refuse(fmt::format("FAISS has no metric {}", metric));
+      not_read(fmt::format("vectors that are compared by {} ({})", name, metric), other_metrics);
+    }
     out.trained = trained == 1;
-    out.metric = metric == faiss_l2 ? Metric::l2 : metric == faiss_l1 ? Metric::l1 : Metric::ip;
-    if (metric == faiss_l1) value<float>("the header");  // an argument that this metric has not
+    out.metric = by_l1 ? Metric::l1 : metric == faiss_l2 ? Metric::l2 : Metric::ip;
+    if (by_l1) value<float>("the header");  // an argument that this metric has not
     return out;
   }
 
@@ -104,7 +109,7 @@ class Reader {
     if (depth > most_nested) refuse("indexes are nested too deeply");
     const std::int64_t begin = at_;
     const std::string type = letters();
-    if (type == "IxF2" || type == "IxFI" || type == "IxFl") return flat();
+    if (type == "IxF2" || type == "IxFI" || type == "IxFl") return flat(depth);
     if (type == "IxPq") return flat_product();
     if (type == "IPfs") return flat_product_in_blocks();
     if (type == "IxSQ") return flat_scalar();
@@ -116,15 +121,15 @@ class Reader {
     if (type == "IxPT") return transformed(depth);
     if (type == "IxRF") return refined(depth);
     if (const std::string_view name = name_of_faiss_index(type); !name.empty())
-      throw NotRead(fmt::format("{} holds {} ({}){}, which knear does not read", path_, name, type,
-                                depth > 0 ? fmt::format(" at byte {}", begin) : ""));
+      not_read(
+          fmt::format("{} ({}){}", name, type, depth > 0 ? fmt::format(" at byte {}", begin) : ""));
     at_ = begin;
     if (shown(type) != type) refuse("no index of FAISS begins like this");
     refuse(fmt::format("'{}' is no type of an index that knear knows of FAISS", type));
   }
 
-  FaissContent flat() {
-    const Header about = header();
+  FaissContent flat(int depth) {
+    const Header about = header(depth == 0 ? yes : no);
     FaissContent out{.dim = about.dim, .metric = about.metric};
     const std::int64_t numbers = count(sizeof(float), "vectors");
     if (numbers % about.dim != 0 || numbers / about.dim != about.rows)
@@ -214,8 +219,10 @@ class Reader {
     if (dim != static_cast<std::uint64_t>(out.dim) || parts < 1 || parts > dim || dim % parts != 0)
       refuse(fmt::format("its quantizer has {} parts of {} columns, where {} are due", parts, dim,
                          out.dim));
+    if (bits < 1 || bits > 24)
+      refuse(fmt::format("its ProductQuantizer has {} bits, where 1 to 24 can be", bits));
     if (bits != 4 && bits != 8)
-      refuse(fmt::format("its ProductQuantizer has {} bits, where only 4 and 8 are read", bits));
+      not_read(fmt::format("a ProductQuantizer of {} bits", bits), yes, "4 and 8 bits");
     out.codes = CodeShape{static_cast<std::int64_t>(parts), static_cast<int>(bits), false};
     const std::int64_t numbers = out.dim << bits;
     if (!out.trained) {
@@ -232,7 +239,7 @@ class Reader {
   }
   // FAISS's numbers of the types of scalar quantisers; "uniform": one range for all columns.
   static constexpr std::int32_t bits8 = 0, bits4 = 1, uniform8 = 2, uniform4 = 3, f16 = 4,
-                                direct = 5, bf16 = 7, direct_signed = 8;
+                                direct = 5, bits6 = 6, bf16 = 7, direct_signed = 8;
   // Returns the type.
   std::int32_t scalar(FaissContent& out) {
     const auto kind = value<std::int32_t>("the quantizer");
@@ -265,10 +272,11 @@ class Reader {
         out.quantizer.resize(static_cast<std::size_t>(2 * out.dim), 1.0f);
         break;
       default:
-        refuse(
-            fmt::format("its ScalarQuantizer is of type {}, where only QT_8bit, QT_4bit, their "
-                        "uniform and direct forms, QT_fp16 and QT_bf16 are read",
-                        name_of_faiss_scalar(kind)));
+        if (!is_faiss_scalar(kind))
+          refuse(fmt::format("its ScalarQuantizer is of type {}, which FAISS has not", kind));
+        not_read(fmt::format("a ScalarQuantizer of type {}", name_of_faiss_scalar(kind)),
+                 kind == bits6 ? yes : no,
+                 "QT_8bit, QT_4bit, their uniform and direct forms, QT_fp16 and QT_bf16");
     }
     if (size != static_cast<std::uint64_t>(code_size(out)))
       refuse(fmt::format("its codes have {} bytes, where {} are due", size, code_size(out)));
@@ -316,7 +324,7 @@ class Reader {
     product(out);
     read_codes(out, about.rows);
     take(4, "the kind of search");
-    if (flag("encode_signs")) refuse("its codes are signs");
+    if (flag("encode_signs")) not_read("an IndexPQ whose codes are signs (encode_signs)");
     take(4, "the kind of search");
     return out;
   }
@@ -344,10 +352,7 @@ class Reader {
     const auto size = value<std::uint64_t>("the size of codes");
     const bool residual = flag("by_residual");
     if (kind == direct && residual)
-      refuse(
-          "it is an IndexIVFScalarQuantizer of QT_8bit_direct with by_residual, whose bytes hold "
-          "no "
-          "negative residuals");
+      not_read("an IndexIVFScalarQuantizer of QT_8bit_direct with by_residual");
     if (out.rounded)
       out.rounded_residuals = residual;
     else
@@ -486,8 +491,7 @@ class Reader {
       const std::string_view name = name_of_faiss_transform(type);
       at_ = begin;
       if (name.empty()) refuse(fmt::format("'{}' is no type of a transform", shown(type)));
-      throw NotRead(fmt::format("{} holds {} ({}) at byte {}, which knear does not read", path_,
-                                name, type, begin));
+      not_read(fmt::format("{} ({}) at byte {}", name, type, begin), type == "RmDT" ? yes : no);
     }
     shape.kind = pca ? Kind::pca : linear || shift ? Kind::rotation : Kind::unit_norm;
     if (pca) {
@@ -508,14 +512,16 @@ class Reader {
     } else if (shift) {
       offset = some_floats("a mean");
       for (float& x : offset) x = -x;
-    } else if (value<float>(what) != 2) {
-      refuse("a normalisation by another norm than 2 is not read");
+    } else if (const auto norm = value<float>(what); norm != 2) {
+      not_read(fmt::format("a NormalizationTransform by norm {}", norm), yes, "norm 2");
     }
     const auto in = value<std::int32_t>(what), out = value<std::int32_t>(what);
     if (in < 1 || in > 65536 || out < 1 || out > 65536 || (!linear && in != out) ||
         (shift && std::ssize(offset) != in))
       refuse(fmt::format("a transform has {} columns and makes {} of them", in, out));
-    if (!flag(what)) refuse("a transform is not trained");
+    if (!flag(what))
+      not_read(fmt::format("{} ({}) that is not trained", name_of_faiss_transform(type), type),
+               yes);
     shape.dim_out = out;
     if (pca && out > in) refuse(fmt::format("a PCA makes {} columns of {}", out, in));
     return {shape, linear  ? linear_body(out, in, std::move(matrix), std::move(offset))
@@ -557,7 +563,7 @@ class Reader {
     FaissContent out = index(depth + 1);
     if (out.dim != dim || out.metric != about.metric)
       refuse(fmt::format("transforms make {} columns, but the index has {}", dim, out.dim));
-    if (out.fine) refuse("IndexRefine behind transforms is not read, only before them");
+    if (out.fine) not_read("an IndexRefine behind transforms", yes, "one that is before them");
     for (std::size_t i = 0; i < out.transforms.size(); ++i)
       add_transform(before, out.transforms[i], std::move(out.chain[i]));
     out.transforms = std::move(before.transforms), out.chain = std::move(before.chain);
@@ -592,14 +598,14 @@ class Reader {
     FaissContent out = index(depth + 1), fine = index(depth + 1);
     out.k_factor = value<float>("k_factor");
     if (!fine.is_plain())
-      refuse("what refines an index is no IndexFlat, IndexScalarQuantizer or IndexPQ");
+      not_read("an IndexRefine whose refine_index is of another type", yes,
+               "an IndexFlat, IndexScalarQuantizer or IndexPQ there");
     // Vectors that are measured again by themselves stay where they are.
     if (out.is_of_vectors() && fine.is_of_vectors() && are_the_same(out, fine)) return out;
     if (!out.codes || out.fine)
-      refuse(
-          fmt::format("it is an {} of an index that has no codes, which is read only where it "
-                      "refines vectors by themselves",
-                      fine.is_of_vectors() ? "IndexRefineFlat" : "IndexRefine"));
+      not_read(fmt::format("an {} of an index without codes",
+                           fine.is_of_vectors() ? "IndexRefineFlat" : "IndexRefine"),
+               yes, "one that refines codes");
     if (fine.dim != about.dim || out.dim != about.dim || fine.size() != out.size() ||
         fine.metric != out.metric || (fine.codes && fine.trained != out.trained))
       refuse(fmt::format("{} codes of {} columns are refined by {} rows of {}", out.size(), out.dim,
@@ -622,8 +628,7 @@ class Reader {
     at_ -= 4;
     const std::string_view name = name_of_faiss_lists(type);
     if (name.empty()) refuse(fmt::format("'{}' is no type of inverted lists", shown(type)));
-    throw NotRead(fmt::format("{} holds {} ({}) at byte {}, which knear does not read", path_, name,
-                              type, at_));
+    not_read(fmt::format("{} ({}) at byte {}", name, type, at_));
   }
 
   // The rows of lists, of so many bytes each.
@@ -682,11 +687,21 @@ class Reader {
 
 }  // namespace
 
+void refuse_faiss(const std::string& path, std::string_view what, FaissModuleReads module,
+                  std::string_view reads) {
+  throw FaissNotRead(
+      fmt::format("{} holds {}, which {}{}{}", path, what,
+                  module == FaissModuleReads::yes
+                      ? "knear.Index does not read, but knear.faiss.read_index in Python does"
+                      : "knear does not read",
+                  reads.empty() ? "" : "; knear.Index reads ", reads));
+}
+
 FaissContent read_faiss_content(const std::string& path) {
   try {
     return Reader(path).read();
-  } catch (const NotRead& error) {
-    throw InvalidArgument("{}", error.what());
+  } catch (const FaissNotRead&) {
+    throw;
   } catch (const InvalidArgument& error) {  // a transform that is none
     throw CorruptFile("{}: {}", path, error.what());
   }

@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "knear/core/error.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/index/index_shape.hpp"
@@ -45,8 +47,23 @@ struct FaissContent {
   bool is_plain() const { return lists == 0 && ids.empty() && chain.empty() && !fine; }
 };
 
-// Throws IoError; CorruptFile for a file of another type, that is cut off or whose numbers do not
-// fit, naming what is wrong; MemoryBudgetError.
+// Whether knear.faiss.read_index() of the Python package reads a file that Index::load() does not.
+enum class FaissModuleReads : bool { no, yes };
+
+// A valid file that Index::load() does not read.
+class FaissNotRead : public InvalidArgument {
+ public:
+  explicit FaissNotRead(const std::string& message) : InvalidArgument("{}", message) {}
+};
+
+// Throws FaissNotRead. what: the contents of the file, in words with an article. reads: what
+// Index::load() reads instead; may be empty.
+[[noreturn]] void refuse_faiss(const std::string& path, std::string_view what,
+                               FaissModuleReads module = FaissModuleReads::no,
+                               std::string_view reads = {});
+
+// Throws IoError; CorruptFile for a file that is cut off or whose numbers do not fit, naming what
+// is wrong; InvalidArgument for a valid file of a kind that is not read; MemoryBudgetError.
 FaissContent read_faiss_content(const std::string& path);
 
 }  // namespace knear::detail

@@ -145,6 +145,25 @@ constexpr std::string_view scalar_types[] = {
     "QT_3bit_eden",    "QT_4bit_eden",  "QT_5bit_eden",
     "QT_6bit_eden",    "QT_7bit_eden",  "QT_8bit_eden"};
 
+struct NumberedName {
+  std::int32_t number;
+  std::string_view name;
+};
+
+constexpr NumberedName metrics[] = {
+    {0, "METRIC_INNER_PRODUCT"},
+    {1, "METRIC_L2"},
+    {2, "METRIC_L1"},
+    {3, "METRIC_Linf"},
+    {4, "METRIC_Lp"},
+    {20, "METRIC_Canberra"},
+    {21, "METRIC_BrayCurtis"},
+    {22, "METRIC_JensenShannon"},
+    {23, "METRIC_Jaccard"},
+    {24, "METRIC_NaNEuclidean"},
+    {25, "METRIC_GOWER"},
+};
+
 std::string_view find(std::span<const Name> names, std::string_view letters) {
   const auto at = std::find_if(names.begin(), names.end(),
                                [&](const Name& name) { return name.letters == letters; });
@@ -157,8 +176,14 @@ std::string_view name_of_faiss_index(std::string_view letters) { return find(ind
 std::string_view name_of_faiss_transform(std::string_view letters) {
   return find(transforms, letters);
 }
+std::string_view name_of_faiss_metric(std::int32_t metric) {
+  const auto at = std::find_if(std::begin(metrics), std::end(metrics),
+                               [&](const NumberedName& name) { return name.number == metric; });
+  return at == std::end(metrics) ? std::string_view() : at->name;
+}
+bool is_faiss_scalar(std::int32_t type) { return type >= 0 && type < std::ssize(scalar_types); }
 std::string name_of_faiss_scalar(std::int32_t type) {
-  if (type < 0 || type >= std::ssize(scalar_types)) return fmt::format("{}", type);
+  if (!is_faiss_scalar(type)) return fmt::format("{}", type);
   return fmt::format("{} ({})", scalar_types[type], type);
 }
 std::string_view name_of_faiss_lists(std::string_view letters) { return find(list_names, letters); }

@@ -16,6 +16,10 @@ constexpr std::int32_t faiss_inner_product = 0, faiss_l2 = 1, faiss_l1 = 2;
 std::string_view name_of_faiss_index(std::string_view letters);
 std::string_view name_of_faiss_transform(std::string_view letters);
 std::string_view name_of_faiss_lists(std::string_view letters);
+// "METRIC_L1", or nothing for a number that FAISS does not have.
+std::string_view name_of_faiss_metric(std::int32_t metric);
+// Whether FAISS has a type of scalar quantiser with this number.
+bool is_faiss_scalar(std::int32_t type);
 // Of a scalar quantiser: "QT_6bit (6)", "99" for one that FAISS has not.
 std::string name_of_faiss_scalar(std::int32_t type);
 

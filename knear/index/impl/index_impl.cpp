@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/far_rows.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/impl/index_training.hpp"
 #include "knear/knn/search/search.hpp"
@@ -246,6 +247,23 @@ void IndexImpl::train(AnyMatrixView vectors, const TrainOptions& options,
   detail::train(next, shape, vectors, options, index);
   next.segments.clear();
   publish(std::move(next));
+}
+
+void IndexImpl::check_not_too_far(AnyMatrixView vectors) const {
+  // As for rows to train on: subtracting the mean would change products and directions.
+  if (vectors.type() != ElementType::f64 || !traits_of(shape.metric).squared) return;
+  const auto now = state();
+  if (vectors.cols() != shape.dim || !is_trained(*now) || (!now->coder && !now->transform)) return;
+  // PCA subtracts the mean of the rows that it was trained on before it rounds.
+  std::vector<Transform::Step> steps;
+  if (now->transform) steps = now->transform->steps();
+  const bool shifts = !steps.empty() && steps.front().kind == Transform::Kind::shift;
+  // Without codes nothing says how far apart rows usually are: that takes a sample of them.
+  constexpr std::int64_t sample = 100;
+  if (!now->coder && vectors.rows() < sample) return;
+  check_float32_tells_apart(vectors, "vectors", "codes and transformed vectors",
+                            now->coder ? now->coder->variance() : 0,
+                            shifts ? steps.front().offset : std::span<const float>());
 }
 
 void IndexImpl::append(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options,

@@ -113,6 +113,9 @@ class IndexImpl {
   bool is_trained(const State& state) const {
     return (shape.transforms.empty() || state.transform) && form->is_trained(state);
   }
+  // Throws InvalidArgument for f64 rows whose codes or transformed vectors, which are float32,
+  // would be the same (core/far_rows.hpp). Not for rows of a log, which the index took before.
+  void check_not_too_far(AnyMatrixView vectors) const;
   // Throws InvalidArgument unless the index is trained, which `what` needs.
   void check_trained(const State& state, std::string_view what) const;
 
@@ -139,7 +142,7 @@ class IndexImpl {
                     KnnReport* report) const;
 
  private:
-  mutable std::mutex state_mutex_;  // held for the time of copying a pointer
+  mutable ProcessMutex state_mutex_;  // held for the time of copying a pointer
   std::shared_ptr<const State> state_;
 };
 

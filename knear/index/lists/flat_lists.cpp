@@ -173,66 +173,71 @@ std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shap
   return out;
 }
 
+std::optional<FlatLists::Calibrated> FlatLists::Known::calibrated(std::int64_t k) const {
+  const auto curve = curves.find(k);
+  if (!lists || curve == curves.end()) return {};
+  return Calibrated{lists, curve->second};
+}
+
+template <class Change>
+std::shared_ptr<const FlatLists::Known> FlatLists::update(Change change) {
+  std::lock_guard lock(mutex_);
+  auto next = std::make_shared<Known>(*known_);
+  change(*next);
+  std::shared_ptr<const Known> made = next;
+  known_.swap(made);
+  return next;
+}
+
 std::optional<FlatLists::Calibrated> FlatLists::calibrated(const State& state,
                                                            const IndexShape& shape, std::int64_t k,
                                                            const SearchOptions& options,
                                                            double seconds, double& made_seconds) {
-  const auto found = [&]() -> std::optional<Calibrated> {
-    const auto curve = curves_.find(k);
-    if (!lists_ || curve == curves_.end()) return {};
-    return Calibrated{lists_, curve->second};
-  };
   const int threads = resolve_threads(options.threads);
   const MachinePeaks& peaks = planning_peaks(active_isa(), threads);
   const std::int64_t dim = shape.inner_dim(), lists = usual_lists(state.size);
-  {
-    std::lock_guard lock(mutex_);
-    if (auto there = found()) return there;
-    if (refused_) return {};
-    constexpr std::int64_t queries = most_rows_sampled;
-    double cost = queries * simulation_seconds / threads + predict_scan({.rows = state.size,
-                                                                         .dim = dim,
-                                                                         .queries = queries,
-                                                                         .k = k + 1,
-                                                                         .bytes_per_element = 1,
-                                                                         .op = ScanOp::int8,
-                                                                         .threads = threads},
-                                                                        peaks)
-                                                               .seconds;
-    if (!lists_) {
-      const ListShape made{.rows = state.size, .dim = dim, .lists = lists, .threads = threads};
-      const ListMakingCost making =
-          predict_list_making(made, std::min(state.size, rows_of_list * lists), peaks);
-      cost += making.train_seconds + making.add_seconds;
-    }
-    double& spent = spent_[k];
-    spent += seconds;
-    if (spent < cost) return {};
+  std::shared_ptr<const Known> now = known();
+  if (auto there = now->calibrated(k)) return there;
+  if (now->refused) return {};
+  constexpr std::int64_t queries = most_rows_sampled;
+  double cost = queries * simulation_seconds / threads + predict_scan({.rows = state.size,
+                                                                       .dim = dim,
+                                                                       .queries = queries,
+                                                                       .k = k + 1,
+                                                                       .bytes_per_element = 1,
+                                                                       .op = ScanOp::int8,
+                                                                       .threads = threads},
+                                                                      peaks)
+                                                             .seconds;
+  if (!now->lists) {
+    const ListShape made{.rows = state.size, .dim = dim, .lists = lists, .threads = threads};
+    const ListMakingCost making =
+        predict_list_making(made, std::min(state.size, rows_of_list * lists), peaks);
+    cost += making.train_seconds + making.add_seconds;
   }
+  now = update([&](Known& next) { next.spent[k] += seconds; });
+  if (now->spent.at(k) < cost) return {};
   if (!may_prepare()) return {};  // all rows are compared meanwhile
   // While one search makes them, others go on without.
   const std::unique_lock one(making_, std::try_to_lock);
   if (!one) return {};
-  std::shared_ptr<const State> made;
-  {
-    std::lock_guard lock(mutex_);
-    if (auto there = found()) return there;
-    made = lists_;
-  }
+  now = known();
+  if (auto there = now->calibrated(k)) return there;
+  std::shared_ptr<const State> made = now->lists;
   const Stopwatch time;
   try {
     if (!made) made = in_lists(state, shape, KeptApart::some, threads, options.progress);
     auto curve = std::make_shared<const RecallCurve>(
         calibrate_by_rows(*made, shape.metric, k, threads, options.progress));
     made_seconds += time.seconds();
-    std::lock_guard lock(mutex_);
-    lists_ = std::move(made), curves_[k] = std::move(curve);
-    return found();
+    return update([&](Known& next) {
+             next.lists = std::move(made), next.curves[k] = std::move(curve);
+           })
+        ->calibrated(k);
   } catch (const MemoryBudgetError&) {
   } catch (const std::bad_alloc&) {
   }
-  std::lock_guard lock(mutex_);
-  refused_ = true;
+  update([](Known& next) { next.refused = true; });
   return {};
 }
 
@@ -245,18 +250,15 @@ RecallCurve FlatLists::tune(const State& state, const IndexShape& shape, std::in
         shape.description(), state.size, least_rows);
   const int threads = resolve_threads(options.threads);
   const std::lock_guard one(making_);
-  std::shared_ptr<const State> made;
-  {
-    std::lock_guard lock(mutex_);
-    made = lists_;
-  }
+  std::shared_ptr<const State> made = known()->lists;
   if (!made) made = in_lists(state, shape, KeptApart::some, threads, options.progress);
   auto curve = std::make_shared<const RecallCurve>(
       queries.rows() == 0 ? calibrate_by_rows(*made, shape.metric, k, threads, options.progress)
                           : calibrate(*made, shape.metric, live_segments(*made), k, queries, {},
                                       CurveUse::kept, threads, options.progress));
-  std::lock_guard lock(mutex_);
-  lists_ = std::move(made), curves_[k] = curve, refused_ = false;
+  update([&](Known& next) {
+    next.lists = std::move(made), next.curves[k] = curve, next.refused = false;
+  });
   return *curve;
 }
 
@@ -278,11 +280,11 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
                                    peaks)
                           .seconds;
   double made_seconds = 0;
-  const auto known = calibrated(state, shape, k, options, scan, made_seconds);
-  if (!known) return {};
-  const RecallPoint* point = known->curve->find(*options.method.recall);
+  const auto used = calibrated(state, shape, k, options, scan, made_seconds);
+  if (!used) return {};
+  const RecallPoint* point = used->curve->find(*options.method.recall);
   if (!point) return {};
-  const std::int64_t lists = known->lists->coarse->lists();
+  const std::int64_t lists = used->lists->coarse->lists();
   const double probing = predict_lists({.rows = state.size,
                                         .dim = shape.inner_dim(),
                                         .queries = queries.rows(),
@@ -294,13 +296,13 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
                                        peaks)
                              .seconds;
   if (gain_of_prefix(shape.inner_dim()) * probing > scan) return {};
-  const std::vector<SearchSegment> segments = live_segments(*known->lists);
+  const std::vector<SearchSegment> segments = live_segments(*used->lists);
   const SearchRequest request(SearchKind::nearest, segments, queries, k,
                               options_of_scan(options, shape.metric), Reuse::expected);
   ListSearch rows(request);
-  ListProbing search(*known->lists, request, rows);
+  ListProbing search(*used->lists, request, rows);
   NearLists near = search.lists_near(point->rule);
-  if (!of_one_kind(*known->curve, near)) return {};
+  if (!of_one_kind(*used->curve, near)) return {};
   const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
   search.probe_by(point->rule, std::move(near));
   if (!finds_as_calibrated(*point, *options.method.recall, k, search.found(), scales)) return {};
@@ -317,10 +319,10 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
 }
 
 std::int64_t FlatLists::bytes() const {
-  std::lock_guard lock(mutex_);
-  if (!lists_) return 0;
-  std::int64_t sum = lists_->coarse->bytes();
-  for (const Segment& segment : lists_->segments) sum += segment.rows->bytes_of_lists();
+  const std::shared_ptr<const State> lists = known()->lists;
+  if (!lists) return 0;
+  std::int64_t sum = lists->coarse->bytes();
+  for (const Segment& segment : lists->segments) sum += segment.rows->bytes_of_lists();
   return sum;
 }
 

@@ -54,11 +54,26 @@ class FlatLists {
                                        const SearchOptions& options, double seconds,
                                        double& made_seconds);
 
-  mutable std::mutex mutex_;  // of what follows, never held for long
-  std::shared_ptr<const State> lists_;
-  std::map<std::int64_t, std::shared_ptr<const RecallCurve>> curves_;
-  std::map<std::int64_t, double> spent_;  // by k: seconds of scans that lists might have served
-  bool refused_ = false;                  // there was no memory
+  // By k: curves, and seconds of scans that lists might have served.
+  struct Known {
+    std::shared_ptr<const State> lists = {};
+    std::map<std::int64_t, std::shared_ptr<const RecallCurve>> curves = {};
+    std::map<std::int64_t, double> spent = {};
+    bool refused = false;  // there was no memory
+
+    std::optional<Calibrated> calibrated(std::int64_t k) const;
+  };
+  std::shared_ptr<const Known> known() const {
+    std::lock_guard lock(mutex_);
+    return known_;
+  }
+  // Publishes a copy that change(copy) has changed, so that a child process never finds half a
+  // change (core/process_mutex.hpp). Returns it.
+  template <class Change>
+  std::shared_ptr<const Known> update(Change change);
+
+  mutable ProcessMutex mutex_;  // of known_, never held for long
+  std::shared_ptr<const Known> known_ = std::make_shared<const Known>();
   ProcessMutex making_;
 };
 

@@ -23,6 +23,21 @@ constexpr std::int64_t usual_training_rows = 65536;
 // Rows that are coded together.
 constexpr std::int64_t rows_together = 1024;
 
+// Variance of the rows, summed over the columns.
+double variance_of(MatrixView<float> rows) {
+  double out = 0;
+  const auto n = static_cast<double>(rows.rows());
+  for (std::int64_t j = 0; j < rows.cols(); ++j) {
+    double mean = 0, squares = 0;
+    for (std::int64_t i = 0; i < rows.rows(); ++i) mean += double{rows.row(i)[j]};
+    mean /= n;
+    for (std::int64_t i = 0; i < rows.rows(); ++i)
+      squares += (double{rows.row(i)[j]} - mean) * (double{rows.row(i)[j]} - mean);
+    out += squares / n;
+  }
+  return out;
+}
+
 }  // namespace
 
 RowCoder::RowCoder(const CodeShape& shape, Metric metric,
@@ -33,8 +48,12 @@ RowCoder::RowCoder(const CodeShape& shape, Metric metric,
       coarse_(std::move(coarse)),
       quantizer_(std::move(quantizer)),
       scalar_(std::move(scalar)) {
-  if (!residual() || !l2()) return;
+  for (std::int64_t m = 0; m < quantizer_.sub_quantizers(); ++m)
+    variance_ += variance_of(quantizer_.centroids(m));
+  if (!residual()) return;
   const MatrixView<float> centroids = coarse_->centroids();
+  variance_ += variance_of(centroids);
+  if (!l2()) return;
   middle_.assign(static_cast<std::size_t>(centroids.cols()), 0);
   for (std::int64_t l = 0; l < centroids.rows(); ++l)
     for (std::size_t j = 0; j < middle_.size(); ++j) middle_[j] += double{centroids.row(l)[j]};

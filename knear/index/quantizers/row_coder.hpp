@@ -86,6 +86,10 @@ class RowCoder {
   Matrix<float> terms(AnyMatrixView queries, MatrixView<Id> probes, int threads,
                       const Progress& progress = {}) const;
 
+  // Variance of what codes stand for, summed over the columns, if each centroid is as frequent as
+  // the others.
+  double variance() const { return variance_; }
+
   std::int64_t bytes() const { return book().bytes(); }
 
  private:
@@ -100,6 +104,7 @@ class RowCoder {
   const ProductQuantizer quantizer_;
   const std::optional<ScalarQuantizer> scalar_;
   std::vector<double> middle_;  // m; empty: 0
+  double variance_ = 0;
 };
 
 }  // namespace knear::detail

@@ -278,38 +278,41 @@ bool alike(std::span<const float> a, std::span<const float> b) {
 
 std::shared_ptr<const RecallCurve> RecallCurves::get(std::int64_t k,
                                                      const std::function<RecallCurve()>& make) {
-  const auto find = [&]() -> std::shared_ptr<const RecallCurve> {
-    std::lock_guard lock(mutex_);
-    const auto found = curves_.find(k);
-    return found == curves_.end() ? nullptr : found->second;
-  };
-  if (auto found = find()) return found;
+  if (auto found = find(k)) return found;
   // Before the lock, which is held as long as another curve is made.
   if (StopCheck::preparing() == Preparing::refused)
     throw NotPrepared(fmt::format("recall of {} neighbours has not been calibrated yet", k));
   std::lock_guard one(making_);
-  if (auto found = find()) return found;
+  if (auto found = find(k)) return found;
   auto made = std::make_shared<const RecallCurve>(make());
-  std::lock_guard lock(mutex_);
-  return curves_[k] = std::move(made);
+  keep(k, made);
+  return made;
 }
 
 void RecallCurves::set(RecallCurve curve) {
-  auto made = std::make_shared<const RecallCurve>(std::move(curve));
+  const std::int64_t k = curve.k;
+  keep(k, std::make_shared<const RecallCurve>(std::move(curve)));
+}
+
+// Publishes a copy, so that a child process never finds half a change (core/process_mutex.hpp).
+void RecallCurves::keep(std::int64_t k, std::shared_ptr<const RecallCurve> curve) {
   std::lock_guard lock(mutex_);
-  curves_[made->k] = std::move(made);
+  Curves next = *curves_;
+  next[k] = std::move(curve);
+  auto made = std::make_shared<const Curves>(std::move(next));
+  curves_.swap(made);
 }
 
 std::shared_ptr<const RecallCurve> RecallCurves::find(std::int64_t k) const {
-  std::lock_guard lock(mutex_);
-  const auto curve = curves_.find(k);
-  return curve == curves_.end() ? nullptr : curve->second;
+  const std::shared_ptr<const Curves> all = curves();
+  const auto curve = all->find(k);
+  return curve == all->end() ? nullptr : curve->second;
 }
 
 std::vector<std::shared_ptr<const RecallCurve>> RecallCurves::all() const {
-  std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<const RecallCurve>> out;
-  for (const auto& [k, curve] : curves_) out.push_back(curve);
+  const std::shared_ptr<const Curves> all = curves();
+  for (const auto& [k, curve] : *all) out.push_back(curve);
   return out;
 }
 

@@ -169,8 +169,16 @@ class RecallCurves {
  private:
   const std::int64_t rows_;
   ProcessMutex making_;
-  mutable std::mutex mutex_;  // of curves_
-  std::map<std::int64_t, std::shared_ptr<const RecallCurve>> curves_;
+  using Curves = std::map<std::int64_t, std::shared_ptr<const RecallCurve>>;  // by k
+
+  std::shared_ptr<const Curves> curves() const {
+    std::lock_guard lock(mutex_);
+    return curves_;
+  }
+  void keep(std::int64_t k, std::shared_ptr<const RecallCurve> curve);
+
+  mutable ProcessMutex mutex_;  // of curves_, never held for long
+  std::shared_ptr<const Curves> curves_ = std::make_shared<const Curves>();
 };
 
 }  // namespace knear::detail

@@ -49,8 +49,8 @@ class ListedRows {
 
   std::optional<RowLists> numbers_;
   std::shared_ptr<const PackedLists> integer_;
-  ProcessMutex making_;       // held while int8_ is made
-  mutable std::mutex mutex_;  // of these
+  ProcessMutex making_;         // held while int8_ is made
+  mutable ProcessMutex mutex_;  // of these
   std::shared_ptr<const PackedLists> int8_;
 };
 

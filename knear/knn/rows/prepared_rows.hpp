@@ -165,7 +165,7 @@ class PreparedRows {
     std::int64_t up_to = 0, not_from = max_k + 1;
   };
   ProcessMutex making_;  // held while rows are packed that will be kept; taken before mutex_
-  std::mutex mutex_;     // of what follows; never held for long
+  ProcessMutex mutex_;   // of what follows; never held for long
   std::shared_ptr<const PackedBase> forms_[any_pass_count];
   std::shared_ptr<const PackedBase> bins_;
   bool adopted_[any_pass_count] = {};

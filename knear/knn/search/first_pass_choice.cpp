@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "knear/core/stop_check.hpp"
 #include "knear/cost/plan.hpp"
 
 namespace knear::detail {
@@ -166,6 +167,7 @@ std::shared_ptr<const PerRowCodes> FirstPassChoice::per_row_codes(const PackedBa
     if (all < (request.reuses() ? 1.0 : 1.5) *
                   per_row_codes_seconds(at_.base().rows(), dim, request.peaks))
       return nullptr;
+    if (request.reuses() && !may_prepare()) return nullptr;
   }
   const auto codes = prepared.per_row_codes(packed.space, packing(choice));
   if (prepared.kept_per_row_codes(packed.space) != codes) report_.note_codes(codes->bytes());

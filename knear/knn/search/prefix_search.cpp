@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "knear/core/cpu.hpp"
+#include "knear/core/stop_check.hpp"
 
 namespace knear::detail {
 namespace {
@@ -80,8 +81,11 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
   trial.queries = 192;
   const double before = reuses ? prepared.searched_without_prefix(0) : 0;
   auto cost = prepared.prefix_forecast(integer, request.k);
+  // Rows are studied, and a prefix is made, for searches to come. Either takes as long as many of
+  // them, so that a server does it aside.
+  const auto may_make = [&] { return !reuses || may_prepare(); };
   if (!cost && !limited && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
-      (reuses || plain >= least_gain_once / (1 - best_share) * making_seconds(shape)))
+      (reuses || plain >= least_gain_once / (1 - best_share) * making_seconds(shape)) && may_make())
     cost = few ? try_on_rows(shape, chunk.choice, kept) : try_on_queries(shape, chunk, out, kept);
   if (cost && cost->possible && !cost->refused) {
     shape.go_by(cost->format), plain = plain_cost(shape).seconds;
@@ -90,7 +94,8 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
     if (limited) return {};
     // One in tiles that were chosen is made for this search alone.
     const double saved = (at_.tile_bytes > 0 ? plain : before + plain) * (1 - share);
-    if (share < worth_it && saved >= (reuses ? 1.0 : least_gain_once) * making_seconds(shape))
+    if (share < worth_it && saved >= (reuses ? 1.0 : least_gain_once) * making_seconds(shape) &&
+        may_make())
       return chosen(cost->plan);
   }
   if (reuses) prepared.searched_without_prefix(plain);

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .. import _core
 from .._process import cores
 from ..errors import Error, MemoryBudgetError, printable
 from . import metrics
@@ -96,6 +97,18 @@ def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
     assert columns is None or d == columns, f"there are {d} columns, where {columns} are due"
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(x, np.float32)
+
+
+def training_rows(
+    x: Any, columns: int | None = None, made: str = "codes and centroids"
+) -> NDArray[np.float32]:
+    """matrix(x, columns) for something to learn from by L2. RuntimeError for float64 rows that
+    float32 cannot tell apart: `made` would be the same for all of them."""
+    if getattr(x, "dtype", None) == np.float64 and np.ndim(x) == 2 and np.size(x):
+        with faiss_errors():
+            rows = np.ascontiguousarray(x, np.float64)
+            _core.check_float32_tells_apart(rows, "f64", "x", made)
+    return matrix(x, columns)
 
 
 def first_rows(n: int, x: Any, columns: int) -> NDArray[np.float32]:
@@ -226,7 +239,8 @@ class Index(Sealed):
     def __init__(self, d: int, metric: int = METRIC_L2) -> None:
         self.d = whole("d", d)
         if self.d < 1:
-            refuse(f"d, the number of columns, must be 1 at least, but is {d}")
+            made = f": {type(self).__name__}(d) names it, read_index() reads it with the rest"
+            refuse(f"d, the number of columns, must be 1 at least, but is {d}" + made * (d == 0))
         self.metric_type = metric
         self.metric_arg = 0.0
         self.verbose = False
@@ -286,7 +300,8 @@ class Index(Sealed):
     # Shared.
     def train(self, x: ArrayLike, *, numeric_type: int = Float32, xq_train: Any = None) -> None:
         """Learns from the rows of `x` [n x d]."""
-        rows = matrix(x, self.d)
+        learns = not self.is_trained and self.metric_type == METRIC_L2
+        rows = (training_rows if learns else matrix)(x, self.d)
         with faiss_errors():
             self._train(rows)
 

@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from . import metrics
-from .base import METRIC_INNER_PRODUCT, Sealed, faiss_errors, matrix, refuse, threads
+from .base import (
+    METRIC_INNER_PRODUCT,
+    METRIC_L2,
+    Sealed,
+    faiss_errors,
+    matrix,
+    refuse,
+    threads,
+    training_rows,
+)
 from .fields import whole
 from .interrupts import InterruptCallback, interruptions
 from .randomness import permutation
@@ -290,7 +299,8 @@ class Clustering(ClusteringParameters):
         """Finds the centroids of `x` [n x d], beginning with those that `centroids` holds, and adds
         them to `index`, which is emptied first. Rows go to their nearest centroid by the metric of
         the index, whatever it would find."""
-        rows = matrix(x, self.d)
+        by_l2 = index.metric_type == METRIC_L2 and not self.spherical
+        rows = training_rows(x, self.d, "centroids") if by_l2 else matrix(x, self.d)
         assert index.d == self.d, "the index has other dimensions"
         refuse_other_metrics(index)
         if weights is not None:
@@ -448,7 +458,7 @@ class Kmeans:
     def train(self, x: ArrayLike, weights: Any = None, init_centroids: Any = None) -> float:
         """Returns the last objective. `weights` [n] are of the rows; `init_centroids` [g x d] are
         the first g centroids to begin with."""
-        rows = matrix(x)
+        rows = matrix(x) if self.cp.spherical else training_rows(x, made="centroids")
         assert rows.shape[1] == self.d, f"x has {rows.shape[1]} columns, not {self.d}"
         self.set_index()
         clustering = Clustering(self.d, self.k, self.cp)

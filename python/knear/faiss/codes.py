@@ -321,7 +321,7 @@ class IndexPQ(_OfCodes):
 
     ST_PQ, ST_HE, ST_generalized_HE, ST_SDC, ST_polysemous, ST_polysemous_generalize = range(6)
 
-    def __init__(self, d: int, M: int, nbits: int, metric: int = METRIC_L2) -> None:
+    def __init__(self, d: int = 0, M: int = 0, nbits: int = 8, metric: int = METRIC_L2) -> None:
         super().__init__(d, metric)
         self.pq = ProductQuantizer(d, M, nbits)
         self.is_trained = False
@@ -370,7 +370,7 @@ class IndexScalarQuantizer(_OfCodes):
     """Codes of a ScalarQuantizer of this type."""
 
     def __init__(
-        self, d: int, qtype: int = ScalarQuantizer.QT_8bit, metric: int = METRIC_L2
+        self, d: int = 0, qtype: int = ScalarQuantizer.QT_8bit, metric: int = METRIC_L2
     ) -> None:
         super().__init__(d, metric)
         self.sq = ScalarQuantizer(d, qtype)

@@ -47,7 +47,7 @@ class IndexFlat(IndexFlatCodes):
     these, of which no search finds one, by the index's ids.
     """
 
-    def __init__(self, d: int, metric: int = METRIC_L2) -> None:
+    def __init__(self, d: int = 0, metric: int = METRIC_L2) -> None:
         super().__init__(d, metric)
         self.reset()
 

@@ -595,12 +595,18 @@ def deserialize_index(data: Any, io_flags: int = 0) -> Any:
 
 def clone_index(index: Index) -> Any:
     """A copy with vectors of its own."""
-    return copy.deepcopy(index)
+    return _copied("index", index)
 
 
 def clone_Quantizer(quant: Any) -> Any:
     """A copy of a ProductQuantizer or ScalarQuantizer."""
-    return copy.deepcopy(quant)
+    return _copied("quant", quant)
+
+
+def _copied(name: str, value: Any) -> Any:
+    if value is None:
+        refuse(f"{name} is None, which cannot be copied: pass what is to be copied")
+    return copy.deepcopy(value)
 
 
 class Cloner:
@@ -613,7 +619,7 @@ class Cloner:
         return clone_index(ivf)
 
     def clone_VectorTransform(self, vt: VectorTransform) -> Any:
-        return copy.deepcopy(vt)
+        return _copied("vt", vt)
 
 
 def write_VectorTransform(vt: VectorTransform, to: Any) -> None:

@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 from .. import _core
 from .._search import knn
 from ..errors import InvalidArgument
-from .base import Sealed, faiss_errors, fill, first_rows, matrix, refuse, threads
+from .base import (
+    Sealed,
+    faiss_errors,
+    fill,
+    first_rows,
+    matrix,
+    refuse,
+    threads,
+    training_rows,
+)
 from .clustering import ClusteringParameters, cluster
 from .fields import whole
 from .saying import say
@@ -138,7 +147,7 @@ class ProductQuantizer(Quantizer):
 
     def train(self, x: ArrayLike) -> None:
         """Learns the centroids from the rows of `x` [n x d], n >= ksub."""
-        rows = matrix(x, self.d)
+        rows = training_rows(x, self.d, "codes")
         if self.train_type not in (self.Train_default, self.Train_hot_start, self.Train_shared):
             raise NotImplementedError(
                 "Train_hypercube and Train_hypercube_pca are not there: Train_default begins at "
@@ -336,9 +345,10 @@ class ScalarQuantizer(Quantizer):
 
     def train(self, x: ArrayLike) -> None:
         """Learns the range of each column, or of all, from the rows of `x` [n x d]."""
-        rows = matrix(x, self.d)
         if not self._has_levels:
+            matrix(x, self.d)
             return
+        rows = training_rows(x, self.d, "codes")
         if not len(rows):
             refuse("a scalar quantizer cannot be trained on no vectors")
         if not np.isfinite(rows).all():

@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .base import Sealed, faiss_errors, fill, first_rows, matrix, refuse, threads
+from .base import (
+    Sealed,
+    faiss_errors,
+    fill,
+    first_rows,
+    matrix,
+    refuse,
+    threads,
+    training_rows,
+)
 from .fields import whole
 from .randomness import randn, subsample
 from .saying import say
@@ -24,7 +33,10 @@ class VectorTransform(Sealed):
 
     def train(self, x: ArrayLike, *, numeric_type: int = 0) -> None:
         """Learns from the rows of `x` [n x d_in]."""
-        rows = matrix(x, self.d_in)
+        learns = not self.is_trained
+        rows = (
+            training_rows(x, self.d_in, "transformed vectors") if learns else matrix(x, self.d_in)
+        )
         with faiss_errors():
             self._train(rows)
 
