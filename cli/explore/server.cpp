@@ -154,7 +154,6 @@ struct PageServer::State : HttpHandler {
   std::int64_t version = 0;
 
   HttpServer server;
-  const int port;
   std::atomic<bool> stopping = false;
   Worker worker{question_threads};
   std::thread listener;
@@ -177,7 +176,7 @@ std::pair<const Place*, Id> PageServer::State::place_of(std::string_view path) c
 
 std::optional<HttpAnswer> PageServer::State::refuse(const HttpHead& head) {
   try {
-    check_local_caller(head, "127.0.0.1", port);
+    check_local_caller(head, "127.0.0.1");
     const auto [place, item] = place_of(head.path);
     if (place->allowed != head.method &&
         !(place->allowed == "GET, HEAD" && (head.method == "GET" || head.method == "HEAD"))) {
@@ -306,8 +305,7 @@ PageServer::State::State(const Explorer& asked, std::int64_t wanted)
               .body = most_body_bytes,
               .timeout = most_time,
               .page_policy = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
-                             "form-action 'none'; frame-ancestors 'none'"}),
-      port(server.port()) {
+                             "form-action 'none'; frame-ancestors 'none'"}) {
   add_places();
   // The map and the classes of all rows are the largest answers.
   server.listen(*this, (std::int64_t{256} << 20) + 64 * asked.graph().rows());

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "knear/serve/refusal.hpp"
 
@@ -11,28 +10,11 @@ namespace knear::cli {
 
 using serve::Refusal;
 
-namespace {
-
-// Of "host:port", "[::1]:port" or either without the port, as HeadReader has checked it.
-int port_of(std::string_view authority) {
-  constexpr int usual = 80;
-  const std::size_t colon = authority.rfind(':');
-  if (authority.ends_with(']') || colon == std::string_view::npos) return usual;
-  int out = usual;  // also of "localhost:"
-  std::from_chars(authority.data() + colon + 1, authority.data() + authority.size(), out);
-  return out;
-}
-
-}  // namespace
-
-void check_local_caller(const HttpHead& head, const std::string& listen, int port) {
+void check_local_caller(const HttpHead& head, const std::string& listen) {
   const std::string& host = head.host;
   if (host != "127.0.0.1" && host != "localhost" && host != "::1" && host != listen)
     throw Refusal(403, "only 127.0.0.1 and localhost are answered here, but the host is '{}'",
                   host.substr(0, 100));
-  if (port_of(head.authority) != port)
-    throw Refusal(403, "the host must be on port {}, but is '{}'", port,
-                  head.authority.substr(0, 100));
   for (const HttpField& field : head.fields)
     if (field.name == "origin") {
       const std::string origin = small_letters(field.value);

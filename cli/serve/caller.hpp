@@ -13,9 +13,9 @@
 
 namespace knear::cli {
 
-// Throws Refusal (403) unless the host is 127.0.0.1, localhost, ::1 or `listen`, on `port`, and no
-// page of another site asks. A host without a port is on port 80 (RFC 9110, 4.2.1).
-void check_local_caller(const HttpHead& head, const std::string& listen, int port);
+// Throws Refusal (403) unless the host is 127.0.0.1, localhost, ::1 or `listen`, on any port, since
+// a tunnel or a container may have another one, and no page of another site asks.
+void check_local_caller(const HttpHead& head, const std::string& listen);
 
 // The Content-Type of a body, in small letters and without parameters. Empty if there is no such
 // field; "several types" if there are several.

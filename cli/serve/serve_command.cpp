@@ -163,7 +163,6 @@ void run_serve(const ServeArguments& arguments) {
   bar.clear();
   Service service({.token = token,
                    .listen = arguments.listen,
-                   .port = server.port(),
                    .threads = threads,
                    .limits = {.k = arguments.k, .rows = arguments.queries},
                    .waiting = arguments.waiting,

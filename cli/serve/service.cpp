@@ -195,7 +195,7 @@ Service::Route Service::route_of(const HttpHead& head) const {
 }
 
 void Service::check_caller(const HttpHead& head) const {
-  if (options_.token.empty()) return check_local_caller(head, options_.listen, options_.port);
+  if (options_.token.empty()) return check_local_caller(head, options_.listen);
   // These paths hold no data and need no token.
   for (const std::string_view open : {"/", "/health", "/openapi.json"})
     if (head.path == open) return;

@@ -37,7 +37,6 @@ namespace knear::cli {
 struct ServiceOptions {
   std::string token = {};  // empty: none is asked for
   std::string listen = "127.0.0.1";
-  int port = 80;  // of the server, which Host must name without a token
   int threads = 0;
   RequestLimits limits = {};
   std::int64_t waiting = 4096, batch = 1024;

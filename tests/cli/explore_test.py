@@ -290,7 +290,7 @@ class Served(ProgramTest):
             self.assertIn(says, found[1])
         large = b"x" * (4 * 2**20 + 1)
         self.assertEqual(server.refused("/api/search", large)[0], 413)
-        for host in "example.org", f"example.org:{server.port}", f"127.0.0.1:{server.port + 1}":
+        for host in "example.org", f"example.org:{server.port}":
             self.assertEqual(server.refused("/api/info", headers={"Host": host})[0], 403)
         for headers, status in (
             ({"Content-Encoding": "gzip"}, 415),
@@ -308,7 +308,8 @@ class Served(ProgramTest):
             status, _, whole = server.ask("/api/places", headers={"Range": ranges})
             self.assertEqual((status, len(whole)), (200, 300 * 8))
         self.assertEqual(server.refused("/api/info", method="DELETE")[0], 405)
-        self.assertEqual(server.ask("/", headers={"Host": f"localhost:{server.port}"})[0], 200)
+        for host in f"localhost:{server.port}", "localhost", "127.0.0.1:1":  # as behind a tunnel
+            self.assertEqual(server.ask("/", headers={"Host": host})[0], 200, host)
         self.assertEqual(server.json("/api/item/0")["id"], 0, "it still answers")
 
     def test_signals(self):

@@ -359,8 +359,6 @@ class Refused(Served):
         for headers in (
             {"Host": "example.org"},
             {"Host": f"example.org:{server.port}"},
-            {"Host": "localhost"},
-            {"Host": f"127.0.0.1:{server.port + 1}"},
             {"Origin": "http://example.org"},
             {"Origin": "null"},
             {"Origin": f"http://127.0.0.1:{server.port + 1}"},
@@ -368,7 +366,8 @@ class Refused(Served):
             self.assertEqual(server.refused("/indexes", headers=headers)[0], 403, headers)
         own = {"Origin": f"http://127.0.0.1:{server.port}"}
         self.assertEqual(server.ask("/indexes", headers=own)[0], 200)
-        for host in f"localhost:{server.port}", f"LOCALHOST:{server.port}", f"[::1]:{server.port}":
+        at = f":{server.port}"
+        for host in "localhost" + at, "LOCALHOST" + at, "[::1]" + at, "localhost", "127.0.0.1:1":
             self.assertEqual(server.ask("/indexes", headers={"Host": host})[0], 200, host)
         listening = pathlib.Path("/proc/net/tcp").read_text()
         self.assertIn(f"0100007F:{server.port:04X} ", listening)
