@@ -269,6 +269,19 @@ class ProductQuantizer:
         threads: int,
     ) -> NDArray[np.float32]: ...
 
+class PlainCode:
+    def __init__(
+        self, kind: str, dim: int, low: NDArray[np.float32], span: NDArray[np.float32]
+    ) -> None: ...
+    def encode(
+        self,
+        rows: NDArray[np.float32],
+        centroids: NDArray[np.float32] | None,
+        lists: NDArray[np.int64] | None,
+        threads: int,
+        out: NDArray[np.uint8],
+    ) -> int: ...
+
 class ScalarQuantizer:
     @staticmethod
     def train(rows: NDArray[Any], type: str, code: str, threads: int) -> ScalarQuantizer: ...

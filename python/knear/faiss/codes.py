@@ -45,7 +45,7 @@ def loaded(image: Any) -> KnearIndex:
             return refuse(re.sub(at, "", str(error)))
 
 
-def _same(a: Any, b: Any) -> bool:
+def is_same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is int and a == b)
 
 
@@ -170,7 +170,7 @@ class Coded(Index):
 
     def _index(self) -> Searched:
         now, had = self._now(), self.__dict__.get("_searched")
-        same = had is not None and len(had[0]) == len(now) and all(map(_same, had[0][1:], now[1:]))
+        same = had is not None and len(had[0]) == len(now) and all(map(is_same, had[0][1:], now[1:]))
         if same and had[0][0] == now[0]:
             return had[2]
         size = self._store.size
@@ -233,7 +233,11 @@ class _OfCodes(Coded, IndexFlatCodes):
         self._trained()
         if ids is not None:
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
-        self._add_codes(self._encode(x), None)
+        self._encode_into(x, self._store.room(len(x)))
+        self._store.fill(len(x), np.arange(self.ntotal, self.ntotal + len(x)))
+
+    def _encode_into(self, x: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
+        out[:] = self._encode(x)
 
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         self._store.add(codes, np.arange(self.ntotal, self.ntotal + len(codes)))
@@ -383,6 +387,9 @@ class IndexScalarQuantizer(_OfCodes):
 
     def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return self.sq.compute_codes(x)
+
+    def _encode_into(self, x: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
+        self.sq._code_into(x, out)
 
     def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
         return self.sq.decode(codes)

@@ -9,14 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._search import knn
-from ..errors import InvalidArgument
 from .base import Sealed, faiss_errors, fill, first_rows, matrix, refuse, threads
 from .clustering import ClusteringParameters, cluster
 from .fields import whole
 from .saying import say
 from .vectors import Float32Vector
-
-_BLOCK = 1 << 15  # numbers at a time, which stay in a processor's cache
 
 
 def packed(values: NDArray[Any], bits: int) -> NDArray[np.uint8]:
@@ -319,6 +316,7 @@ class ScalarQuantizer(Quantizer):
         self.qtype = qtype
         self.rangestat, self.rangestat_arg = self.RS_minmax, 0.0
         self.trained = Float32Vector()
+        self._made: tuple[Any, int, Any] | None = None  # what _plain_code() made it of, and that
         self.set_derived_sizes()
 
     def set_derived_sizes(self) -> None:
@@ -373,46 +371,53 @@ class ScalarQuantizer(Quantizer):
         return low, span
 
     def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
-        if self.qtype in (self.QT_fp16, self.QT_bf16):
-            name = "fp16" if self.qtype == self.QT_fp16 else "bf16"
-            try:
-                return _core.ScalarQuantizer.of_halves(name, self.d).encode(x, "f32", threads())
-            except InvalidArgument:
-                _refuse_infinite(x, x, "finite")
-                # From half a step above the largest number on.
-                first = np.array(0x477FF000 if name == "fp16" else 0x7F7F8000, np.uint32)
-                beyond = np.abs(x) >= first.view(np.float32)
-                _refuse_infinite(np.where(beyond, np.inf, x), x, "what 16 bits hold")
-                raise
+        out = np.empty((len(x), self.code_size), np.uint8)
+        self._code_into(x, out)
+        return out
+
+    def _code_into(
+        self,
+        x: NDArray[np.float32],
+        out: NDArray[np.uint8],
+        centroids: NDArray[np.float32] | None = None,
+        lists: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Puts the codes of `x` [n x d] into `out` [n x code_size]; with centroids, the codes of
+        what is left of each row beside that of its list [n]."""
         if self.qtype in (self.QT_8bit_direct, self.QT_8bit_direct_signed):
+            if centroids is not None:
+                x = x - centroids[lists]
             _refuse_infinite(x, x, "finite")
             shift = 128 if self.qtype == self.QT_8bit_direct_signed else 0
-            return np.clip(np.trunc(x + shift), 0, 255).astype(np.uint8)
-        low, span = self._levels()
-        top = np.float32((1 << self.bits) - 1)
-        out = np.empty((len(x), self.code_size), np.uint8)
-        rows = max(1, min(_BLOCK // self.d, len(x)))
-        flat = np.broadcast_to(~(span > 0), self.d)  # columns of one value
-        # As large as a block, since NumPy takes longer with one row for all.
-        lows = np.broadcast_to(low, (rows, self.d)).copy()
-        spans = np.broadcast_to(np.where(span > 0, span, np.float32(1)), lows.shape).copy()
-        shares, wholes = np.empty_like(lows), np.empty(lows.shape, np.uint8)
-        for begin in range(0, len(x), rows):
-            some = x[begin : begin + rows]
-            count = len(some)
-            if not np.isfinite(some).all():
-                _refuse_infinite(x, x, "finite")
-            share, whole = shares[:count], wholes[:count]
-            with np.errstate(over="ignore"):
-                np.subtract(some, lows[:count], out=share)
-                np.divide(share, spans[:count], out=share)
-            if flat.any():
-                share[:, flat] = 0
-            np.clip(share, np.float32(0), np.float32(1), out=share)
-            np.multiply(share, top, out=share)
-            np.copyto(whole, share, casting="unsafe")
-            out[begin : begin + count] = packed(whole, self.bits)
-        return out
+            out[:] = np.clip(np.trunc(x + shift), 0, 255)
+            return
+        row = self._plain_code().encode(x, centroids, lists, threads(), out)
+        if row == len(x):
+            return
+        some = x[row : row + 1]
+        if centroids is not None and lists is not None:
+            some = some - centroids[lists[row : row + 1]]
+        _refuse_infinite(some, some, "finite", row)
+        # From half a step above the largest number on.
+        first = np.array(0x477FF000 if self.qtype == self.QT_fp16 else 0x7F7F8000, np.uint32)
+        beyond = np.where(np.abs(some) >= first.view(np.float32), np.inf, some)
+        _refuse_infinite(beyond, some, "what 16 bits hold", row)
+
+    def _plain_code(self) -> Any:
+        """What makes the codes, by the present `trained`."""
+        learned = self.trained.array
+        if self._made is None or self._made[0] is not learned or self._made[1] != self.qtype:
+            low = span = np.empty(0, np.float32)
+            if self._has_levels:
+                low, span = (np.ascontiguousarray(np.broadcast_to(each, self.d))
+                             for each in self._levels())
+            kind = {self.QT_fp16: "fp16", self.QT_bf16: "bf16"}.get(self.qtype, str(self.bits))
+            code = _core.PlainCode(kind, self.d, low, span)
+            self._made = learned, self.qtype, code
+        return self._made[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
 
     def _vectors_of(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
         if self.qtype == self.QT_fp16:
@@ -429,8 +434,12 @@ class ScalarQuantizer(Quantizer):
         return low + (numbers + np.float32(0.5)) / top * span
 
 
-def _refuse_infinite(values: NDArray[Any], given: NDArray[np.float32], due: str) -> None:
+def _refuse_infinite(
+    values: NDArray[Any], given: NDArray[np.float32], due: str, first: int = 0
+) -> None:
+    """Refuses rows with a value that is not finite; `first` is the number of the first row."""
     finite = np.isfinite(values)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        refuse(f"vectors must be {due}, but row {row} column {column} is {given[row, column]:g}")
+        number = f"row {first + row} column {column}"
+        refuse(f"vectors must be {due}, but {number} is {given[row, column]:g}")

@@ -68,7 +68,12 @@ class Store:
         return self._lists[: self.size]
 
     def add(self, codes: Any, ids: Any, lists: Any = 0) -> None:
-        end = self.size + len(codes)
+        self.room(len(codes))[:] = codes
+        self.fill(len(codes), ids, lists)
+
+    def room(self, rows: int) -> NDArray[np.uint8]:
+        """Where the codes of this many rows go that fill() then adds."""
+        end = self.size + rows
         if end > len(self._ids):
             room = max(end, 2 * self.size)
             for name in ("_codes", "_ids", "_lists"):
@@ -76,7 +81,11 @@ class Store:
                 new = np.empty((room, *old.shape[1:]), old.dtype)
                 new[: self.size] = old[: self.size]
                 setattr(self, name, new)
-        self._codes[self.size : end] = codes
+        return self._codes[self.size : end]
+
+    def fill(self, rows: int, ids: Any, lists: Any = 0) -> None:
+        """Adds the rows whose codes are in room()."""
+        end = self.size + rows
         self._ids[self.size : end] = ids
         self._lists[self.size : end] = lists
         self.size = end
@@ -112,7 +121,8 @@ class Store:
         self.ids[:] = (np.cumsum(kept) - 1)[self.ids]
 
     def clear(self) -> None:
-        self._made_of_all(self._codes[:0], self._ids[:0], self._lists[:0])
+        self.size = 0  # the memory stays, for the next rows
+        self._changed()
 
     def by_list(self, lists: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(rows, begin): those of list i stand at begin[i] : begin[i + 1], in order of adding."""

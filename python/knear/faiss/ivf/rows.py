@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ... import _core
+from ...errors import InvalidArgument
 from ..base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -16,18 +19,24 @@ from ..base import (
     id_array,
     into,
     matrix,
+    metric_name,
     places_of,
     raised,
     refuse,
+    threads,
 )
 from ..clustering import ClusteringParameters, cluster, refuse_other_metrics
-from ..codes import Coded
+from ..codes import Coded, is_same
 from ..fields import whole, whole_ids
+from ..flat import IndexFlat
+from ..interrupts import interruptions
 from ..missing import LISTS
 from ..randomness import subsample
 from ..saying import say
 from ..selectors import IDSelectorArray
 from .lists import DirectMap, InvertedLists
+
+_MANY_ROWS = 16  # whose lists are found together
 
 
 class Listed(Coded):
@@ -56,7 +65,12 @@ class Listed(Coded):
         self.own_invlists = True
         self.direct_map = DirectMap()
         self.is_trained = False
+        # What _flat_centroids() took the centroids of, and these.
+        self._centroids: tuple[Any, NDArray[np.float32] | None] | None = None
         self._unlisted = 0  # rows that add_core() put into no list, which FAISS counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_centroids": None}
 
     @property
     def direct_map(self) -> DirectMap:
@@ -133,7 +147,7 @@ class Listed(Coded):
             x = subsample(x, most or len(x))
             say(self.verbose, f"Training IVF residual on {len(x)} vectors")
             if self.by_residual:
-                lists = self.quantizer.assign(x, 1).ravel()
+                lists = self._lists_of(x)
                 x = x - self.quantizer.reconstruct_batch(lists)
             self._train_codes(x)
         self.is_trained = True
@@ -170,6 +184,39 @@ class Listed(Coded):
             x = x - self.quantizer.reconstruct_batch(np.maximum(lists, 0))
         return self._code(x)
 
+    def _code_into(
+        self, x: NDArray[np.float32], lists: NDArray[np.int64], out: NDArray[np.uint8]
+    ) -> None:
+        """Puts the codes of `x` [n x d] in these lists [n] into an array."""
+        out[:] = self._code_in_lists(x, lists)
+
+    def _flat_centroids(self) -> NDArray[np.float32] | None:
+        """The centroids [nlist x d], where the quantizer keeps them as they are and finds them by
+        their distances; else None."""
+        quantizer = self.quantizer
+        if type(quantizer).search is not IndexFlat.search or not isinstance(quantizer, IndexFlat):
+            return None
+        now = quantizer, quantizer._kept, quantizer._kept.version
+        if self._centroids is None or not all(map(is_same, self._centroids[0], now)):
+            plain = quantizer.ntotal == self.nlist and not quantizer._unfound
+            plain = plain and not quantizer._by_table()
+            self._centroids = now, quantizer._all() if plain else None
+        return self._centroids[1]
+
+    def _lists_of(self, x: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The list [n] of each row, -1 for a row of NaN."""
+        _refuse_infinite(x)
+        # For few rows the quantizer's index is quicker than packing the centroids.
+        if len(x) >= max(_MANY_ROWS, self.nlist // 4):
+            centroids = self._flat_centroids()
+            if centroids is not None:
+                by = metric_name(self.quantizer.metric_type)
+                with contextlib.suppress(InvalidArgument):  # a NaN
+                    return _core.nearest_centroids(
+                        centroids, x, "f32", by, threads(), interruptions()
+                    )[1]
+        return self.quantizer.assign(x, 1).ravel()
+
     def encode_vectors(self, *given: Any) -> Any:
         """(x, lists): the codes [n x code_size] of `x` in these lists [n]. (n, x, list_nos, codes,
         include_listno=False), as FAISS has it: the same, put into the array `codes`, zeros for list
@@ -192,8 +239,7 @@ class Listed(Coded):
         self.direct_map.check_can_add(ids)
         if not len(x):
             return
-        _refuse_infinite(x)
-        lists = self.quantizer.assign(x, 1).ravel()
+        lists = self._lists_of(x)
         there = lists >= 0
         say(self.verbose, f"{type(self).__name__}: added {int(there.sum())} / {len(x)} vectors")
         if there.all():
@@ -208,7 +254,8 @@ class Listed(Coded):
     def _append(self, x: NDArray[np.float32], ids: Any, lists: NDArray[np.int64]) -> None:
         if ids is None:
             ids = np.arange(self.ntotal, self.ntotal + len(x))
-        self._store.add(self._code_in_lists(x, lists), ids, lists)
+        self._code_into(x, lists, self._store.room(len(x)))
+        self._store.fill(len(x), ids, lists)
 
     def add_core(
         self, n: int, x: Any, xids: Any, precomputed_idx: Any, inverted_list_context: Any = None
@@ -257,8 +304,7 @@ class Listed(Coded):
         keys = _id_keys(keys, len(rows))
         with faiss_errors():
             places = self._rows_of(keys)
-            _refuse_infinite(rows)
-            lists = self.quantizer.assign(rows, 1).ravel()
+            lists = self._lists_of(rows)
             self._store.replace(places, self._code_in_lists(rows, lists), lists)
 
     def _has_ids(self) -> bool:
@@ -413,6 +459,9 @@ def _centroids(quantizer: Any) -> NDArray[np.float32]:
 
 def _refuse_infinite(x: NDArray[np.float32]) -> None:
     """Of the rows that are added, before the quantizer takes them for queries."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(np.dot(x.ravel(), x.ravel())):
+            return  # no number is infinite if the sum of their squares is finite
     if (bad := np.isinf(x)).any():
         row, column = (int(i) for i in np.argwhere(bad)[0])
         refuse(f"x must be finite, but row {row} column {column} is {x[row, column]}")

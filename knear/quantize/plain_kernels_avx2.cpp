@@ -1,0 +1,3 @@
+// Numbers of scalar codes for the level avx2. See plain_kernels.inl.
+#define KNEAR_TABLE plain_kernels_avx2
+#include "knear/quantize/plain_kernels.inl"

@@ -1,0 +1,3 @@
+// Numbers of scalar codes for the level avx512. See plain_kernels.inl.
+#define KNEAR_TABLE plain_kernels_avx512
+#include "knear/quantize/plain_kernels.inl"

@@ -1,0 +1,3 @@
+// Numbers of scalar codes for the level scalar. See plain_kernels.inl.
+#define KNEAR_TABLE plain_kernels_scalar
+#include "knear/quantize/plain_kernels.inl"
