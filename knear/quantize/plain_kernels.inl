@@ -1,6 +1,7 @@
 // knear/quantize/plain_kernels.inl -- numbers of scalar codes, written once and compiled for each
-// level: KNEAR_TABLE is the table to define. Compilers make vectors of the loops. No library code
-// inside: an inline function of this file must not be merged by the linker with another level's.
+// level: KNEAR_BYTES is the width of a vector register, KNEAR_TABLE the table to define. Compilers
+// make vectors of the loops over columns that are coded. No library code inside: an inline function
+// of this file must not be merged by the linker with another level's.
 #include <stdint.h>
 
 #include "knear/quantize/plain_kernels.hpp"
@@ -74,10 +75,136 @@ static int32_t f16(PlainRow row, uint16_t* out) {
   return row.centroid ? f16_of<true>(row, out) : f16_of<false>(row, out);
 }
 
+constexpr int lanes = KNEAR_BYTES / 4;
+typedef float Floats __attribute__((vector_size(KNEAR_BYTES)));
+typedef uint32_t Words __attribute__((vector_size(KNEAR_BYTES)));
+typedef int32_t Numbers __attribute__((vector_size(KNEAR_BYTES)));
+typedef uint16_t Halves __attribute__((vector_size(lanes * 2)));
+typedef uint8_t Bytes __attribute__((vector_size(lanes)));
+
+template <class V>
+static inline V load(const void* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// The elements of rows: `lanes` of them from a place on, and one.
+struct OfBytes {
+  static Floats some(const uint8_t* row, int64_t j) {
+    return __builtin_convertvector(__builtin_convertvector(load<Bytes>(row + j), Numbers), Floats);
+  }
+  static float one(const uint8_t* row, int64_t j) { return row[j]; }
+};
+struct OfF32 {
+  static Floats some(const uint8_t* row, int64_t j) { return load<Floats>(row + 4 * j); }
+  static float one(const uint8_t* row, int64_t j) { return load<float>(row + 4 * j); }
+};
+struct OfBf16 {
+  static Floats some(const uint8_t* row, int64_t j) {
+    return (Floats)(__builtin_convertvector(load<Halves>(row + 2 * j), Words) << 16);
+  }
+  static float one(const uint8_t* row, int64_t j) {
+    return float_of(static_cast<uint32_t>(load<uint16_t>(row + 2 * j)) << 16);
+  }
+};
+// An f16 whose bits are moved to the places of a float's is 2^112 times too small. Those that are
+// not finite stay so.
+struct OfF16 {
+  static Floats some(const uint8_t* row, int64_t j) {
+    const Words bits = __builtin_convertvector(load<Halves>(row + 2 * j), Words);
+    const Floats size = (Floats)((bits & 0x7fffu) << 13) * 0x1p112f;
+    const Words special = (Words)((bits & 0x7c00u) == 0x7c00u) & 0x7f800000u;
+    return (Floats)((Words)size | (bits & 0x8000u) << 16 | special);
+  }
+  static float one(const uint8_t* row, int64_t j) {
+    const uint32_t bits = load<uint16_t>(row + 2 * j);
+    const float size = float_of((bits & 0x7fffu) << 13) * 0x1p112f;
+    if ((bits & 0x7c00u) == 0x7c00u) return float_of(0x7f800000u);
+    return bits & 0x8000u ? -size : size;
+  }
+};
+
+static inline float sum_of(Floats v) {
+  float out = 0;
+  for (int i = 0; i < lanes; ++i) out += v[i];
+  return out;
+}
+
+template <class Of, bool squared, int queries>
+static bool compare_with(const PlainComparison& of) {
+  uint32_t exponents = 0;  // whether any has all bits of the exponent
+  for (int64_t r = 0; r < of.count; ++r) {
+    const uint8_t* const row = of.rows[r];
+    Floats sums[queries] = {}, sizes[queries] = {};
+    int64_t j = 0;
+    for (; j + lanes <= of.n; j += lanes) {
+      Floats x = Of::some(row, j);
+      if (squared && of.scale) x *= load<Floats>(of.scale + j);
+#pragma GCC unroll 4
+      for (int q = 0; q < queries; ++q) {
+        const Floats y = load<Floats>(of.queries[q] + j);
+        if (squared) {
+          const Floats t = y - x;
+          sums[q] += t * t;
+        } else {
+          const Floats product = y * x;
+          sums[q] += product;
+          sizes[q] += (Floats)((Words)product & 0x7fffffffu);
+        }
+      }
+    }
+    float last[queries] = {}, last_size[queries] = {};
+    for (; j < of.n; ++j) {
+      float x = Of::one(row, j);
+      if (squared && of.scale) x *= of.scale[j];
+      for (int q = 0; q < queries; ++q) {
+        const float y = of.queries[q][j], t = squared ? y - x : y * x;
+        last[q] += squared ? t * t : t;
+        last_size[q] += t < 0 ? -t : t;
+      }
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; ++q) {
+      const float sum = sum_of(sums[q]) + last[q];
+      of.sums[q][r] = sum;
+      exponents |= (bits_of(sum) & 0x7fffffffu) >= 0x7f800000u;
+      if (squared) continue;
+      const float size = sum_of(sizes[q]) + last_size[q];
+      of.sizes[q][r] = size;
+      exponents |= (bits_of(size) & 0x7fffffffu) >= 0x7f800000u;
+    }
+  }
+  return exponents == 0;
+}
+
+template <class Of, bool squared>
+static bool compare(const PlainComparison& of, int queries) {
+  switch (queries) {
+    case 1:
+      return compare_with<Of, squared, 1>(of);
+    case 2:
+      return compare_with<Of, squared, 2>(of);
+    case 3:
+      return compare_with<Of, squared, 3>(of);
+    default:
+      return compare_with<Of, squared, 4>(of);
+  }
+}
+
+template <class Of>
+constexpr PlainKernels::Comparisons comparisons = {compare<Of, true>, compare<Of, false>};
+
 }  // namespace
 
 const PlainKernels& KNEAR_TABLE() {
-  static constexpr PlainKernels table = {numbers, f16, bf16};
+  static constexpr PlainKernels table = {numbers,
+                                         f16,
+                                         bf16,
+                                         comparisons<OfBytes>,
+                                         comparisons<OfF32>,
+                                         comparisons<OfF16>,
+                                         comparisons<OfBf16>};
   return table;
 }
 

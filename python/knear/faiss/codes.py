@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import tempfile
@@ -10,24 +11,29 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arrays, _options
+from .. import _arrays, _core, _options
 from .._index import Index as KnearIndex
 from ..errors import Error, MemoryBudgetError
 from .base import (
     METRIC_L2,
     Index,
     Sealed,
+    metric_name,
     padded,
     refuse,
     threads,
     within,
 )
 from .flat import IndexFlatCodes, _permutation
-from .interrupts import interruptions
+from .interrupts import InterruptCallback, interruptions
 from .parameters import SearchParametersPQ
 from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .store import Store
 from .vectors import Copy, UInt8Vector
+
+# Making an index of rows takes about as long as comparing each with so many queries.
+PAIRS_OF_AN_INDEX = 32
+_MOST_PLAIN = 1024  # neighbours
 
 
 def loaded(image: Any) -> KnearIndex:
@@ -125,13 +131,17 @@ class Coded(Index):
         super().__init__(d, metric)
         # What the index of searches was made of, the number of rows and that index.
         self._searched: tuple[Any, int, Searched] | None = None
+        # What _plain_search() was made of, and it.
+        self._plain: tuple[tuple[Any, ...], Any] | None = None
+        self._plain_pairs = 0  # of a query and a row, that it has compared since there was an index
+        self._plain_version = -1  # of the store that it has searched last
 
     def _set_code_size(self, size: int) -> None:
         self.code_size = size
         self._store = Store(size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_searched": None}
+        return {**self.__dict__, "_searched": None, "_plain": None}
 
     @property
     def ntotal(self) -> int:
@@ -168,7 +178,78 @@ class Coded(Index):
         """What the index of searches is made of."""
         return self._store.version, self._store, self.metric_type, *self._sources()
 
+    # Searches without an index of all rows.
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        """(kind, low, span, centroids) of a _core.PlainSearch; None where it has not such codes."""
+        return None
+
+    def _empty_copy(self) -> Any:
+        """An index like this one, without rows."""
+        out = copy.copy(self)
+        out._store = Store(self.code_size)
+        return out
+
+    def _plain_search(self) -> Any:
+        now = self.metric_type, *self._sources()
+        had = self._plain
+        if had is None or len(had[0]) != len(now) or not all(map(is_same, had[0], now)):
+            options, made = self._plain_options(), None
+            if options is not None:
+                kind, *arrays = options
+                like = loaded(self._empty_copy()._image)._index if kind in ("8", "4") else None
+                made = _core.PlainSearch(
+                    kind, metric_name(self.metric_type), self.d, like, *arrays
+                )
+            had = self._plain = now, made
+        return had[1]
+
+    def _rows_to_index(self) -> int:
+        """How many rows the index of searches lacks, or has still."""
+        now, had, size = self._now(), self.__dict__.get("_searched"), self._store.size
+        if had is None or len(had[0]) != len(now) or not all(map(is_same, had[0][1:], now[1:])):
+            return size
+        if had[0][0] == now[0]:
+            return 0
+        removed = self._store.removed_since(had[0][0])
+        return size if removed is None else abs(size - had[1]) + 2 * sum(map(len, removed))
+
+    def _near_plainly(
+        self, x: NDArray[np.float32], k: int, allowed: Any, lists: Any = None, of: int = 1
+    ) -> Any:
+        """(distances, row numbers, pairs compared) of a search in these of so many lists [q x p],
+        or of all rows. None where it goes to the index of all rows: where that is there, or these
+        searches have taken as long as making it."""
+        InterruptCallback.check()
+        probes = 1 if lists is None else lists.shape[1]
+        pairs = len(x) * self._store.size * probes // of
+        most = PAIRS_OF_AN_INDEX * self._rows_to_index()
+        if self._plain_pairs + pairs > most or not 1 <= k <= _MOST_PLAIN:
+            return None
+        search = self._plain_search()
+        if search is None:
+            return None
+        store, order = self._store, (None, None)
+        if lists is not None:
+            # The rows of few lists are looked for; once.
+            if self._plain_version == store.version or 2 * lists.size >= of or store.has_order(of):
+                order = store.by_list(of)
+            self._plain_version = store.version
+        found = search.nearest(
+            store.codes,
+            None if lists is None else store.lists,
+            *order,
+            allowed,
+            x,
+            lists,
+            k,
+            threads(),
+        )
+        if found is not None:
+            self._plain_pairs += found[2]
+        return found
+
     def _index(self) -> Searched:
+        self._plain_pairs = 0
         now, had = self._now(), self.__dict__.get("_searched")
         same = had is not None and len(had[0]) == len(now) and all(map(is_same, had[0][1:], now[1:]))
         if same and had[0][0] == now[0]:
@@ -235,6 +316,7 @@ class _OfCodes(Coded, IndexFlatCodes):
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
         self._encode_into(x, self._store.room(len(x)))
         self._store.fill(len(x), np.arange(self.ntotal, self.ntotal + len(x)))
+        self._plain_search()
 
     def _encode_into(self, x: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
         out[:] = self._encode(x)
@@ -252,8 +334,12 @@ class _OfCodes(Coded, IndexFlatCodes):
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         self._trained()
+        allowed = self._filter(params)
+        near = self._near_plainly(x, k, allowed)
+        if near is not None:
+            return padded(*near[:2], self.metric_type)
         distances, rows = self._index().search(
-            x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
+            x, k, filter=allowed, threads=threads(), progress=interruptions()
         )
         return padded(distances, rows, self.metric_type)
 
@@ -399,3 +485,6 @@ class IndexScalarQuantizer(_OfCodes):
 
     def _knear_has_it(self) -> bool:
         return self.sq.qtype != ScalarQuantizer.QT_6bit
+
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        return self.sq._plain_options()

@@ -416,6 +416,20 @@ class ScalarQuantizer(Quantizer):
             self._made = learned, self.qtype, code
         return self._made[2]
 
+    def _plain_options(
+        self, centroids: NDArray[np.float32] | None = None
+    ) -> tuple[Any, ...] | None:
+        """(kind, low, span, centroids) of a _core.PlainSearch of these codes."""
+        none = np.empty(0, np.float32)
+        if self.qtype in (self.QT_fp16, self.QT_bf16):
+            return ("fp16" if self.qtype == self.QT_fp16 else "bf16"), none, none, centroids
+        if self.qtype == self.QT_6bit and self.is_trained:
+            low, span = self._levels()
+            return "6", low.copy(), span.copy(), centroids
+        if self._has_levels and self.is_trained:
+            return str(self.bits), none, none, None
+        return None
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_made": None}
 

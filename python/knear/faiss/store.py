@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _core
+
 _FEW = 64  # rows that are removed in place
 
 
@@ -127,7 +129,9 @@ class Store:
     def by_list(self, lists: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(rows, begin): those of list i stand at begin[i] : begin[i + 1], in order of adding."""
         if self._order is None or len(self._order[1]) != lists + 1:
-            rows = np.argsort(self.lists, kind="stable")
-            begin = np.searchsorted(self.lists[rows], np.arange(lists + 1))
-            self._order = rows, begin
+            self._order = _core.rows_by_list(self.lists, lists)
         return self._order
+
+    def has_order(self, lists: int) -> bool:
+        """Whether by_list() has its answer already."""
+        return self._order is not None and len(self._order[1]) == lists + 1

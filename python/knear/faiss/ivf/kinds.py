@@ -33,6 +33,10 @@ class IndexIVFFlat(IndexIVF):
             return super()._code_into(x, lists, out)
         out.view(np.float32)[:] = x
 
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        none = np.empty(0, np.float32)
+        return None if self.by_residual else ("f32", none, none, None)
+
     def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return np.ascontiguousarray(x).view(np.uint8).reshape(len(x), self.code_size)
 
@@ -162,3 +166,9 @@ class IndexIVFScalarQuantizer(IndexIVF):
 
     def _knear_has_it(self) -> bool:
         return self.sq.qtype != ScalarQuantizer.QT_6bit
+
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        if not self.by_residual:
+            return self.sq._plain_options()
+        centroids = self._flat_centroids()
+        return None if centroids is None else self.sq._plain_options(centroids)

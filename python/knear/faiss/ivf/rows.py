@@ -72,6 +72,11 @@ class Listed(Coded):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_centroids": None}
 
+    def _empty_copy(self) -> Any:
+        out = super()._empty_copy()
+        out._direct_map, out._unlisted = DirectMap(), 0
+        return out
+
     @property
     def direct_map(self) -> DirectMap:
         self._direct_map._of = self
@@ -256,6 +261,8 @@ class Listed(Coded):
             ids = np.arange(self.ntotal, self.ntotal + len(x))
         self._code_into(x, lists, self._store.room(len(x)))
         self._store.fill(len(x), ids, lists)
+        if self._flat_centroids() is not None:
+            self._plain_search()
 
     def add_core(
         self, n: int, x: Any, xids: Any, precomputed_idx: Any, inverted_list_context: Any = None

@@ -35,6 +35,11 @@ def count(x: NDArray[np.float32], probes: int) -> None:
     indexIVF_stats.nlist += len(x) * probes
 
 
+def count_pairs(pairs: float) -> None:
+    """Of queries and rows that were compared."""
+    indexIVF_stats.ndis += round(pairs)
+
+
 def count_rows(report: dict[str, Any], queries: int) -> None:
     """Those of a search by knear: as many of the rows in its lists as are allowed of all."""
     allowed = report["allowed_rows"] / max(1, report["rows"])
