@@ -92,7 +92,11 @@ static inline V load(const void* p) {
 // The elements of rows: `lanes` of them from a place on, and one.
 struct OfBytes {
   static Floats some(const uint8_t* row, int64_t j) {
+#ifdef KNEAR_WIDEN_BYTES
+    return (Floats)KNEAR_WIDEN_BYTES(row + j);
+#else
     return __builtin_convertvector(__builtin_convertvector(load<Bytes>(row + j), Numbers), Floats);
+#endif
   }
   static float one(const uint8_t* row, int64_t j) { return row[j]; }
 };
@@ -102,7 +106,11 @@ struct OfF32 {
 };
 struct OfBf16 {
   static Floats some(const uint8_t* row, int64_t j) {
+#ifdef KNEAR_WIDEN_BF16
+    return (Floats)KNEAR_WIDEN_BF16(row + 2 * j);
+#else
     return (Floats)(__builtin_convertvector(load<Halves>(row + 2 * j), Words) << 16);
+#endif
   }
   static float one(const uint8_t* row, int64_t j) {
     return float_of(static_cast<uint32_t>(load<uint16_t>(row + 2 * j)) << 16);
@@ -112,10 +120,14 @@ struct OfBf16 {
 // not finite stay so.
 struct OfF16 {
   static Floats some(const uint8_t* row, int64_t j) {
+#ifdef KNEAR_WIDEN_F16
+    return (Floats)KNEAR_WIDEN_F16(row + 2 * j);
+#else
     const Words bits = __builtin_convertvector(load<Halves>(row + 2 * j), Words);
     const Floats size = (Floats)((bits & 0x7fffu) << 13) * 0x1p112f;
     const Words special = (Words)((bits & 0x7c00u) == 0x7c00u) & 0x7f800000u;
     return (Floats)((Words)size | (bits & 0x8000u) << 16 | special);
+#endif
   }
   static float one(const uint8_t* row, int64_t j) {
     const uint32_t bits = load<uint16_t>(row + 2 * j);
@@ -125,13 +137,37 @@ struct OfF16 {
   }
 };
 
-static inline float sum_of(Floats v) {
-  float out = 0;
-  for (int i = 0; i < lanes; ++i) out += v[i];
-  return out;
+// Halves are added until one number is left. They are taken without an address, which would keep
+// sums in memory.
+typedef float Four __attribute__((vector_size(16)));
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Sixteen __attribute__((vector_size(64)));
+static inline float sum_of(Four v) {
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+  return v[0] + v[1];
+}
+static inline float sum_of(Eight v) {
+  return sum_of((Four)(__builtin_shufflevector(v, v, 0, 1, 2, 3) +
+                       __builtin_shufflevector(v, v, 4, 5, 6, 7)));
+}
+static inline float sum_of(Sixteen v) {
+  return sum_of((Eight)(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                        __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)));
 }
 
-template <class Of, bool squared, int queries>
+// Whether a product is rounded before it is added does not matter here.
+static inline Floats add_product(Floats sum, Floats a, Floats b) {
+#ifdef KNEAR_ADD_PRODUCT
+  return (Floats)KNEAR_ADD_PRODUCT(sum, a, b);
+#else
+  return sum + a * b;
+#endif
+}
+static inline Floats less_product(Floats from, Floats a, Floats b) {
+  return add_product(from, -a, b);
+}
+
+template <class Of, bool squared, bool scaled, int queries>
 static bool compare_with(const PlainComparison& of) {
   uint32_t exponents = 0;  // whether any has all bits of the exponent
   for (int64_t r = 0; r < of.count; ++r) {
@@ -139,14 +175,14 @@ static bool compare_with(const PlainComparison& of) {
     Floats sums[queries] = {}, sizes[queries] = {};
     int64_t j = 0;
     for (; j + lanes <= of.n; j += lanes) {
-      Floats x = Of::some(row, j);
-      if (squared && of.scale) x *= load<Floats>(of.scale + j);
+      const Floats x = Of::some(row, j);
+      const Floats scale = scaled ? load<Floats>(of.scale + j) : Floats{};
 #pragma GCC unroll 4
       for (int q = 0; q < queries; ++q) {
         const Floats y = load<Floats>(of.queries[q] + j);
         if (squared) {
-          const Floats t = y - x;
-          sums[q] += t * t;
+          const Floats t = scaled ? less_product(y, scale, x) : y - x;
+          sums[q] = add_product(sums[q], t, t);
         } else {
           const Floats product = y * x;
           sums[q] += product;
@@ -157,7 +193,7 @@ static bool compare_with(const PlainComparison& of) {
     float last[queries] = {}, last_size[queries] = {};
     for (; j < of.n; ++j) {
       float x = Of::one(row, j);
-      if (squared && of.scale) x *= of.scale[j];
+      if (scaled) x *= of.scale[j];
       for (int q = 0; q < queries; ++q) {
         const float y = of.queries[q][j], t = squared ? y - x : y * x;
         last[q] += squared ? t * t : t;
@@ -178,18 +214,23 @@ static bool compare_with(const PlainComparison& of) {
   return exponents == 0;
 }
 
-template <class Of, bool squared>
-static bool compare(const PlainComparison& of, int queries) {
+template <class Of, bool squared, bool scaled>
+static bool compare_scaled(const PlainComparison& of, int queries) {
   switch (queries) {
     case 1:
-      return compare_with<Of, squared, 1>(of);
+      return compare_with<Of, squared, scaled, 1>(of);
     case 2:
-      return compare_with<Of, squared, 2>(of);
+      return compare_with<Of, squared, scaled, 2>(of);
     case 3:
-      return compare_with<Of, squared, 3>(of);
+      return compare_with<Of, squared, scaled, 3>(of);
     default:
-      return compare_with<Of, squared, 4>(of);
+      return compare_with<Of, squared, scaled, 4>(of);
   }
+}
+template <class Of, bool squared>
+static bool compare(const PlainComparison& of, int queries) {
+  if (squared && of.scale) return compare_scaled<Of, squared, squared>(of, queries);
+  return compare_scaled<Of, squared, false>(of, queries);
 }
 
 template <class Of>
