@@ -164,6 +164,30 @@ PlainSearch::PlainSearch(const Options& options)
     }
   }
   if (own_centroids_.cols() > 0) centroids_ = own_centroids_.view();
+  if (options.coarse.cols() > 0) {
+    if (options.coarse.cols() != dim_)
+      throw ShapeMismatch("coarse has {} columns, rows {}", options.coarse.cols(), dim_);
+    coarse_rows_ = Matrix<float>(options.coarse.rows(), dim_);
+    for (std::int64_t l = 0; l < options.coarse.rows(); ++l)
+      std::copy_n(options.coarse.row(l), dim_, coarse_rows_.row(l));
+    coarse_ =
+        std::make_unique<PlainSearch>(Options{.kind = Kind::f32, .metric = metric_, .dim = dim_});
+    lists_ = options.coarse.rows();
+  }
+}
+
+std::optional<PlainSearch::Answer> PlainSearch::nearest(const Rows& rows, MatrixView<float> queries,
+                                                        std::int64_t probes, std::int64_t k,
+                                                        int threads) const {
+  if (!coarse_) throw InvalidArgument("probes are {}, but there are no lists", probes);
+  if (probes < 1 || probes > lists_)
+    throw InvalidArgument("probes must be from 1 to {}, but are {}", lists_, probes);
+  const Rows centroids{.bytes = reinterpret_cast<const std::uint8_t*>(coarse_rows_.data()),
+                       .n = lists_};
+  const std::optional<Answer> lists =
+      coarse_->nearest(centroids, queries, MatrixView<Id>(), probes, threads);
+  if (!lists) return {};
+  return nearest(rows, queries, lists->neighbors.ids.view(), k, threads);
 }
 
 PlainSearch::~PlainSearch() = default;
@@ -350,11 +374,6 @@ class PlainSearch::Block {
       std::int64_t count = 0;
       for (; i < list.size() && count < rows_together; ++i) {
         const Id row = list[i];
-        if (List::scattered && i + rows_together < list.size()) {
-          const std::uint8_t* const later = rows_.bytes + list[i + rows_together] * bytes;
-          for (std::int64_t b = 0; b < std::min<std::int64_t>(bytes, 1024); b += 64)
-            __builtin_prefetch(later + b);
-        }
         if (!rows_.allowed.empty() && rows_.allowed[static_cast<std::size_t>(row)] == 0) continue;
         numbers[count] = row;
         rows[count++] = rows_.bytes + row * bytes;
@@ -365,19 +384,31 @@ class PlainSearch::Block {
           (of_.kind_ == Kind::codes4 ? unpack_4_bits : unpack_6_bits)(rows[r], n, to);
           rows[r] = to;
         }
+      // Rows all over memory are asked for while those before them are compared.
+      const std::uint8_t* later[rows_together];
+      const std::int64_t coming =
+          List::scattered ? std::min<std::int64_t>(count, list.size() - i) : 0;
+      for (std::int64_t r = 0; r < coming; ++r) later[r] = rows_.bytes + list[i + r] * bytes;
       for (std::size_t p = 0; p < pairs.size(); p += PlainComparison::most_queries)
-        if (!compare_rows(pairs, p, rows, numbers, count)) return false;
+        if (!compare_rows(pairs, p, rows, numbers, count, {later, p == 0 ? coming : 0, bytes}))
+          return false;
     }
     return true;
   }
 
   bool compare_rows(std::span<Pair> pairs, std::size_t first, const std::uint8_t* const* rows,
-                    const Id* numbers, std::int64_t count) {
+                    const Id* numbers, std::int64_t count, PlainComparison::Later later) {
     constexpr int most = PlainComparison::most_queries;
     float sums[most][rows_together], sizes[most][rows_together];
     const int queries = static_cast<int>(std::min<std::size_t>(most, pairs.size() - first));
-    PlainComparison with{rows, count, of_.dim_, {}, of_.step_.empty() ? nullptr : of_.step_.data(),
-                         {},   {}};
+    PlainComparison with{.rows = rows,
+                         .count = count,
+                         .n = of_.dim_,
+                         .queries = {},
+                         .scale = of_.step_.empty() ? nullptr : of_.step_.data(),
+                         .sums = {},
+                         .sizes = {},
+                         .later = later};
     for (int q = 0; q < queries; ++q) {
       with.queries[q] = targets_.data() +
                         (first + static_cast<std::size_t>(q)) * static_cast<std::size_t>(of_.dim_);
@@ -395,11 +426,15 @@ class PlainSearch::Block {
           set_limit(state);
         }
       }
+      const float base = pair.base;
+      float limit = state.limit;
       for (std::int64_t r = 0; r < count; ++r) {
-        const float key = pair.base + sums[q][r];
-        if (key > state.limit) continue;
+        const float key = base + sums[q][r];
+        if (key > limit) continue;
         state.found.push_back({key, static_cast<std::uint32_t>(pair.probe), numbers[r]});
-        if (state.found.size() >= state.cut_at) cut(state);
+        if (state.found.size() < state.cut_at) continue;
+        cut(state);
+        limit = state.limit;
       }
     }
     return true;
@@ -430,25 +465,23 @@ class PlainSearch::Block {
     state.cut_at = std::max(first_cut(), 2 * state.found.size());
   }
 
+  // Levels are computed, as tables of them would have to be fetched. The sum is that of CodeBook.
   void measure_codes(std::int64_t q, const State& state, const Matrix<float>& terms,
                      std::vector<std::pair<double, Id>>& out) {
     const RowCoder& coder = *of_.coder_;
-    const std::int64_t count = std::ssize(state.found), size = coder.code_size();
-    RowCoder::Codes codes{Matrix<std::uint8_t>(count, size), {}};
-    std::vector<std::uint32_t> list_of;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Candidate& one = state.found[static_cast<std::size_t>(i)];
-      std::copy_n(rows_.bytes + one.row * size, size, codes.codes.row(i));
-      if (probes_.cols() > 0)
-        list_of.push_back(static_cast<std::uint32_t>(probes_.row(q)[one.probe]));
-    }
-    coder.add_scalars(list_of, 1, codes);
     prepared_.resize(static_cast<std::size_t>(of_.dim_));
+    decoded_.resize(prepared_.size());
     coder.prepare(queries_, q, prepared_.data());
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Candidate& one = state.found[static_cast<std::size_t>(i)];
-      const float sum = coder.book().sum(codes.codes.row(i), 1, prepared_.data(), coder.squared());
-      const float scalar = codes.scalars.empty() ? 0 : codes.scalars[static_cast<std::size_t>(i)];
+    const bool squares = coder.squared(), scalars = coder.has_scalars();
+    for (const Candidate& one : state.found) {
+      coder.scalar()->decode_one(rows_.bytes + one.row * coder.code_size(), decoded_.data());
+      float sum = 0;
+      for (std::size_t j = 0; j < decoded_.size(); ++j) {
+        const double x = decoded_[j], y = prepared_[j];
+        sum += static_cast<float>(squares ? (y - x) * (y - x) : y * x);
+      }
+      const Id list = probes_.cols() > 0 ? probes_.row(q)[one.probe] : 0;
+      const float scalar = scalars ? coder.scalar_of(decoded_.data(), list) : 0;
       const float term = terms.cols() > 0 ? terms.row(q)[one.probe] : 0;
       out.emplace_back(code_key(of_.metric_, term, sum, scalar), one.row);
     }
@@ -511,6 +544,7 @@ class PlainSearch::Block {
   std::vector<float> targets_;         // [pairs of a list x dim]
   std::vector<std::uint8_t> numbers_;  // [rows_together x dim]
   std::vector<double> prepared_;       // [dim]
+  std::vector<float> decoded_;         // [dim]
 };
 
 std::optional<PlainSearch::Answer> PlainSearch::nearest(const Rows& rows, MatrixView<float> queries,

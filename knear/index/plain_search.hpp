@@ -44,6 +44,8 @@ class PlainSearch {
     std::span<const float> low = {}, span = {};
     // Of all but codes: rows stand for what is left of vectors beside these [lists x dim].
     MatrixView<float> centroids = {};
+    // The centroids by which lists are found [lists x dim]; without columns: they are given.
+    MatrixView<float> coarse = {};
   };
   // Copies what it is given, but shares the quantiser. Throws InvalidArgument for an index without
   // such codes and for another metric; ShapeMismatch.
@@ -71,6 +73,9 @@ class PlainSearch {
   // a list that does not exist; Cancelled. Threads: any may call at once.
   std::optional<Answer> nearest(const Rows& rows, MatrixView<float> queries, MatrixView<Id> probes,
                                 std::int64_t k, int threads) const;
+  // The same in the nearest `probes` lists of each query, 1 <= probes <= lists.
+  std::optional<Answer> nearest(const Rows& rows, MatrixView<float> queries, std::int64_t probes,
+                                std::int64_t k, int threads) const;
 
  private:
   class Block;
@@ -87,7 +92,9 @@ class PlainSearch {
   std::shared_ptr<const RowCoder> coder_;  // of codes
   double longest_ = 0;                     // vector that a code stands for
   std::vector<double> apart_;              // [lists], of codes: each centroid from the mean
-  std::int64_t lists_ = 0;                 // 0: any number
+  Matrix<float> coarse_rows_;
+  std::unique_ptr<const PlainSearch> coarse_;  // of these
+  std::int64_t lists_ = 0;                     // 0: any number
 };
 
 // The rows of each list in ascending order [n], and where each begins [lists + 1]. Requires that

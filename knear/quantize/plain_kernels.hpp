@@ -29,6 +29,11 @@ struct PlainComparison {
   const float* scale;                  // [n], what a row's number counts for; nullptr: 1
   float* sums[most_queries];           // [count] each: the result
   float* sizes[most_queries];          // [count] each, of products: the sums of absolute values
+  // Rows that will be compared next, of so many bytes.
+  struct Later {
+    const std::uint8_t* const* rows;
+    std::int64_t count, bytes;
+  } later;
 };
 
 // The first three return the bits of the largest absolute value that was coded, which a number at

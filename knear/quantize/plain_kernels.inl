@@ -172,6 +172,8 @@ static bool compare_with(const PlainComparison& of) {
   uint32_t exponents = 0;  // whether any has all bits of the exponent
   for (int64_t r = 0; r < of.count; ++r) {
     const uint8_t* const row = of.rows[r];
+    if (r < of.later.count)
+      for (int64_t b = 0; b < of.later.bytes; b += 64) __builtin_prefetch(of.later.rows[r] + b);
     Floats sums[queries] = {}, sizes[queries] = {};
     int64_t j = 0;
     for (; j + lanes <= of.n; j += lanes) {

@@ -255,7 +255,7 @@ void bind_plain_search(nb::module_& m) {
           "__init__",
           [](PlainSearch* self, const std::string& kind, const std::string& metric,
              std::int64_t dim, const Index* like, const FloatList& low, const FloatList& span,
-             const std::optional<Array>& centroids) {
+             const std::optional<Array>& centroids, const std::optional<Array>& coarse) {
             PlainSearch::Options options{.kind = PlainSearch::kind_of(kind),
                                          .metric = parse_metric(metric),
                                          .dim = dim,
@@ -263,17 +263,18 @@ void bind_plain_search(nb::module_& m) {
                                          .low = {low.data(), low.size()},
                                          .span = {span.data(), span.size()}};
             if (centroids) options.centroids = view_of(*centroids, "f32").as<float>();
+            if (coarse) options.coarse = view_of(*coarse, "f32").as<float>();
             new (self) PlainSearch(options);
           },
           nb::arg("kind"), nb::arg("metric"), nb::arg("dim"), nb::arg("like").none(),
           nb::arg("low").noconvert(), nb::arg("span").noconvert(),
-          nb::arg("centroids").noconvert().none())
-      // (distances, rows, pairs), or None.
+          nb::arg("centroids").noconvert().none(), nb::arg("coarse").noconvert().none())
+      // (distances, rows, pairs), or None. nearest_lists: how many of them, where none are given.
       .def(
           "nearest",
           [](const PlainSearch& self, const Codes& rows, const Ids& list_of, const Ids& by_list,
              const Ids& begin, const FewFlags& allowed, const Array& queries,
-             const std::optional<IdMatrix>& probes, std::int64_t k,
+             const std::optional<IdMatrix>& probes, std::int64_t nearest_lists, std::int64_t k,
              std::int64_t threads) -> nb::object {
             const auto n = static_cast<std::int64_t>(rows.shape(0));
             if (static_cast<std::int64_t>(rows.shape(1)) != self.row_bytes())
@@ -287,7 +288,8 @@ void bind_plain_search(nb::module_& m) {
               of.allowed = {reinterpret_cast<const std::uint8_t*>(allowed->data()),
                             allowed->size()};
             if ((list_of && std::ssize(of.list_of) != n) ||
-                (allowed && std::ssize(of.allowed) != n) || (probes && !list_of && !begin))
+                (allowed && std::ssize(of.allowed) != n) ||
+                ((probes || nearest_lists > 0) && !list_of && !begin))
               throw ShapeMismatch("lists and allowed rows must be {}", n);
             const MatrixView<float> asked = view_of(queries, "f32").as<float>();
             MatrixView<Id> lists;
@@ -300,7 +302,9 @@ void bind_plain_search(nb::module_& m) {
             }
             std::optional<PlainSearch::Answer> found;
             without_interpreter([&](const Progress&) {
-              found = self.nearest(of, asked, lists, k, thread_count(threads));
+              found = nearest_lists > 0
+                          ? self.nearest(of, asked, nearest_lists, k, thread_count(threads))
+                          : self.nearest(of, asked, lists, k, thread_count(threads));
             });
             if (!found) return nb::none();
             return nb::make_tuple(array_of(std::move(found->neighbors.distances)),
@@ -308,8 +312,8 @@ void bind_plain_search(nb::module_& m) {
           },
           nb::arg("rows").noconvert(), nb::arg("list_of").none(), nb::arg("by_list").none(),
           nb::arg("begin").none(), nb::arg("allowed").noconvert().none(),
-          nb::arg("queries").noconvert(), nb::arg("probes").none(), nb::arg("k"),
-          nb::arg("threads"));
+          nb::arg("queries").noconvert(), nb::arg("probes").none(), nb::arg("nearest_lists"),
+          nb::arg("k"), nb::arg("threads"));
   // (rows, begin).
   m.def(
       "rows_by_list",

@@ -279,6 +279,7 @@ class PlainSearch:
         low: NDArray[np.float32],
         span: NDArray[np.float32],
         centroids: NDArray[np.float32] | None,
+        coarse: NDArray[np.float32] | None,
     ) -> None: ...
     def nearest(
         self,
@@ -289,6 +290,7 @@ class PlainSearch:
         allowed: NDArray[np.bool_] | None,
         queries: NDArray[np.float32],
         probes: NDArray[np.int64] | None,
+        nearest_lists: int,
         k: int,
         threads: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], int] | None: ...

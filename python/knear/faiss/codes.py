@@ -32,7 +32,7 @@ from .store import Store
 from .vectors import Copy, UInt8Vector
 
 # Making an index of rows takes about as long as comparing each with so many queries.
-PAIRS_OF_AN_INDEX = 32
+PAIRS_OF_AN_INDEX = 64
 _MOST_PLAIN = 1024  # neighbours
 
 
@@ -183,6 +183,10 @@ class Coded(Index):
         """(kind, low, span, centroids) of a _core.PlainSearch; None where it has not such codes."""
         return None
 
+    def _flat_centroids(self) -> NDArray[np.float32] | None:
+        """Those of lists, which are found by comparing all of them; None for others."""
+        return None
+
     def _empty_copy(self) -> Any:
         """An index like this one, without rows."""
         out = copy.copy(self)
@@ -197,9 +201,8 @@ class Coded(Index):
             if options is not None:
                 kind, *arrays = options
                 like = loaded(self._empty_copy()._image)._index if kind in ("8", "4") else None
-                made = _core.PlainSearch(
-                    kind, metric_name(self.metric_type), self.d, like, *arrays
-                )
+                metric, coarse = metric_name(self.metric_type), self._flat_centroids()
+                made = _core.PlainSearch(kind, metric, self.d, like, *arrays, coarse)
             had = self._plain = now, made
         return had[1]
 
@@ -214,14 +217,19 @@ class Coded(Index):
         return size if removed is None else abs(size - had[1]) + 2 * sum(map(len, removed))
 
     def _near_plainly(
-        self, x: NDArray[np.float32], k: int, allowed: Any, lists: Any = None, of: int = 1
+        self,
+        x: NDArray[np.float32],
+        k: int,
+        allowed: Any,
+        probes: int = 1,
+        of: int = 0,
+        lists: Any = None,
     ) -> Any:
-        """(distances, row numbers, pairs compared) of a search in these of so many lists [q x p],
-        or of all rows. None where it goes to the index of all rows: where that is there, or these
-        searches have taken as long as making it."""
+        """(distances, row numbers, pairs compared) of a search in the nearest `probes` of so many
+        lists, or in these [q x probes]; of 0: of all rows. None where it goes to the index of all
+        rows: where that is there, or these searches have taken as long as making it."""
         InterruptCallback.check()
-        probes = 1 if lists is None else lists.shape[1]
-        pairs = len(x) * self._store.size * probes // of
+        pairs = len(x) * self._store.size * probes // max(1, of)
         most = PAIRS_OF_AN_INDEX * self._rows_to_index()
         if self._plain_pairs + pairs > most or not 1 <= k <= _MOST_PLAIN:
             return None
@@ -229,18 +237,20 @@ class Coded(Index):
         if search is None:
             return None
         store, order = self._store, (None, None)
-        if lists is not None:
+        if of:
             # The rows of few lists are looked for; once.
-            if self._plain_version == store.version or 2 * lists.size >= of or store.has_order(of):
+            many = 2 * probes * len(x) >= of
+            if self._plain_version == store.version or many or store.has_order(of):
                 order = store.by_list(of)
             self._plain_version = store.version
         found = search.nearest(
             store.codes,
-            None if lists is None else store.lists,
+            store.lists if of else None,
             *order,
             allowed,
             x,
             lists,
+            probes if of and lists is None else 0,
             k,
             threads(),
         )

@@ -32,6 +32,8 @@ from .rows import Listed
 from .scans import nearest_in, within_lists
 from .stats import count, count_pairs, count_rows
 
+_MANY_CENTROIDS = 1 << 17  # compared with queries
+
 
 class IndexIVF(Listed):
     """Each row is in the list of the centroid that `quantizer` finds for it; a query is compared
@@ -146,11 +148,11 @@ class IndexIVF(Listed):
         pairs = len(x) * self._store.size * probes // self.nlist
         if self._plain_pairs + pairs > PAIRS_OF_AN_INDEX * self._rows_to_index():
             return None
-        if lists is None:
-            lists = self.quantizer.search(x, probes)[1]
+        if lists is None and len(x) * self.nlist > _MANY_CENTROIDS:
+            lists = self.quantizer.search(x, probes)[1]  # which packs the centroids
             if lists.size and lists.min() < 0:
                 return None
-        near = self._near_plainly(x, k, allowed, lists, self.nlist)
+        near = self._near_plainly(x, k, allowed, probes, self.nlist, lists)
         if near is None:
             return None
         distances, rows, pairs = near
