@@ -34,6 +34,7 @@ from .vectors import Copy, UInt8Vector
 # Making an index of rows takes about as long as comparing each with so many queries.
 PAIRS_OF_AN_INDEX = 64
 _MOST_PLAIN = 1024  # neighbours
+_MANY_CENTROIDS = 1 << 17  # of all queries, which are compared faster once they are packed
 
 
 def loaded(image: Any) -> KnearIndex:
@@ -149,6 +150,7 @@ class Coded(Index):
 
     def reset(self) -> None:
         self._store.clear()
+        self._plain_pairs = 0
 
     def _sources(self) -> tuple[Any, ...]:
         """What the quantizers are made of: other objects after a change of any."""
@@ -187,6 +189,10 @@ class Coded(Index):
         """Those of lists, which are found by comparing all of them; None for others."""
         return None
 
+    def _lists_by_index(self, x: NDArray[np.float32], probes: int) -> NDArray[np.int64]:
+        """The nearest lists of each query [q x probes], for many: by an index of the centroids."""
+        raise NotImplementedError
+
     def _empty_copy(self) -> Any:
         """An index like this one, without rows."""
         out = copy.copy(self)
@@ -196,7 +202,7 @@ class Coded(Index):
     def _plain_search(self) -> Any:
         now = self.metric_type, *self._sources()
         had = self._plain
-        if had is None or len(had[0]) != len(now) or not all(map(is_same, had[0], now)):
+        if had is None or not all(map(is_same, had[0], now)):
             options, made = self._plain_options(), None
             if options is not None:
                 kind, *arrays = options
@@ -208,8 +214,11 @@ class Coded(Index):
 
     def _rows_to_index(self) -> int:
         """How many rows the index of searches lacks, or has still."""
-        now, had, size = self._now(), self.__dict__.get("_searched"), self._store.size
-        if had is None or len(had[0]) != len(now) or not all(map(is_same, had[0][1:], now[1:])):
+        had, size = self.__dict__.get("_searched"), self._store.size
+        if had is None:
+            return size
+        now = self._now()
+        if not all(map(is_same, had[0][1:], now[1:])):
             return size
         if had[0][0] == now[0]:
             return 0
@@ -229,14 +238,16 @@ class Coded(Index):
         lists, or in these [q x probes]; of 0: of all rows. None where it goes to the index of all
         rows: where that is there, or these searches have taken as long as making it."""
         InterruptCallback.check()
-        pairs = len(x) * self._store.size * probes // max(1, of)
+        store, order = self._store, (None, None)
+        pairs = len(x) * store.size * probes // max(1, of)
         most = PAIRS_OF_AN_INDEX * self._rows_to_index()
         if self._plain_pairs + pairs > most or not 1 <= k <= _MOST_PLAIN:
             return None
         search = self._plain_search()
         if search is None:
             return None
-        store, order = self._store, (None, None)
+        if of and lists is None and len(x) * of > _MANY_CENTROIDS:
+            lists = self._lists_by_index(x, probes)
         if of:
             # The rows of few lists are looked for; once.
             many = 2 * probes * len(x) >= of

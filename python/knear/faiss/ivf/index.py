@@ -23,7 +23,6 @@ from ..base import (
     threads,
     within,
 )
-from ..codes import PAIRS_OF_AN_INDEX
 from ..fields import neighbors
 from ..flat import IndexFlat
 from ..interrupts import interruptions
@@ -31,8 +30,6 @@ from ..parameters import SearchParameters, SearchParametersIVF
 from .rows import Listed
 from .scans import nearest_in, within_lists
 from .stats import count, count_pairs, count_rows
-
-_MANY_CENTROIDS = 1 << 17  # compared with queries
 
 
 class IndexIVF(Listed):
@@ -138,20 +135,14 @@ class IndexIVF(Listed):
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return nearest_in(self, x, k, lists, allowed, most, whole)
 
+    def _lists_by_index(self, x: NDArray[np.float32], probes: int) -> NDArray[np.int64]:
+        return self.quantizer.search(x, probes)[1]
+
     def _near_in_lists(
         self, x: NDArray[np.float32], k: int, allowed: Any, probes: int, lists: Any = None
     ) -> Any:
         """(distances, row numbers) of the rows in the nearest `probes` lists, or in these lists;
         None where the search goes to the index of all rows."""
-        if self._flat_centroids() is None:
-            return None
-        pairs = len(x) * self._store.size * probes // self.nlist
-        if self._plain_pairs + pairs > PAIRS_OF_AN_INDEX * self._rows_to_index():
-            return None
-        if lists is None and len(x) * self.nlist > _MANY_CENTROIDS:
-            lists = self.quantizer.search(x, probes)[1]  # which packs the centroids
-            if lists.size and lists.min() < 0:
-                return None
         near = self._near_plainly(x, k, allowed, probes, self.nlist, lists)
         if near is None:
             return None

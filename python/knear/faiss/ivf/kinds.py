@@ -35,7 +35,9 @@ class IndexIVFFlat(IndexIVF):
 
     def _plain_options(self) -> tuple[Any, ...] | None:
         none = np.empty(0, np.float32)
-        return None if self.by_residual else ("f32", none, none, None)
+        if self.by_residual or self._flat_centroids() is None:
+            return None
+        return "f32", none, none, None
 
     def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return np.ascontiguousarray(x).view(np.uint8).reshape(len(x), self.code_size)
@@ -168,7 +170,7 @@ class IndexIVFScalarQuantizer(IndexIVF):
         return self.sq.qtype != ScalarQuantizer.QT_6bit
 
     def _plain_options(self) -> tuple[Any, ...] | None:
-        if not self.by_residual:
-            return self.sq._plain_options()
         centroids = self._flat_centroids()
-        return None if centroids is None else self.sq._plain_options(centroids)
+        if centroids is None:
+            return None
+        return self.sq._plain_options(centroids if self.by_residual else None)

@@ -261,8 +261,8 @@ class Listed(Coded):
             ids = np.arange(self.ntotal, self.ntotal + len(x))
         self._code_into(x, lists, self._store.room(len(x)))
         self._store.fill(len(x), ids, lists)
-        if self._flat_centroids() is not None:
-            self._plain_search()
+        if self._plain_search() is not None and 8 * len(x) >= self._store.size:
+            self._store.by_list(self.nlist)  # for the first search: a hundredth of adding the rows
 
     def add_core(
         self, n: int, x: Any, xids: Any, precomputed_idx: Any, inverted_list_context: Any = None
