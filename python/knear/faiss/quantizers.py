@@ -28,10 +28,10 @@ def packed(values: NDArray[Any], bits: int) -> NDArray[np.uint8]:
         return out
     if bits == 6:  # four numbers in three bytes
         four = np.zeros((n, (m + 3) // 4, 4), np.uint8)
-        four.reshape(n, -1)[:, :m] = values
+        four.reshape(n, four.shape[1] * 4)[:, :m] = values
         a, b, c, d = (four[:, :, i] for i in range(4))
         out = np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=2)
-        return np.ascontiguousarray(out.reshape(n, -1)[:, : (m * bits + 7) // 8])
+        return np.ascontiguousarray(out.reshape(n, out.shape[1] * 3)[:, : (m * bits + 7) // 8])
     values = values.astype(np.int64, copy=False)
     places = (values[:, :, None] >> np.arange(bits)) & 1
     return np.packbits(places.reshape(n, m * bits).astype(np.uint8), axis=1, bitorder="little")
@@ -43,13 +43,13 @@ def unpacked(codes: NDArray[np.uint8], m: int, bits: int) -> NDArray[np.int64]:
         return codes.astype(np.int64)
     if bits == 4:
         halves = np.stack([codes & 15, codes >> 4], axis=2)
-        return halves.reshape(len(codes), -1)[:, :m].astype(np.int64)
+        return halves.reshape(len(codes), halves.shape[1] * 2)[:, :m].astype(np.int64)
     if bits == 6:
         three = np.zeros((len(codes), (m + 3) // 4, 3), np.uint8)
-        three.reshape(len(codes), -1)[:, : codes.shape[1]] = codes
+        three.reshape(len(codes), three.shape[1] * 3)[:, : codes.shape[1]] = codes
         a, b, c = (three[:, :, i] for i in range(3))
         four = np.stack([a & 63, (a >> 6 | b << 2) & 63, (b >> 4 | c << 4) & 63, c >> 2], axis=2)
-        return four.reshape(len(codes), -1)[:, :m].astype(np.int64)
+        return four.reshape(len(codes), four.shape[1] * 4)[:, :m].astype(np.int64)
     places = np.unpackbits(codes, axis=1, bitorder="little")[:, : m * bits]
     return places.reshape(len(codes), m, bits).astype(np.int64) @ (1 << np.arange(bits))
 
