@@ -26,8 +26,10 @@ from .base import (
 )
 from .flat import IndexFlatCodes, _permutation
 from .interrupts import InterruptCallback, interruptions
+from .numbering import Numbering
 from .parameters import SearchParametersPQ
 from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
+from .selectors import rows_named
 from .store import Store
 from .vectors import Copy, UInt8Vector
 
@@ -58,31 +60,21 @@ def is_same(a: Any, b: Any) -> bool:
 
 class Searched:
     """The rows of a Store as a knear.Index, whose ids are the numbers that the rows had when it was
-    made or they were added. `places` are the ids of the rows of now, which go up; None where they
-    are 0, 1, ..."""
+    made or they were added."""
 
-    def __init__(
-        self, index: KnearIndex, places: NDArray[np.int64] | None = None, room: Any = None
-    ) -> None:
-        # room: an array that begins with `places`, and takes those of rows that come.
-        self.index, self.places, self._room = index, places, places if room is None else room
+    def __init__(self, index: KnearIndex, rows: Numbering | None = None) -> None:
+        self.index = index
+        self._numbering = Numbering(len(index)) if rows is None else rows
 
     def without(self, rows: NDArray[np.int64]) -> Searched:
-        places = np.arange(len(self.index)) if self.places is None else self.places
-        self.index.remove(places[rows])
-        return Searched(self.index, np.delete(places, rows))
+        self.index.remove(self._numbering.first(rows))
+        return Searched(self.index, self._numbering.without(rows))
 
     def with_rows(self, rows: NDArray[Any], kind: str, lists: Any) -> Searched:
         """With rows of this element type behind, as the index keeps them, in these lists [n]."""
-        first, added = self.index.next_id, len(rows)
+        first = self.index.next_id
         self.index._index.add_to_lists(rows, kind, lists, threads())
-        if self.places is None:
-            return self
-        size = len(self.places)
-        if size + added > len(self._room):
-            self._room = np.concatenate([self.places, np.empty(size + added, np.int64)])
-        self._room[size : size + added] = first + np.arange(added)
-        return Searched(self.index, self._room[: size + added], self._room)
+        return Searched(self.index, self._numbering.with_rows(first, len(rows)))
 
     def is_mostly_gone(self) -> bool:
         return self.index.next_id > 4 * len(self.index) + 1024
@@ -111,16 +103,14 @@ class Searched:
 
     def _asked(self, options: dict[str, Any]) -> dict[str, Any]:
         allowed = options.get("filter")
-        if self.places is None or allowed is None:
+        if self._numbering.is_plain() or allowed is None:
             return options
         mask = np.zeros(self.index.next_id, np.bool_)
-        mask[self.places] = allowed
+        mask[self._numbering.all()] = allowed
         return {**options, "filter": mask}
 
     def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self.places is None:
-            return ids
-        return np.where(ids < 0, -1, np.searchsorted(self.places, ids))
+        return self._numbering.rows(ids)
 
 
 class Coded(Index):
@@ -304,8 +294,8 @@ class Coded(Index):
     def _kept_from(self, first: int, index: KnearIndex) -> tuple[NDArray[Any], str, Any]:
         """(rows, element type, lists) of the rows from this one on, as an index of all keeps
         them."""
-        codes = self._store.codes[first:]
-        lists = self._store.lists[first:] if index.lists else None
+        codes, lists = self._store.behind(first)
+        lists = lists if index.lists else None
         kind = index.factory.rpartition(",")[2]
         if kind == "SQfp16":
             return codes.view(np.float16), "f16", lists
@@ -380,10 +370,10 @@ class _OfCodes(Coded, IndexFlatCodes):
         return self._decode_rows(ids)
 
     def _remove(self, selector: Any) -> int:
-        gone = selector.mask(np.arange(self.ntotal))
-        if gone.any():
-            self._store.keep(~gone, renumber=True)
-        return int(gone.sum())
+        gone = rows_named(selector, self.ntotal)
+        if len(gone):
+            self._store.remove(gone, renumber=True)
+        return len(gone)
 
     def permute_entries(self, perm: NDArray[np.int64]) -> None:
         """Code perm[i] gets the id i."""

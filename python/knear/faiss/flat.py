@@ -27,6 +27,8 @@ from .base import (
     within,
 )
 from .interrupts import interruptions
+from .numbering import Numbering
+from .selectors import rows_named
 from .vectors import Copy, Float32Vector, UInt8Vector
 
 
@@ -41,8 +43,8 @@ class IndexFlatCodes(Index):
 class IndexFlat(IndexFlatCodes):
     """Vectors of d columns under ids 0, 1, ...: after remove_ids those that follow move up.
 
-    A knear.Index keeps them under ids of its own that never change; `_places` are these in order
-    of FAISS's ids, or None as long as they are the same. It takes no vectors of NaN: `_unfound` has
+    A knear.Index keeps them under ids of its own that never change; `_places` has these of
+    FAISS's ids. It takes no vectors of NaN: `_unfound` has
     these, of which no search finds one, by the index's ids.
     """
 
@@ -99,17 +101,6 @@ class IndexFlat(IndexFlatCodes):
     def _all(self) -> NDArray[np.float32]:
         return self._vectors_of(np.arange(self.ntotal))
 
-    def _kept_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        return ids if self._places is None else self._places[ids]
-
-    def _faiss_ids(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
-        """FAISS's ids of the index's, which come in the same order; -1 stays."""
-        if self._places is None:
-            return kept
-        ids = np.searchsorted(self._places, kept)
-        ids[kept < 0] = -1
-        return ids
-
     def _filter(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)
         if selector is None and not self._unfound:
@@ -117,11 +108,11 @@ class IndexFlat(IndexFlatCodes):
         ids = np.arange(self.ntotal)
         chosen = np.ones(self.ntotal, np.bool_) if selector is None else selector.mask(ids)
         if self._unfound:
-            chosen &= ~np.isin(self._kept_ids(ids), list(self._unfound))
-        if self._places is None:
+            chosen &= ~np.isin(self._places.first(ids), list(self._unfound))
+        if self._places.is_plain():
             return chosen
         mask = np.zeros(self._kept.next_id, np.bool_)
-        mask[self._places] = chosen
+        mask[self._places.all()] = chosen
         return mask
 
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
@@ -134,8 +125,7 @@ class IndexFlat(IndexFlatCodes):
             self._unfound.update((first + int(i), x[i].copy()) for i in np.flatnonzero(unfound))
         else:
             self._kept.add(x, threads=threads())
-        if self._places is not None:
-            self._places = np.concatenate([self._places, np.arange(first, first + len(x))])
+        self._places = self._places.with_rows(first, len(x))
 
     def _chosen(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)
@@ -148,7 +138,7 @@ class IndexFlat(IndexFlatCodes):
         distances, kept = self._kept.search(
             x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
-        return padded(distances, self._faiss_ids(kept), self.metric_type)
+        return padded(distances, self._places.rows(kept), self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         if self._by_table():
@@ -157,14 +147,14 @@ class IndexFlat(IndexFlatCodes):
         begin, distances, kept = self._kept.range_search(
             x, radius, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
-        return within(begin, distances, self._faiss_ids(kept), radius, self.metric_type)
+        return within(begin, distances, self._places.rows(kept), radius, self.metric_type)
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         if ids.size and not (ids.min() >= 0 and ids.max() < self.ntotal):
             refuse(f"a key is not among the ids 0 to {self.ntotal - 1}")
         if not ids.size:
             return np.empty((0, self.d), np.float32)
-        kept = self._kept_ids(ids)
+        kept = self._places.first(ids)
         out = self._kept.reconstruct(kept)
         if self._unfound:
             for row in np.flatnonzero(np.isin(kept, list(self._unfound))):
@@ -172,17 +162,17 @@ class IndexFlat(IndexFlatCodes):
         return out
 
     def _remove(self, selector: Any) -> int:
-        gone = selector.mask(np.arange(self.ntotal))
-        kept = np.arange(self.ntotal) if self._places is None else self._places
-        self._kept.remove(kept[gone])
-        self._places = kept[~gone]
-        return int(gone.sum())
+        gone = rows_named(selector, self.ntotal)
+        if len(gone):
+            self._kept.remove(self._places.first(gone))
+            self._places = self._places.without(gone)
+        return len(gone)
 
     def reset(self) -> None:
         metric = "l2" if self._by_table() else metric_name(self.metric_type)
         with faiss_errors():
             self._kept = KnearIndex("Flat", dim=self.d, metric=metric)
-        self._places: NDArray[np.int64] | None = None
+        self._places = Numbering(0)
         self._unfound: dict[int, NDArray[np.float32]] = {}
 
     def permute_entries(self, perm: NDArray[np.int64]) -> None:

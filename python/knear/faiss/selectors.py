@@ -78,6 +78,21 @@ class _OfIds(IDSelector):
         return out
 
 
+def few_ids(selector: IDSelector, size: int) -> NDArray[np.int64] | None:
+    """The ids of a selector, each once, ascending, where they are few beside so many rows."""
+    if not isinstance(selector, _OfIds) or type(selector).mask is not _OfIds.mask:
+        return None
+    return np.unique(selector._given) if 16 * selector._given.size <= size else None
+
+
+def rows_named(selector: IDSelector, size: int) -> NDArray[np.int64]:
+    """The rows of 0, 1, ..., size - 1 that are in a selector, ascending."""
+    ids = few_ids(selector, size)
+    if ids is None:
+        return np.flatnonzero(selector.mask(np.arange(size)))
+    return ids[(ids >= 0) & (ids < size)]
+
+
 class IDSelectorBatch(_OfIds):
     """The ids of an array; IDSelectorBatch(n, array) takes the first n of them."""
 

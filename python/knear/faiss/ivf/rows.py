@@ -33,7 +33,7 @@ from ..interrupts import interruptions
 from ..missing import LISTS
 from ..randomness import subsample
 from ..saying import say
-from ..selectors import IDSelectorArray
+from ..selectors import IDSelectorArray, few_ids
 from .lists import DirectMap, InvertedLists
 
 _MANY_ROWS = 16  # whose lists are found together
@@ -296,10 +296,15 @@ class Listed(Coded):
             selector, IDSelectorArray
         ):
             refuse("remove with hashtable works only with IDSelectorArray")
-        gone = selector.mask(self._store.ids)
-        if gone.any():
-            self._store.keep(~gone)
-        return int(gone.sum())
+        few = few_ids(selector, self._store.size)
+        found = None if few is None else self._store.find(few)
+        if found is None:
+            gone = np.flatnonzero(selector.mask(self._store.ids))
+        else:
+            gone = found[found >= 0]
+        if len(gone):
+            self._store.remove(gone)
+        return len(gone)
 
     def _close_up(self, kept: NDArray[np.bool_]) -> None:
         self._store.close_up(kept)
@@ -382,7 +387,12 @@ class Listed(Coded):
     def _rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.direct_map.no():
             refuse("direct map not initialized")
-        return places_of(self._store.ids, ids)
+        found = self._store.find(ids)
+        if found is None:
+            return places_of(self._store.ids, ids)
+        if (found < 0).any():
+            refuse("key not found: an id is not in the index")
+        return found
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         return self._uncode_in_lists(self._store.codes[rows], self._store.lists[rows])
@@ -403,7 +413,7 @@ class Listed(Coded):
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self._store.size:
             return rows
-        return np.where(rows < 0, -1, self._store.ids[rows])
+        return np.where(rows < 0, -1, self._store.ids_at(np.maximum(rows, 0)))
 
     def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """By the ids that a search found: no map is needed for these."""
