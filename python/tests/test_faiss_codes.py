@@ -150,6 +150,12 @@ def sizes_of_indexes_made(monkeypatch):
     return made
 
 
+def search_without_index(monkeypatch, pairs):
+    """Has this many pairs for each row be compared without an index; 0: none."""
+    monkeypatch.setattr(codes, "PAIRS_OF_AN_INDEX", pairs)
+    monkeypatch.setattr(codes, "FEW_PAIRS", 32 * pairs)
+
+
 PLAIN = ["SQ8", "SQ4", "SQ6", "SQfp16", "SQbf16", "IVF7,Flat", "IVF7,SQ8", "IVF7,SQ4"]
 PLAIN += ["IVF7,SQ6", "IVF7,SQfp16", "IVF7,SQbf16"]
 
@@ -177,7 +183,7 @@ def test_few_queries_need_no_index(string, metric, far, monkeypatch):
             params = kind(sel=selector, **words)
             found = {}
             for most in (10**9, 0):
-                monkeypatch.setattr(codes, "PAIRS_OF_AN_INDEX", most)
+                search_without_index(monkeypatch, most)
                 index._searched, index._plain_pairs = None, 0
                 made.clear()
                 found[most] = [index.search(queries[:m], k, params=params) for m in (1, 3, 45)]
@@ -190,6 +196,7 @@ def test_few_queries_need_no_index(string, metric, far, monkeypatch):
 @pytest.mark.parametrize("string", ["SQ8", "SQfp16", "IVF7,SQ8", "IVF7,Flat"])
 def test_many_queries_make_an_index_once(rows, string, monkeypatch):
     made = sizes_of_indexes_made(monkeypatch)
+    monkeypatch.setattr(codes, "FEW_PAIRS", 0)
     index = ours.index_factory(12, string)
     index.train(rows)
     index.add(rows)
@@ -243,7 +250,7 @@ def test_rows_are_added_to_what_is_searched(rows, string, metric, monkeypatch):
     whole = ours.clone_index(index)
     whole.add(rows)
     made = sizes_of_indexes_made(monkeypatch)
-    monkeypatch.setattr(codes, "PAIRS_OF_AN_INDEX", 0)  # for the first search
+    search_without_index(monkeypatch, 0)
     if hasattr(index, "nprobe"):
         index.nprobe = whole.nprobe = 4
         index.set_direct_map_type(ours.DirectMap.Array)
@@ -304,7 +311,7 @@ def test_histories_of_what_is_searched(rows, string, most, monkeypatch):
                 allowed = ours.SearchParameters(**params)
         found = []
         for each, pairs in [(index, most), (anew, 0)]:
-            monkeypatch.setattr(codes, "PAIRS_OF_AN_INDEX", pairs)
+            search_without_index(monkeypatch, pairs)
             found.append(each.search(rows[:30], 6, params=allowed))
         np.testing.assert_array_equal(found[0][1], found[1][1])
         np.testing.assert_array_equal(found[0][0], found[1][0])

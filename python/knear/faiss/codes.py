@@ -35,6 +35,8 @@ from .vectors import Copy, UInt8Vector
 
 # Making an index of rows takes about as long as comparing each with so many queries.
 PAIRS_OF_AN_INDEX = 64
+# An index takes longer than that to begin a search.
+FEW_PAIRS = 2048
 _MOST_PLAIN = 1024  # neighbours
 _MANY_CENTROIDS = 1 << 17  # of all queries, which are compared faster once they are packed
 
@@ -230,8 +232,10 @@ class Coded(Index):
         InterruptCallback.check()
         store, order = self._store, (None, None)
         pairs = len(x) * store.size * probes // max(1, of)
-        most = PAIRS_OF_AN_INDEX * self._rows_to_index()
-        if self._plain_pairs + pairs > most or not 1 <= k <= _MOST_PLAIN:
+        # All rows are gone through, too, where they are not in the order of their lists.
+        work = pairs if store.is_in_order(of) else pairs + store.size
+        few = work <= FEW_PAIRS
+        if k > _MOST_PLAIN or not (few or self._pays(work)):
             return None
         search = self._plain_search()
         if search is None:
@@ -255,9 +259,13 @@ class Coded(Index):
             k,
             threads(),
         )
-        if found is not None:
-            self._plain_pairs += found[2]
+        if found is not None and not few:
+            self._plain_pairs += work
         return found
+
+    def _pays(self, pairs: int) -> bool:
+        """Whether comparing so many pairs of a query and a row costs no more than an index."""
+        return self._plain_pairs + pairs <= PAIRS_OF_AN_INDEX * self._rows_to_index()
 
     def _index(self) -> Searched:
         self._plain_pairs = 0

@@ -187,6 +187,11 @@ class Store:
             self._order = _core.rows_by_list(self.lists, lists)
         return self._order
 
+    def is_in_order(self, lists: int) -> bool:
+        """Whether nothing has to be done for all rows to go through those of a list; of 0: for
+        all rows to be one after another."""
+        return self._rows.is_plain() and (not lists or self.has_order(lists))
+
     def has_order(self, lists: int) -> bool:
         """Whether by_list() has its answer already."""
         return self._order is not None and len(self._order[1]) == lists + 1
