@@ -111,18 +111,18 @@ def fill(out: Any, values: NDArray[Any]) -> None:
     out.reshape(-1)[: values.size] = values.ravel()
 
 
-_FEW_NUMBERS = 1 << 13
+FEW_NUMBERS = 1 << 13
 
 
 def has_nan(x: NDArray[np.float32]) -> bool:
     """Whether a number is NaN; quick for few: no other square is, and neither is a sum of them."""
-    flat = x.reshape(-1)
-    return bool(np.isnan(np.dot(flat, flat)))
+    squares = np.dot(x.reshape(-1), x.reshape(-1))
+    return bool(squares != squares)
 
 
 def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Which rows have a NaN: by their sums, so that no matrix of booleans is made."""
-    if x.size <= _FEW_NUMBERS and not has_nan(x):
+    if x.size <= FEW_NUMBERS and not has_nan(x):
         return np.zeros(len(x), np.bool_)
     with np.errstate(all="ignore"):
         out = np.isnan(np.einsum("ij->i", x))
@@ -157,6 +157,8 @@ def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDA
 
 def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
     """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
+    if ids.ndim == 2 and ids.size and ids[:, -1].min() >= 0:  # those that are missing come last
+        return distances, ids.view(np.int64)
     distances[ids < 0] = -FAR if metrics.is_similarity(metric) else FAR
     return distances, ids.view(np.int64)  # of C's long, as what SWIG takes
 
@@ -330,7 +332,7 @@ class Index(Sealed):
         k = neighbors(k)
         _refuse_others(params)
         lost = None
-        if rows.size > _FEW_NUMBERS or has_nan(rows):
+        if rows.size > FEW_NUMBERS or has_nan(rows):
             lost = None if self._takes_nan() else rows_of_nan(rows)
             if lost is not None and lost.any():  # queries that find nothing
                 rows = np.where(lost[:, None], np.float32(0), rows)

@@ -349,7 +349,7 @@ class _OfCodes(Coded, IndexFlatCodes):
 
     def _filter(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)
-        return None if selector is None else selector.mask(np.arange(self.ntotal))
+        return None if selector is None else selector.mask_to(self.ntotal)
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         self._trained()

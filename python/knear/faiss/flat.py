@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._index import Index as KnearIndex
 from . import metrics, tables
 from .base import (
+    FEW_NUMBERS,
     METRIC_INNER_PRODUCT,
     METRIC_L2,
     DistanceComputer,
@@ -18,6 +19,8 @@ from .base import (
     faiss_errors,
     fill,
     first_rows,
+    has_nan,
+    into,
     measured,
     metric_name,
     padded,
@@ -26,6 +29,7 @@ from .base import (
     threads,
     within,
 )
+from .fields import whole
 from .interrupts import interruptions
 from .numbering import Numbering
 from .selectors import rows_named
@@ -105,10 +109,10 @@ class IndexFlat(IndexFlatCodes):
         selector = getattr(params, "sel", None)
         if selector is None and not self._unfound:
             return None
-        ids = np.arange(self.ntotal)
-        chosen = np.ones(self.ntotal, np.bool_) if selector is None else selector.mask(ids)
+        size = self.ntotal
+        chosen = np.ones(size, np.bool_) if selector is None else selector.mask_to(size)
         if self._unfound:
-            chosen &= ~np.isin(self._places.first(ids), list(self._unfound))
+            chosen &= ~np.isin(self._places.all(), list(self._unfound))
         if self._places.is_plain():
             return chosen
         mask = np.zeros(self._kept.next_id, np.bool_)
@@ -119,8 +123,8 @@ class IndexFlat(IndexFlatCodes):
         if ids is not None:
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
         first = self._kept.next_id
-        unfound = rows_of_nan(x)
-        if unfound.any():
+        unfound = rows_of_nan(x) if x.size > FEW_NUMBERS or has_nan(x) else None
+        if unfound is not None and unfound.any():
             self._kept.add(np.where(unfound[:, None], np.float32(0), x), threads=threads())
             self._unfound.update((first + int(i), x[i].copy()) for i in np.flatnonzero(unfound))
         else:
@@ -129,7 +133,7 @@ class IndexFlat(IndexFlatCodes):
 
     def _chosen(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)
-        return None if selector is None else selector.mask(np.arange(self.ntotal))
+        return None if selector is None else selector.mask_to(self.ntotal)
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         if self._by_table():
@@ -148,6 +152,14 @@ class IndexFlat(IndexFlatCodes):
             x, radius, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
         return within(begin, distances, self._places.rows(kept), radius, self.metric_type)
+
+    def reconstruct(self, key: int, x: Any = None) -> NDArray[np.float32]:
+        """The vector [d] of this id."""
+        row = whole("key", key)
+        if self._unfound or not 0 <= row < self._places.size:
+            return super().reconstruct(key, x)
+        data, _ = self._kept._index.reconstruct(self._places.first(np.array([row])))
+        return into(x, data.view(np.float32))
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         if ids.size and not (ids.min() >= 0 and ids.max() < self.ntotal):

@@ -210,9 +210,12 @@ class IndexIVF(Listed):
         self, x: NDArray[np.float32], k: int, lists: Any, allowed: Any, most: int, whole: bool
     ) -> tuple[Any, Any]:
         """nearest_in(), by knear where it searches such lists: it looks at each of them once."""
-        in_order = np.sort(lists, axis=1)
-        twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
-        if most or not self._store.size or not self._probes_by_knear() or twice.any():
+        twice = False
+        if lists.shape[1] > 1:
+            in_order = np.sort(lists, axis=1)
+            same = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
+            twice = bool(same.any())
+        if most or not self._store.size or not self._probes_by_knear() or twice:
             return nearest_in(self, x, k, lists, allowed, most, whole)
         given = np.maximum(lists, -1)
         near = self._near_in_lists(x, k, allowed, lists.shape[1], given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from ..selectors import IDSelectorArray, few_ids
 from .lists import DirectMap, InvertedLists
 
 _MANY_ROWS = 16  # whose lists are found together
+_FEW_PAIRS = 1 << 14  # of rows and centroids, which are compared as they are
 
 
 class Listed(Coded):
@@ -67,10 +69,11 @@ class Listed(Coded):
         self.is_trained = False
         # What _flat_centroids() took the centroids of, and these.
         self._centroids: tuple[Any, NDArray[np.float32] | None] | None = None
+        self._finder: Any = None  # what compares few rows with these
         self._unlisted = 0  # rows that add_core() put into no list, which FAISS counts
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_centroids": None}
+        return {**super().__getstate__(), "_centroids": None, "_finder": None}
 
     def _empty_copy(self) -> Any:
         out = super()._empty_copy()
@@ -206,20 +209,29 @@ class Listed(Coded):
             plain = quantizer.ntotal == self.nlist and not quantizer._unfound
             plain = plain and not quantizer._by_table()
             self._centroids = now, quantizer._all() if plain else None
+            if plain:
+                none, by = np.empty(0, np.float32), metric_name(quantizer.metric_type)
+                self._finder = _core.PlainSearch("f32", by, self.d, None, none, none, None, None)
         return self._centroids[1]
 
     def _lists_of(self, x: NDArray[np.float32]) -> NDArray[np.int64]:
         """The list [n] of each row, -1 for a row of NaN."""
         _refuse_infinite(x)
         # For few rows the quantizer's index is quicker than packing the centroids.
+        centroids = self._flat_centroids()
+        if centroids is None:
+            return self.quantizer.assign(x, 1).ravel()
         if len(x) >= max(_MANY_ROWS, self.nlist // 4):
-            centroids = self._flat_centroids()
-            if centroids is not None:
-                by = metric_name(self.quantizer.metric_type)
-                with contextlib.suppress(InvalidArgument):  # a NaN
-                    return _core.nearest_centroids(
-                        centroids, x, "f32", by, threads(), interruptions()
-                    )[1]
+            by = metric_name(self.quantizer.metric_type)
+            with contextlib.suppress(InvalidArgument):  # a NaN
+                return _core.nearest_centroids(
+                    centroids, x, "f32", by, threads(), interruptions()
+                )[1]
+        elif len(x) * self.nlist <= _FEW_PAIRS and self._finder is not None:
+            rows = centroids.view(np.uint8).reshape(self.nlist, 4 * self.d)
+            found = self._finder.nearest(rows, None, None, None, None, x, None, 0, 1, threads())
+            if found is not None:
+                return found[1].reshape(-1)
         return self.quantizer.assign(x, 1).ravel()
 
     def encode_vectors(self, *given: Any) -> Any:
@@ -413,7 +425,10 @@ class Listed(Coded):
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self._store.size:
             return rows
-        return np.where(rows < 0, -1, self._store.ids_at(np.maximum(rows, 0)))
+        ids = self._store.ids_at(rows)  # those of -1 are of the last row
+        if rows.size and rows.min() < 0:
+            ids[rows < 0] = -1
+        return ids
 
     def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """By the ids that a search found: no map is needed for these."""
@@ -476,9 +491,8 @@ def _centroids(quantizer: Any) -> NDArray[np.float32]:
 
 def _refuse_infinite(x: NDArray[np.float32]) -> None:
     """Of the rows that are added, before the quantizer takes them for queries."""
-    with np.errstate(all="ignore"):
-        if np.isfinite(np.dot(x.ravel(), x.ravel())):
-            return  # no number is infinite if the sum of their squares is finite
+    if math.isfinite(np.dot(x.reshape(-1), x.reshape(-1))):
+        return  # no number is infinite if the sum of their squares is finite
     if (bad := np.isinf(x)).any():
         row, column = (int(i) for i in np.argwhere(bad)[0])
         refuse(f"x must be finite, but row {row} column {column} is {x[row, column]}")
