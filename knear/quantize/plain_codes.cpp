@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <mutex>
 
 #include "knear/core/cpu.hpp"
@@ -101,11 +100,8 @@ std::int64_t PlainCode::encode(MatrixView<float> rows, MatrixView<float> centroi
     parallel_for(resolve_threads(threads), (n + together - 1) / together, [&](std::int64_t task) {
       stop_if_asked();
       std::vector<std::uint8_t> numbers;
-      std::vector<std::uint16_t> halves;
       if (kind_ == Kind::bits6 || kind_ == Kind::bits4)
         numbers.resize(static_cast<std::size_t>(dim_) + 4);
-      else if (kind_ != Kind::bits8)
-        halves.resize(static_cast<std::size_t>(dim_));
       const std::int64_t end = std::min(n, (task + 1) * together);
       for (std::int64_t i = task * together; i < end; ++i) {
         std::uint8_t* const to = out + i * size;
@@ -127,12 +123,10 @@ std::int64_t PlainCode::encode(MatrixView<float> rows, MatrixView<float> centroi
             pack_4_bits(numbers.data(), dim_, to);
             break;
           case Kind::f16:
-            largest = kernels.f16(row, halves.data());
-            std::memcpy(to, halves.data(), static_cast<std::size_t>(size));
+            largest = kernels.f16(row, reinterpret_cast<std::uint16_t*>(to));
             break;
           case Kind::bf16:
-            largest = kernels.bf16(row, halves.data());
-            std::memcpy(to, halves.data(), static_cast<std::size_t>(size));
+            largest = kernels.bf16(row, reinterpret_cast<std::uint16_t*>(to));
             break;
         }
         if (largest < bad) continue;

@@ -215,15 +215,15 @@ class Listed(Coded):
         return self._centroids[1]
 
     def _lists_of(self, x: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The list [n] of each row, -1 for a row of NaN."""
-        _refuse_infinite(x)
+        """The list [n] of each row, -1 for a row of NaN. RuntimeError for an infinity."""
         # For few rows the quantizer's index is quicker than packing the centroids.
         centroids = self._flat_centroids()
         if centroids is None:
+            _refuse_infinite(x)
             return self.quantizer.assign(x, 1).ravel()
         if len(x) >= max(_MANY_ROWS, self.nlist // 4):
             by = metric_name(self.quantizer.metric_type)
-            with contextlib.suppress(InvalidArgument):  # a NaN
+            with contextlib.suppress(InvalidArgument):  # not finite
                 return _core.nearest_centroids(
                     centroids, x, "f32", by, threads(), interruptions()
                 )[1]
@@ -232,6 +232,7 @@ class Listed(Coded):
             found = self._finder.nearest(rows, None, None, None, None, x, None, 0, 1, threads())
             if found is not None:
                 return found[1].reshape(-1)
+        _refuse_infinite(x)
         return self.quantizer.assign(x, 1).ravel()
 
     def encode_vectors(self, *given: Any) -> Any:
