@@ -270,7 +270,9 @@ class Coded(Index):
     def _index(self) -> Searched:
         self._plain_pairs = 0
         now, had = self._now(), self.__dict__.get("_searched")
-        same = had is not None and len(had[0]) == len(now) and all(map(is_same, had[0][1:], now[1:]))
+        same = (
+            had is not None and len(had[0]) == len(now) and all(map(is_same, had[0][1:], now[1:]))
+        )
         if same and had[0][0] == now[0]:
             return had[2]
         size = self._store.size
@@ -302,8 +304,8 @@ class Coded(Index):
     def _kept_from(self, first: int, index: KnearIndex) -> tuple[NDArray[Any], str, Any]:
         """(rows, element type, lists) of the rows from this one on, as an index of all keeps
         them."""
-        codes, lists = self._store.behind(first)
-        lists = lists if index.lists else None
+        codes, own_lists = self._store.behind(first)
+        lists = own_lists if index.lists else None
         kind = index.factory.rpartition(",")[2]
         if kind == "SQfp16":
             return codes.view(np.float16), "f16", lists
@@ -311,10 +313,16 @@ class Coded(Index):
             return codes.view(np.uint16), "bf16", lists
         if not index._index.keeps_vectors:
             return codes, "u8", lists
-        return self._decode_rows(np.arange(first, self._store.size)), "f32", lists
+        return self._decode_stored(codes, own_lists), "f32", lists
+
+    def _decode_stored(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """What codes in these lists stand for."""
+        raise NotImplementedError
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        raise NotImplementedError
+        return self._decode_stored(*self._store.at(rows))
 
 
 class _OfCodes(Coded, IndexFlatCodes):
@@ -369,8 +377,10 @@ class _OfCodes(Coded, IndexFlatCodes):
         )
         return within(*found, radius, self.metric_type)
 
-    def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        return self._decode(self._store.codes[rows])
+    def _decode_stored(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        return self._decode(codes)
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         if ids.size and not (ids.min() >= 0 and ids.max() < self.ntotal):

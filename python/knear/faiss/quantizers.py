@@ -409,8 +409,9 @@ class ScalarQuantizer(Quantizer):
         if self._made is None or self._made[0] is not learned or self._made[1] != self.qtype:
             low = span = np.empty(0, np.float32)
             if self._has_levels:
-                low, span = (np.ascontiguousarray(np.broadcast_to(each, self.d))
-                             for each in self._levels())
+                low, span = (
+                    np.ascontiguousarray(np.broadcast_to(each, self.d)) for each in self._levels()
+                )
             kind = {self.QT_fp16: "fp16", self.QT_bf16: "bf16"}.get(self.qtype, str(self.bits))
             code = _core.PlainCode(kind, self.d, low, span)
             self._made = learned, self.qtype, code

@@ -98,6 +98,11 @@ class Store:
         self._settle()
         return self._lists[: self._end]
 
+    def at(self, rows: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """(codes, lists) of these rows."""
+        places = self._rows.first(np.asarray(rows))
+        return self._codes[places], self._lists[places]
+
     def ids_at(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The ids of these rows."""
         return self._ids[self._rows.first(rows)]

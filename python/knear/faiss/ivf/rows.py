@@ -224,9 +224,9 @@ class Listed(Coded):
         if len(x) >= max(_MANY_ROWS, self.nlist // 4):
             by = metric_name(self.quantizer.metric_type)
             with contextlib.suppress(InvalidArgument):  # not finite
-                return _core.nearest_centroids(
-                    centroids, x, "f32", by, threads(), interruptions()
-                )[1]
+                return _core.nearest_centroids(centroids, x, "f32", by, threads(), interruptions())[
+                    1
+                ]
         elif len(x) * self.nlist <= _FEW_PAIRS and self._finder is not None:
             rows = centroids.view(np.uint8).reshape(self.nlist, 4 * self.d)
             found = self._finder.nearest(rows, None, None, None, None, x, None, 0, 1, threads())
@@ -407,8 +407,10 @@ class Listed(Coded):
             refuse("key not found: an id is not in the index")
         return found
 
-    def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        return self._uncode_in_lists(self._store.codes[rows], self._store.lists[rows])
+    def _decode_stored(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        return self._uncode_in_lists(codes, lists)
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._decode_rows(self._rows_of(ids))
