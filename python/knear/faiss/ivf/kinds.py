@@ -30,8 +30,9 @@ class IndexIVFFlat(IndexIVF):
         self, x: NDArray[np.float32], lists: NDArray[np.int64], out: NDArray[np.uint8]
     ) -> None:
         if self.by_residual:
-            return super()._code_into(x, lists, out)
-        out.view(np.float32)[:] = x
+            super()._code_into(x, lists, out)
+        else:
+            out.view(np.float32)[:] = x
 
     def _plain_options(self) -> tuple[Any, ...] | None:
         none = np.empty(0, np.float32)
