@@ -66,8 +66,8 @@ TEST(PlainSearch, VectorsAreThoseOfKnn) {
             const AnyMatrix base = detail::rounded_to(type, rows_of(n, dim, far, 1).view(), 1);
             const Matrix<float> queries = rows_of(9, dim, far, 2);
             const PlainSearch search({.kind = kind, .metric = metric, .dim = dim});
-            const PlainSearch::Rows rows{.bytes = static_cast<const std::uint8_t*>(base.view().data()),
-                                         .n = n};
+            const PlainSearch::Rows rows{
+                .bytes = static_cast<const std::uint8_t*>(base.view().data()), .n = n};
             for (const std::int64_t k : {1, 10, 701})
               for (const int threads : {1, 3}) {
                 const auto found =
