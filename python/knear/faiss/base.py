@@ -116,7 +116,8 @@ FEW_NUMBERS = 1 << 13
 
 def has_nan(x: NDArray[np.float32]) -> bool:
     """Whether a number is NaN; quick for few: no other square is, and neither is a sum of them."""
-    squares = np.dot(x.reshape(-1), x.reshape(-1))
+    with np.errstate(all="ignore"):
+        squares = np.dot(x.reshape(-1), x.reshape(-1))
     return bool(squares != squares)
 
 

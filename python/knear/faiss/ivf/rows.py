@@ -494,7 +494,9 @@ def _centroids(quantizer: Any) -> NDArray[np.float32]:
 
 def _refuse_infinite(x: NDArray[np.float32]) -> None:
     """Of the rows that are added, before the quantizer takes them for queries."""
-    if math.isfinite(np.dot(x.reshape(-1), x.reshape(-1))):
+    with np.errstate(all="ignore"):
+        squares = np.dot(x.reshape(-1), x.reshape(-1))
+    if math.isfinite(squares):
         return  # no number is infinite if the sum of their squares is finite
     if (bad := np.isinf(x)).any():
         row, column = (int(i) for i in np.argwhere(bad)[0])
