@@ -5,6 +5,7 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/given_lists.hpp"
+#include "knear/index/plain_search.hpp"
 #include "knear/index/sharded.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
@@ -245,6 +246,87 @@ void write_for_faiss(const Index& index, const nb::bytes& file, const nb::object
   without_interpreter(progress_to, [&](Progress progress) { write_faiss(index, path, progress); });
 }
 
+void bind_plain_search(nb::module_& m) {
+  using detail::PlainSearch;
+  using FewFlags =
+      std::optional<nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+  nb::class_<PlainSearch>(m, "PlainSearch")
+      .def(
+          "__init__",
+          [](PlainSearch* self, const std::string& kind, const std::string& metric,
+             std::int64_t dim, const Index* like, const FloatList& low, const FloatList& span,
+             const std::optional<Array>& centroids, const std::optional<Array>& coarse) {
+            PlainSearch::Options options{.kind = PlainSearch::kind_of(kind),
+                                         .metric = parse_metric(metric),
+                                         .dim = dim,
+                                         .like = like,
+                                         .low = {low.data(), low.size()},
+                                         .span = {span.data(), span.size()}};
+            if (centroids) options.centroids = view_of(*centroids, "f32").as<float>();
+            if (coarse) options.coarse = view_of(*coarse, "f32").as<float>();
+            new (self) PlainSearch(options);
+          },
+          nb::arg("kind"), nb::arg("metric"), nb::arg("dim"), nb::arg("like").none(),
+          nb::arg("low").noconvert(), nb::arg("span").noconvert(),
+          nb::arg("centroids").noconvert().none(), nb::arg("coarse").noconvert().none())
+      // (distances, rows, pairs), or None. nearest_lists: how many of them, where none are given.
+      .def(
+          "nearest",
+          [](const PlainSearch& self, const Codes& rows, const Ids& list_of, const Ids& by_list,
+             const Ids& begin, const FewFlags& allowed, const Array& queries,
+             const std::optional<IdMatrix>& probes, std::int64_t nearest_lists, std::int64_t k,
+             std::int64_t threads) -> nb::object {
+            const auto n = static_cast<std::int64_t>(rows.shape(0));
+            if (static_cast<std::int64_t>(rows.shape(1)) != self.row_bytes())
+              throw ShapeMismatch("rows have {} bytes, but {} are due", rows.shape(1),
+                                  self.row_bytes());
+            PlainSearch::Rows of{.bytes = rows.data(), .n = n};
+            if (list_of) of.list_of = span_of(*list_of);
+            if (by_list) of.by_list = span_of(*by_list);
+            if (begin) of.begin = span_of(*begin);
+            if (allowed)
+              of.allowed = {reinterpret_cast<const std::uint8_t*>(allowed->data()),
+                            allowed->size()};
+            if ((list_of && std::ssize(of.list_of) != n) ||
+                (allowed && std::ssize(of.allowed) != n) ||
+                ((probes || nearest_lists > 0) && !list_of && !begin))
+              throw ShapeMismatch("lists and allowed rows must be {}", n);
+            const MatrixView<float> asked = view_of(queries, "f32").as<float>();
+            MatrixView<Id> lists;
+            if (probes) {
+              lists = {probes->data(), static_cast<std::int64_t>(probes->shape(0)),
+                       static_cast<std::int64_t>(probes->shape(1))};
+              if (lists.rows() != asked.rows())
+                throw ShapeMismatch("probes are {} rows, queries are {}", lists.rows(),
+                                    asked.rows());
+            }
+            std::optional<PlainSearch::Answer> found;
+            without_interpreter([&](const Progress&) {
+              found = nearest_lists > 0
+                          ? self.nearest(of, asked, nearest_lists, k, thread_count(threads))
+                          : self.nearest(of, asked, lists, k, thread_count(threads));
+            });
+            if (!found) return nb::none();
+            return nb::make_tuple(array_of(std::move(found->neighbors.distances)),
+                                  array_of(std::move(found->neighbors.ids)), found->probed);
+          },
+          nb::arg("rows").noconvert(), nb::arg("list_of").none(), nb::arg("by_list").none(),
+          nb::arg("begin").none(), nb::arg("allowed").noconvert().none(),
+          nb::arg("queries").noconvert(), nb::arg("probes").none(), nb::arg("nearest_lists"),
+          nb::arg("k"), nb::arg("threads"));
+  // (rows, begin).
+  m.def(
+      "rows_by_list",
+      [](const IdArray& list_of, std::int64_t lists) {
+        for (const Id list : span_of(list_of))
+          if (list < 0 || list >= lists)
+            throw InvalidArgument("lists hold {}, but there are {}", list, lists);
+        auto [rows, begin] = detail::rows_by_list(span_of(list_of), lists);
+        return nb::make_tuple(array_of(std::move(rows)), array_of(std::move(begin)));
+      },
+      nb::arg("list_of"), nb::arg("lists"));
+}
+
 }  // namespace
 
 void bind_choose_index(nb::module_& m) {
@@ -265,6 +347,7 @@ void bind_choose_index(nb::module_& m) {
 }
 
 void bind_index(nb::module_& m) {
+  bind_plain_search(m);
   nb::class_<Index> index(m, "Index");
   bind_members(index);
   index

@@ -2,6 +2,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "knear/quantize/opq.hpp"
+#include "knear/quantize/plain_codes.hpp"
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/quantize/scalar_quantizer.hpp"
 #include "knear/transform/transform.hpp"
@@ -206,10 +207,55 @@ void bind_coding(nb::class_<Quantizer>& quantizer) {
           nb::arg("threads"));
 }
 
+// Codes of rows into `out` [n x code_size]; the first row that has none, or n.
+void bind_plain_codes(nb::module_& m) {
+  using CodesOut = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  nb::class_<detail::PlainCode>(m, "PlainCode")
+      .def(
+          "__init__",
+          [](detail::PlainCode* self, const std::string& kind, std::int64_t dim,
+             const FloatList& low, const FloatList& span) {
+            new (self) detail::PlainCode(detail::PlainCode::kind_of(kind), dim,
+                                         {low.data(), low.size()}, {span.data(), span.size()});
+          },
+          nb::arg("kind"), nb::arg("dim"), nb::arg("low").noconvert(), nb::arg("span").noconvert())
+      .def(
+          "encode",
+          [](const detail::PlainCode& self, const Array& rows,
+             const std::optional<Array>& centroids, const Ids& lists, std::int64_t threads,
+             const CodesOut& out) {
+            const MatrixView<float> from = view_of(rows, "f32").as<float>();
+            MatrixView<float> beside;
+            if (centroids) beside = view_of(*centroids, "f32").as<float>();
+            const std::span<const Id> list_of = lists ? span_of(*lists) : std::span<const Id>();
+            if (from.cols() != self.dim() || (centroids && beside.cols() != self.dim()))
+              throw ShapeMismatch("rows and centroids must have {} columns", self.dim());
+            if (static_cast<std::int64_t>(out.shape(0)) != from.rows() ||
+                static_cast<std::int64_t>(out.shape(1)) != self.code_size())
+              throw ShapeMismatch("out must be {} codes of {} bytes", from.rows(),
+                                  self.code_size());
+            if (centroids && std::ssize(list_of) != from.rows())
+              throw ShapeMismatch("lists are {} for {} rows", list_of.size(), from.rows());
+            if (centroids)
+              for (const Id list : list_of)
+                if (list < 0 || list >= beside.rows())
+                  throw InvalidArgument("lists hold {}, but there are {} of them", list,
+                                        beside.rows());
+            std::int64_t bad = 0;
+            without_interpreter([&](const Progress&) {
+              bad = self.encode(from, beside, list_of, thread_count(threads), out.data());
+            });
+            return bad;
+          },
+          nb::arg("rows").noconvert(), nb::arg("centroids").noconvert().none(),
+          nb::arg("lists").none(), nb::arg("threads"), nb::arg("out").noconvert());
+}
+
 }  // namespace
 
 void bind_quantizers(nb::module_& m) {
   bind_transforms(m);
+  bind_plain_codes(m);
   nb::class_<ProductQuantizer> product(m, "ProductQuantizer");
   product
       .def_static(

@@ -270,6 +270,49 @@ class ProductQuantizer:
         threads: int,
     ) -> NDArray[np.float32]: ...
 
+class PlainSearch:
+    def __init__(
+        self,
+        kind: str,
+        metric: str,
+        dim: int,
+        like: Index | None,
+        low: NDArray[np.float32],
+        span: NDArray[np.float32],
+        centroids: NDArray[np.float32] | None,
+        coarse: NDArray[np.float32] | None,
+    ) -> None: ...
+    def nearest(
+        self,
+        rows: NDArray[np.uint8],
+        list_of: NDArray[np.int64] | None,
+        by_list: NDArray[np.int64] | None,
+        begin: NDArray[np.int64] | None,
+        allowed: NDArray[np.bool_] | None,
+        queries: NDArray[np.float32],
+        probes: NDArray[np.int64] | None,
+        nearest_lists: int,
+        k: int,
+        threads: int,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], int] | None: ...
+
+def rows_by_list(
+    list_of: NDArray[np.int64], lists: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+
+class PlainCode:
+    def __init__(
+        self, kind: str, dim: int, low: NDArray[np.float32], span: NDArray[np.float32]
+    ) -> None: ...
+    def encode(
+        self,
+        rows: NDArray[np.float32],
+        centroids: NDArray[np.float32] | None,
+        lists: NDArray[np.int64] | None,
+        threads: int,
+        out: NDArray[np.uint8],
+    ) -> int: ...
+
 class ScalarQuantizer:
     @staticmethod
     def train(rows: NDArray[Any], type: str, code: str, threads: int) -> ScalarQuantizer: ...

@@ -199,8 +199,8 @@ def range_search(
     >>> begin.tolist(), distances.tolist(), ids.tolist()
     ([0, 2, 2], [0.0, 1.0], [0, 1])
 
-    These have a distance of at most `radius`, of squares for "l2", or a product of at least `radius`
-    for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1]
+    These have a distance of at most `radius`, of squares for "l2", or a product of at least
+    `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1]
     of the other two, nearest first. Arguments and errors are those of knear.knn; of the options it
     has first_pass.
 

@@ -137,6 +137,105 @@ def test_distance_computers(rows, string, metric, faiss):
             assert computer(int(i)) == pytest.approx(each, rel=1e-4, abs=1e-4)
 
 
+def sizes_of_indexes_made(monkeypatch):
+    """A list to which the number of rows is added of each index that is made of all rows."""
+    made, loaded = [], codes.loaded
+
+    def counted(image):
+        found = loaded(image)
+        made.extend([len(found)] if len(found) else [])
+        return found
+
+    monkeypatch.setattr(codes, "loaded", counted)
+    return made
+
+
+def search_without_index(monkeypatch, pairs):
+    """Has this many pairs for each row be compared without an index; 0: none."""
+    monkeypatch.setattr(codes, "PAIRS_OF_AN_INDEX", pairs)
+    monkeypatch.setattr(codes, "FEW_PAIRS", 32 * pairs)
+
+
+PLAIN = ["SQ8", "SQ4", "SQ6", "SQfp16", "SQbf16", "IVF7,Flat", "IVF7,SQ8", "IVF7,SQ4"]
+PLAIN += ["IVF7,SQ6", "IVF7,SQfp16", "IVF7,SQbf16"]
+
+
+@pytest.mark.parametrize("far", [0, 50])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("string", PLAIN)
+def test_few_queries_need_no_index(string, metric, far, monkeypatch):
+    """Until queries have been compared with as many rows as making an index costs, they are
+    compared with the codes as they are: the answers are those of the index, to the bit."""
+    random = np.random.default_rng(3)
+    made = sizes_of_indexes_made(monkeypatch)
+    for d, n in [(1, 300), (7, 500), (33, 1500)]:
+        base = (random.standard_normal((n, d)) + far).astype(np.float32)
+        base[n // 2 : n // 2 + 30] = base[:30]  # ties
+        queries = np.concatenate([base[:5], base[:40] + 0.1]).astype(np.float32)
+        index = ours.index_factory(d, string, metric)
+        index.train(base)
+        index.add(base)
+        lists = "IVF" in string
+        kind = ours.SearchParametersIVF if lists else ours.SearchParameters
+        some = ours.IDSelectorRange(n // 4, n // 2)
+        for probes, k, selector in [(1, 1, None), (3, 10, None), (7, n + 5, None), (7, 10, some)]:
+            words = {"nprobe": probes} if lists else {}
+            params = kind(sel=selector, **words)
+            found = {}
+            for most in (10**9, 0):
+                search_without_index(monkeypatch, most)
+                index._searched, index._plain_pairs = None, 0
+                made.clear()
+                found[most] = [index.search(queries[:m], k, params=params) for m in (1, 3, 45)]
+                assert made == ([n] if most == 0 or k > 1024 else [])
+            for plain, indexed in zip(found[10**9], found[0], strict=True):
+                np.testing.assert_array_equal(plain[1], indexed[1])
+                np.testing.assert_array_equal(plain[0], indexed[0])
+
+
+@pytest.mark.parametrize("string", ["SQ8", "SQfp16", "IVF7,SQ8", "IVF7,Flat"])
+def test_many_queries_make_an_index_once(rows, string, monkeypatch):
+    made = sizes_of_indexes_made(monkeypatch)
+    monkeypatch.setattr(codes, "FEW_PAIRS", 0)
+    index = ours.index_factory(12, string)
+    index.train(rows)
+    index.add(rows)
+    for _ in range(10 * codes.PAIRS_OF_AN_INDEX):
+        index.search(rows[:1], 3)
+        if made:
+            break
+    assert made == [len(rows)] and index._plain_pairs == 0
+    index.search(rows[:1000], 3)
+    assert made == [len(rows)]
+    index.reset()
+    index.add(rows)
+    index.search(rows[:1], 3)  # begins again
+    assert made == [len(rows)]
+
+
+def test_a_search_without_an_index_is_interrupted_and_refuses_what_an_index_does(rows):
+    index = ours.index_factory(12, "SQfp16")
+    index.add(rows)
+    with ours.TimeoutGuard(1e-9), pytest.raises(RuntimeError, match="interrupted"):
+        index.search(rows[:1], 3)
+    queries = rows[:2].copy()
+    queries[1, 3] = np.inf
+    with pytest.raises(RuntimeError, match="finite"):
+        index.search(queries, 3)
+    broken = index.sa_encode(rows[:1]).view(np.uint16)
+    broken[0, 5] = 0x7C00
+    index.add_sa_codes(broken.view(np.uint8))
+    with pytest.raises(RuntimeError):
+        index.search(rows[:1], 3)
+
+
+def test_no_codes_stand_for_no_vectors():
+    quantizer = ours.ScalarQuantizer(6, ours.ScalarQuantizer.QT_6bit)
+    quantizer.train(np.random.default_rng(1).random((50, 6), np.float32))
+    assert quantizer.decode(np.empty((0, quantizer.code_size), np.uint8)).shape == (0, 6)
+    assert quantizer.compute_codes(np.empty((0, 6), np.float32)).shape == (0, 5)
+
+
 GROWING = ["IVF20,Flat", "IVF20,PQ4x8", "IVF20,PQ4x6", "IVF20,SQ8", "IVF20,SQfp16", "PQ4x8"]
 GROWING += ["SQ8", "SQ4", "SQ6", "SQfp16", "SQbf16"]
 
@@ -150,15 +249,8 @@ def test_rows_are_added_to_what_is_searched(rows, string, metric, monkeypatch):
     index.train(rows)
     whole = ours.clone_index(index)
     whole.add(rows)
-    made = []
-    loaded = codes.loaded
-
-    def counted(image):
-        found = loaded(image)
-        made.append(len(found))
-        return found
-
-    monkeypatch.setattr(codes, "loaded", counted)
+    made = sizes_of_indexes_made(monkeypatch)
+    search_without_index(monkeypatch, 0)
     if hasattr(index, "nprobe"):
         index.nprobe = whole.nprobe = 4
         index.set_direct_map_type(ours.DirectMap.Array)
@@ -178,10 +270,12 @@ def test_rows_are_added_to_what_is_searched(rows, string, metric, monkeypatch):
     assert made == [1000, len(rows)]
 
 
+@pytest.mark.parametrize("most", [0, 64])
 @pytest.mark.parametrize("string", GROWING)
-def test_histories_of_what_is_searched(rows, string):
+def test_histories_of_what_is_searched(rows, string, most, monkeypatch):
     """After any additions, removals and updates, whether there were searches in between or not, the
-    answers of an index that is made of the rows of now."""
+    answers of an index that is made of the rows of now; also of codes that are searched as they
+    are."""
     random = np.random.default_rng(1)
     index = ours.index_factory(12, string)
     index.train(rows)
@@ -215,7 +309,10 @@ def test_histories_of_what_is_searched(rows, string):
                 allowed = ours.SearchParametersPQ(**params)
             else:
                 allowed = ours.SearchParameters(**params)
-        found = [each.search(rows[:30], 6, params=allowed) for each in (index, anew)]
+        found = []
+        for each, pairs in [(index, most), (anew, 0)]:
+            search_without_index(monkeypatch, pairs)
+            found.append(each.search(rows[:30], 6, params=allowed))
         np.testing.assert_array_equal(found[0][1], found[1][1])
         np.testing.assert_array_equal(found[0][0], found[1][0])
         ranges = [each.range_search(rows[:9], 3.0, params=allowed) for each in (index, anew)]

@@ -104,3 +104,19 @@ def test_nothing_is_not_copied():
     ):
         with pytest.raises(RuntimeError, match="is None, which cannot be copied"):
             copy(None)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("string", ["Flat", "SQ8", "IVF4,Flat", "IVF4,SQ8"])
+def test_large_numbers_and_nan_warn_of_nothing(string):
+    """Sums of squares by which NaN and infinities are looked for may overflow."""
+    x = np.random.default_rng(1).standard_normal((300, 8)).astype(np.float32)
+    index = ours.index_factory(8, string)
+    index.train(x)
+    index.add(x)
+    queries = x[:3].copy()
+    queries[1] *= np.float32(1e30)
+    queries[2, 0] = np.nan
+    assert (index.search(queries, 2)[1][2] == -1).all()
+    if string != "SQ8":
+        index.add(queries[1:2])

@@ -70,6 +70,8 @@ class RowCoder {
   // Fills in the scalars of codes; throws as encode().
   void add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to,
                    std::int64_t first = 0) const;
+  // The scalar of a row that stands for `decoded`, without its centroid, where rows have one.
+  float scalar_of(const float* decoded, std::int64_t list) const;
   // What a code whose bytes lie `stride` apart stands for, in a list; out [dim].
   void decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list, float* out) const;
 
@@ -95,9 +97,6 @@ class RowCoder {
  private:
   bool l2() const { return traits_of(metric_).squared; }
   bool residual() const { return coarse_ && shape_.residual; }
-  // Of a row that stands for `decoded`, without its centroid.
-  float scalar_of(const float* decoded, std::int64_t list) const;
-
   const CodeShape shape_;
   const Metric metric_;
   const std::shared_ptr<const CoarseQuantizer> coarse_;

@@ -32,15 +32,17 @@ LAST_GIVEN_ID = 2**62
 FAR = np.finfo(np.float32).max  # FAISS's distance of places that no vector fills
 
 
-@contextlib.contextmanager
-def faiss_errors() -> Iterator[None]:
-    """Errors of the library are RuntimeError, as FAISS's are; MemoryError stays."""
-    try:
-        yield
-    except MemoryBudgetError:
-        raise
-    except Error as error:
-        raise RuntimeError(str(error)) from error
+class faiss_errors:
+    """with faiss_errors(): errors of the library are RuntimeError, as FAISS's are; MemoryError
+    stays. A class of its own, since a generator takes longer than a short call."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, Error) and not isinstance(error, MemoryBudgetError):
+            raise RuntimeError(str(error)) from error
 
 
 _threads: list[int] = []
@@ -93,6 +95,10 @@ def flat_metric_name(metric: int) -> str:
 def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
     """`x` as a contiguous float32 matrix. ValueError unless it has two dimensions; AssertionError
     for another number of columns."""
+    if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous:
+        n, d = x.shape
+        assert columns is None or d == columns, f"there are {d} columns, where {columns} are due"
+        return x
     n, d = np.shape(x)
     assert columns is None or d == columns, f"there are {d} columns, where {columns} are due"
     with np.errstate(over="ignore"):
@@ -123,8 +129,20 @@ def fill(out: Any, values: NDArray[Any]) -> None:
     out.reshape(-1)[: values.size] = values.ravel()
 
 
+FEW_NUMBERS = 1 << 13
+
+
+def has_nan(x: NDArray[np.float32]) -> bool:
+    """Whether a number is NaN; quick for few: no other square is, and neither is a sum of them."""
+    with np.errstate(all="ignore"):
+        squares = np.dot(x.reshape(-1), x.reshape(-1))
+    return bool(squares != squares)
+
+
 def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Which rows have a NaN: by their sums, so that no matrix of booleans is made."""
+    if x.size <= FEW_NUMBERS and not has_nan(x):
+        return np.zeros(len(x), np.bool_)
     with np.errstate(all="ignore"):
         out = np.isnan(np.einsum("ij->i", x))
     if out.any():  # infinities of both signs make one, too
@@ -158,6 +176,8 @@ def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDA
 
 def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
     """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
+    if ids.ndim == 2 and ids.size and ids[:, -1].min() >= 0:  # those that are missing come last
+        return distances, ids.view(np.int64)
     distances[ids < 0] = -FAR if metrics.is_similarity(metric) else FAR
     return distances, ids.view(np.int64)  # of C's long, as what SWIG takes
 
@@ -332,12 +352,16 @@ class Index(Sealed):
         rows = matrix(x, self.d)
         k = neighbors(k)
         _refuse_others(params)
-        lost = np.zeros(len(rows), np.bool_) if self._takes_nan() else rows_of_nan(rows)
-        if lost.any():  # queries that find nothing
-            rows = np.where(lost[:, None], np.float32(0), rows)
+        lost = None
+        if rows.size > FEW_NUMBERS or has_nan(rows):
+            lost = None if self._takes_nan() else rows_of_nan(rows)
+            if lost is not None and lost.any():  # queries that find nothing
+                rows = np.where(lost[:, None], np.float32(0), rows)
+            else:
+                lost = None
         with faiss_errors():
             distances, ids = self._search(rows, k, params)
-        if lost.any():
+        if lost is not None:
             distances[lost], ids[lost] = no_neighbors((k,), self.metric_type)
         return into(D, distances), into(I, ids)
 

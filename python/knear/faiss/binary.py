@@ -13,8 +13,9 @@ from .base import Sealed, faiss_errors, id_array, into, raised, refuse, threads
 from .fields import neighbors, whole
 from .interrupts import interruptions
 from .io import Reader, Writer, _of_array, _read, _write, _written
+from .numbering import Numbering
 from .parameters import SearchParameters
-from .selectors import selector_of
+from .selectors import rows_named, selector_of
 from .vectors import Copy, IdVector, UInt8Vector
 
 _FARTHEST = np.iinfo(np.int32).max  # beside id -1
@@ -207,7 +208,7 @@ class IndexBinaryFlat(IndexBinary):
 
     def reset(self) -> None:
         self._kept: KnearIndex | None = None
-        self._places: NDArray[np.int64] | None = None  # ids of the index inside, by FAISS's ids
+        self._places = Numbering(0)
         if self.d:
             with faiss_errors():
                 self._kept = KnearIndex("Flat", dim=self.code_size, metric="hamming")
@@ -223,29 +224,23 @@ class IndexBinaryFlat(IndexBinary):
         kept = self._index()
         first = kept.next_id
         kept.add(x, threads=threads())
-        if self._places is not None:
-            self._places = np.concatenate([self._places, np.arange(first, first + len(x))])
+        self._places = self._places.with_rows(first, len(x))
 
     def _filter(self, selector: Any) -> NDArray[np.bool_] | None:
         if selector is None:
             return None
-        chosen = selector.mask(np.arange(self.ntotal))
-        if self._places is None:
-            return cast("NDArray[np.bool_]", chosen)
+        chosen: NDArray[np.bool_] = selector.mask_to(self.ntotal)
+        if self._places.is_plain():
+            return chosen
         mask = np.zeros(self._index().next_id, np.bool_)
-        mask[self._places] = chosen
+        mask[self._places.all()] = chosen
         return mask
-
-    def _ids_of(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self._places is None:
-            return kept
-        return np.where(kept < 0, -1, np.searchsorted(self._places, kept))
 
     def _search(self, x: NDArray[np.uint8], k: int, selector: Any) -> tuple[Any, Any]:
         distances, kept = self._index().search(
             x, k, filter=self._filter(selector), threads=threads(), progress=interruptions()
         )
-        return _found(distances, self._ids_of(kept))
+        return _found(distances, self._places.rows(kept))
 
     def _within(self, x: NDArray[np.uint8], radius: int, selector: Any) -> Any:
         # One that equals the radius does not count.
@@ -256,7 +251,7 @@ class IndexBinaryFlat(IndexBinary):
             threads=threads(),
             progress=interruptions(),
         )
-        ids = self._ids_of(kept)
+        ids = self._places.rows(kept)
         asked = np.repeat(np.arange(len(x)), np.diff(begin))
         order = np.lexsort((ids, asked))
         return begin.astype(np.uint64), distances[order], ids[order]
@@ -266,16 +261,14 @@ class IndexBinaryFlat(IndexBinary):
             refuse(f"a key is not among the ids 0 to {self.ntotal - 1}")
         if not ids.size:
             return np.empty((0, self.code_size), np.uint8)
-        places = ids if self._places is None else self._places[ids]
-        return np.asarray(self._index().reconstruct(places), np.uint8)
+        return np.asarray(self._index().reconstruct(self._places.first(ids)), np.uint8)
 
     def _remove(self, selector: Any) -> int:
-        gone = selector.mask(np.arange(self.ntotal))
-        kept = np.arange(self.ntotal) if self._places is None else self._places
-        if gone.any():
-            self._index().remove(kept[gone])
-            self._places = kept[~gone]
-        return int(gone.sum())
+        gone = rows_named(selector, self.ntotal)
+        if len(gone):
+            self._index().remove(self._places.first(gone))
+            self._places = self._places.without(gone)
+        return len(gone)
 
     def _merge(self, other: Any, add_id: int) -> None:
         if add_id:

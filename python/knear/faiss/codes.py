@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import tempfile
@@ -10,24 +11,34 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arrays, _options
+from .. import _arrays, _core, _options
 from .._index import Index as KnearIndex
 from ..errors import Error, MemoryBudgetError
 from .base import (
     METRIC_L2,
     Index,
     Sealed,
+    metric_name,
     padded,
     refuse,
     threads,
     within,
 )
 from .flat import IndexFlatCodes, _permutation
-from .interrupts import interruptions
+from .interrupts import InterruptCallback, interruptions
+from .numbering import Numbering
 from .parameters import SearchParametersPQ
 from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
+from .selectors import rows_named
 from .store import Store
 from .vectors import Copy, UInt8Vector
+
+# Making an index of rows takes about as long as comparing each with so many queries.
+PAIRS_OF_AN_INDEX = 64
+# An index takes longer than that to begin a search.
+FEW_PAIRS = 2048
+_MOST_PLAIN = 1024  # neighbours
+_MANY_CENTROIDS = 1 << 17  # of all queries, which are compared faster once they are packed
 
 
 def loaded(image: Any) -> KnearIndex:
@@ -45,37 +56,27 @@ def loaded(image: Any) -> KnearIndex:
             return refuse(re.sub(at, "", str(error)))
 
 
-def _same(a: Any, b: Any) -> bool:
+def is_same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is int and a == b)
 
 
 class Searched:
     """The rows of a Store as a knear.Index, whose ids are the numbers that the rows had when it was
-    made or they were added. `places` are the ids of the rows of now, which go up; None where they
-    are 0, 1, ..."""
+    made or they were added."""
 
-    def __init__(
-        self, index: KnearIndex, places: NDArray[np.int64] | None = None, room: Any = None
-    ) -> None:
-        # room: an array that begins with `places`, and takes those of rows that come.
-        self.index, self.places, self._room = index, places, places if room is None else room
+    def __init__(self, index: KnearIndex, rows: Numbering | None = None) -> None:
+        self.index = index
+        self._numbering = Numbering(len(index)) if rows is None else rows
 
     def without(self, rows: NDArray[np.int64]) -> Searched:
-        places = np.arange(len(self.index)) if self.places is None else self.places
-        self.index.remove(places[rows])
-        return Searched(self.index, np.delete(places, rows))
+        self.index.remove(self._numbering.first(rows))
+        return Searched(self.index, self._numbering.without(rows))
 
     def with_rows(self, rows: NDArray[Any], kind: str, lists: Any) -> Searched:
         """With rows of this element type behind, as the index keeps them, in these lists [n]."""
-        first, added = self.index.next_id, len(rows)
+        first = self.index.next_id
         self.index._index.add_to_lists(rows, kind, lists, threads())
-        if self.places is None:
-            return self
-        size = len(self.places)
-        if size + added > len(self._room):
-            self._room = np.concatenate([self.places, np.empty(size + added, np.int64)])
-        self._room[size : size + added] = first + np.arange(added)
-        return Searched(self.index, self._room[: size + added], self._room)
+        return Searched(self.index, self._numbering.with_rows(first, len(rows)))
 
     def is_mostly_gone(self) -> bool:
         return self.index.next_id > 4 * len(self.index) + 1024
@@ -104,16 +105,14 @@ class Searched:
 
     def _asked(self, options: dict[str, Any]) -> dict[str, Any]:
         allowed = options.get("filter")
-        if self.places is None or allowed is None:
+        if self._numbering.is_plain() or allowed is None:
             return options
         mask = np.zeros(self.index.next_id, np.bool_)
-        mask[self.places] = allowed
+        mask[self._numbering.all()] = allowed
         return {**options, "filter": mask}
 
     def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self.places is None:
-            return ids
-        return np.where(ids < 0, -1, np.searchsorted(self.places, ids))
+        return self._numbering.rows(ids)
 
 
 class Coded(Index):
@@ -125,13 +124,17 @@ class Coded(Index):
         super().__init__(d, metric)
         # What the index of searches was made of, the number of rows and that index.
         self._searched: tuple[Any, int, Searched] | None = None
+        # What _plain_search() was made of, and it.
+        self._plain: tuple[tuple[Any, ...], Any] | None = None
+        self._plain_pairs = 0  # of a query and a row, that it has compared since there was an index
+        self._plain_version = -1  # of the store that it has searched last
 
     def _set_code_size(self, size: int) -> None:
         self.code_size = size
         self._store = Store(size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_searched": None}
+        return {**self.__dict__, "_searched": None, "_plain": None}
 
     @property
     def ntotal(self) -> int:
@@ -139,6 +142,7 @@ class Coded(Index):
 
     def reset(self) -> None:
         self._store.clear()
+        self._plain_pairs = 0
 
     def _sources(self) -> tuple[Any, ...]:
         """What the quantizers are made of: other objects after a change of any."""
@@ -168,9 +172,107 @@ class Coded(Index):
         """What the index of searches is made of."""
         return self._store.version, self._store, self.metric_type, *self._sources()
 
+    # Searches without an index of all rows.
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        """(kind, low, span, centroids) of a _core.PlainSearch; None where it has not such codes."""
+        return None
+
+    def _flat_centroids(self) -> NDArray[np.float32] | None:
+        """Those of lists, which are found by comparing all of them; None for others."""
+        return None
+
+    def _lists_by_index(self, x: NDArray[np.float32], probes: int) -> NDArray[np.int64]:
+        """The nearest lists of each query [q x probes], for many: by an index of the centroids."""
+        raise NotImplementedError
+
+    def _empty_copy(self) -> Any:
+        """An index like this one, without rows."""
+        out = copy.copy(self)
+        out._store = Store(self.code_size)
+        return out
+
+    def _plain_search(self) -> Any:
+        now = self.metric_type, *self._sources()
+        had = self._plain
+        if had is None or not all(map(is_same, had[0], now)):
+            options, made = self._plain_options(), None
+            if options is not None:
+                kind, *arrays = options
+                like = loaded(self._empty_copy()._image)._index if kind in ("8", "4") else None
+                metric, coarse = metric_name(self.metric_type), self._flat_centroids()
+                made = _core.PlainSearch(kind, metric, self.d, like, *arrays, coarse)
+            had = self._plain = now, made
+        return had[1]
+
+    def _rows_to_index(self) -> int:
+        """How many rows the index of searches lacks, or has still."""
+        had, size = self.__dict__.get("_searched"), self._store.size
+        if had is None:
+            return size
+        now = self._now()
+        if not all(map(is_same, had[0][1:], now[1:])):
+            return size
+        if had[0][0] == now[0]:
+            return 0
+        removed = self._store.removed_since(had[0][0])
+        return size if removed is None else abs(size - had[1]) + 2 * sum(map(len, removed))
+
+    def _near_plainly(
+        self,
+        x: NDArray[np.float32],
+        k: int,
+        allowed: Any,
+        probes: int = 1,
+        of: int = 0,
+        lists: Any = None,
+    ) -> Any:
+        """(distances, row numbers, pairs compared) of a search in the nearest `probes` of so many
+        lists, or in these [q x probes]; of 0: of all rows. None where it goes to the index of all
+        rows: where that is there, or these searches have taken as long as making it."""
+        InterruptCallback.check()
+        store, order = self._store, (None, None)
+        pairs = len(x) * store.size * probes // max(1, of)
+        # All rows are gone through, too, where they are not in the order of their lists.
+        work = pairs if store.is_in_order(of) else pairs + store.size
+        few = work <= FEW_PAIRS
+        if k > _MOST_PLAIN or not (few or self._pays(work)):
+            return None
+        search = self._plain_search()
+        if search is None:
+            return None
+        if of and lists is None and len(x) * of > _MANY_CENTROIDS:
+            lists = self._lists_by_index(x, probes)
+        if of:
+            # The rows of few lists are looked for; once.
+            many = 2 * probes * len(x) >= of
+            if self._plain_version == store.version or many or store.has_order(of):
+                order = store.by_list(of)
+            self._plain_version = store.version
+        found = search.nearest(
+            store.codes,
+            store.lists if of else None,
+            *order,
+            allowed,
+            x,
+            lists,
+            probes if of and lists is None else 0,
+            k,
+            threads(),
+        )
+        if found is not None and not few:
+            self._plain_pairs += work
+        return found
+
+    def _pays(self, pairs: int) -> bool:
+        """Whether comparing so many pairs of a query and a row costs no more than an index."""
+        return self._plain_pairs + pairs <= PAIRS_OF_AN_INDEX * self._rows_to_index()
+
     def _index(self) -> Searched:
+        self._plain_pairs = 0
         now, had = self._now(), self.__dict__.get("_searched")
-        same = had is not None and len(had[0]) == len(now) and all(map(_same, had[0][1:], now[1:]))
+        same = (
+            had is not None and len(had[0]) == len(now) and all(map(is_same, had[0][1:], now[1:]))
+        )
         if same and had[0][0] == now[0]:
             return had[2]
         size = self._store.size
@@ -202,8 +304,8 @@ class Coded(Index):
     def _kept_from(self, first: int, index: KnearIndex) -> tuple[NDArray[Any], str, Any]:
         """(rows, element type, lists) of the rows from this one on, as an index of all keeps
         them."""
-        codes = self._store.codes[first:]
-        lists = self._store.lists[first:] if index.lists else None
+        codes, own_lists = self._store.behind(first)
+        lists = own_lists if index.lists else None
         kind = index.factory.rpartition(",")[2]
         if kind == "SQfp16":
             return codes.view(np.float16), "f16", lists
@@ -211,10 +313,16 @@ class Coded(Index):
             return codes.view(np.uint16), "bf16", lists
         if not index._index.keeps_vectors:
             return codes, "u8", lists
-        return self._decode_rows(np.arange(first, self._store.size)), "f32", lists
+        return self._decode_stored(codes, own_lists), "f32", lists
+
+    def _decode_stored(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """What codes in these lists stand for."""
+        raise NotImplementedError
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        raise NotImplementedError
+        return self._decode_stored(*self._store.at(rows))
 
 
 class _OfCodes(Coded, IndexFlatCodes):
@@ -233,7 +341,12 @@ class _OfCodes(Coded, IndexFlatCodes):
         self._trained()
         if ids is not None:
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
-        self._add_codes(self._encode(x), None)
+        self._encode_into(x, self._store.room(len(x)))
+        self._store.fill(len(x), np.arange(self.ntotal, self.ntotal + len(x)))
+        self._plain_search()
+
+    def _encode_into(self, x: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
+        out[:] = self._encode(x)
 
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         self._store.add(codes, np.arange(self.ntotal, self.ntotal + len(codes)))
@@ -244,12 +357,16 @@ class _OfCodes(Coded, IndexFlatCodes):
 
     def _filter(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)
-        return None if selector is None else selector.mask(np.arange(self.ntotal))
+        return None if selector is None else selector.mask_to(self.ntotal)
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         self._trained()
+        allowed = self._filter(params)
+        near = self._near_plainly(x, k, allowed)
+        if near is not None:
+            return padded(*near[:2], self.metric_type)
         distances, rows = self._index().search(
-            x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
+            x, k, filter=allowed, threads=threads(), progress=interruptions()
         )
         return padded(distances, rows, self.metric_type)
 
@@ -260,8 +377,10 @@ class _OfCodes(Coded, IndexFlatCodes):
         )
         return within(*found, radius, self.metric_type)
 
-    def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        return self._decode(self._store.codes[rows])
+    def _decode_stored(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        return self._decode(codes)
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         if ids.size and not (ids.min() >= 0 and ids.max() < self.ntotal):
@@ -269,10 +388,10 @@ class _OfCodes(Coded, IndexFlatCodes):
         return self._decode_rows(ids)
 
     def _remove(self, selector: Any) -> int:
-        gone = selector.mask(np.arange(self.ntotal))
-        if gone.any():
-            self._store.keep(~gone, renumber=True)
-        return int(gone.sum())
+        gone = rows_named(selector, self.ntotal)
+        if len(gone):
+            self._store.remove(gone, renumber=True)
+        return len(gone)
 
     def permute_entries(self, perm: NDArray[np.int64]) -> None:
         """Code perm[i] gets the id i."""
@@ -384,6 +503,9 @@ class IndexScalarQuantizer(_OfCodes):
     def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return self.sq.compute_codes(x)
 
+    def _encode_into(self, x: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
+        self.sq._code_into(x, out)
+
     def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
         return self.sq.decode(codes)
 
@@ -392,3 +514,6 @@ class IndexScalarQuantizer(_OfCodes):
 
     def _knear_has_it(self) -> bool:
         return self.sq.qtype != ScalarQuantizer.QT_6bit
+
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        return self.sq._plain_options()

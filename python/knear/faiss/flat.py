@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._index import Index as KnearIndex
 from . import metrics, tables
 from .base import (
+    FEW_NUMBERS,
     METRIC_INNER_PRODUCT,
     METRIC_L2,
     DistanceComputer,
@@ -19,6 +20,8 @@ from .base import (
     fill,
     first_rows,
     flat_metric_name,
+    has_nan,
+    into,
     measured,
     metric_name,
     padded,
@@ -27,7 +30,10 @@ from .base import (
     threads,
     within,
 )
+from .fields import whole
 from .interrupts import interruptions
+from .numbering import Numbering
+from .selectors import rows_named
 from .vectors import Copy, Float32Vector, UInt8Vector
 
 
@@ -42,8 +48,8 @@ class IndexFlatCodes(Index):
 class IndexFlat(IndexFlatCodes):
     """Vectors of d columns under ids 0, 1, ...: after remove_ids those that follow move up.
 
-    A knear.Index keeps them under ids of its own that never change; `_places` are these in order
-    of FAISS's ids, or None as long as they are the same. It takes no vectors of NaN: `_unfound` has
+    A knear.Index keeps them under ids of its own that never change; `_places` has these of
+    FAISS's ids. It takes no vectors of NaN: `_unfound` has
     these, of which no search finds one, by the index's ids.
     """
 
@@ -100,47 +106,35 @@ class IndexFlat(IndexFlatCodes):
     def _all(self) -> NDArray[np.float32]:
         return self._vectors_of(np.arange(self.ntotal))
 
-    def _kept_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        return ids if self._places is None else self._places[ids]
-
-    def _faiss_ids(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
-        """FAISS's ids of the index's, which come in the same order; -1 stays."""
-        if self._places is None:
-            return kept
-        ids = np.searchsorted(self._places, kept)
-        ids[kept < 0] = -1
-        return ids
-
     def _filter(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)
         if selector is None and not self._unfound:
             return None
-        ids = np.arange(self.ntotal)
-        chosen = np.ones(self.ntotal, np.bool_) if selector is None else selector.mask(ids)
+        size = self.ntotal
+        chosen = np.ones(size, np.bool_) if selector is None else selector.mask_to(size)
         if self._unfound:
-            chosen &= ~np.isin(self._kept_ids(ids), list(self._unfound))
-        if self._places is None:
+            chosen &= ~np.isin(self._places.all(), list(self._unfound))
+        if self._places.is_plain():
             return chosen
         mask = np.zeros(self._kept.next_id, np.bool_)
-        mask[self._places] = chosen
+        mask[self._places.all()] = chosen
         return mask
 
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
         if ids is not None:
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
         first = self._kept.next_id
-        unfound = rows_of_nan(x)
-        if unfound.any():
+        unfound = rows_of_nan(x) if x.size > FEW_NUMBERS or has_nan(x) else None
+        if unfound is not None and unfound.any():
             self._kept.add(np.where(unfound[:, None], np.float32(0), x), threads=threads())
             self._unfound.update((first + int(i), x[i].copy()) for i in np.flatnonzero(unfound))
         else:
             self._kept.add(x, threads=threads())
-        if self._places is not None:
-            self._places = np.concatenate([self._places, np.arange(first, first + len(x))])
+        self._places = self._places.with_rows(first, len(x))
 
     def _chosen(self, params: Any) -> NDArray[np.bool_] | None:
         selector = getattr(params, "sel", None)
-        return None if selector is None else selector.mask(np.arange(self.ntotal))
+        return None if selector is None else selector.mask_to(self.ntotal)
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         if self._by_table():
@@ -149,7 +143,7 @@ class IndexFlat(IndexFlatCodes):
         distances, kept = self._kept.search(
             x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
-        return padded(distances, self._faiss_ids(kept), self.metric_type)
+        return padded(distances, self._places.rows(kept), self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         if self._by_table():
@@ -158,14 +152,22 @@ class IndexFlat(IndexFlatCodes):
         begin, distances, kept = self._kept.range_search(
             x, radius, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
-        return within(begin, distances, self._faiss_ids(kept), radius, self.metric_type)
+        return within(begin, distances, self._places.rows(kept), radius, self.metric_type)
+
+    def reconstruct(self, key: int, x: Any = None) -> NDArray[np.float32]:
+        """The vector [d] of this id."""
+        row = whole("key", key)
+        if self._unfound or not 0 <= row < self._places.size:
+            return super().reconstruct(key, x)
+        data, _ = self._kept._index.reconstruct(self._places.first(np.array([row])))
+        return into(x, data.view(np.float32))
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         if ids.size and not (ids.min() >= 0 and ids.max() < self.ntotal):
             refuse(f"a key is not among the ids 0 to {self.ntotal - 1}")
         if not ids.size:
             return np.empty((0, self.d), np.float32)
-        kept = self._kept_ids(ids)
+        kept = self._places.first(ids)
         out = self._kept.reconstruct(kept)
         if self._unfound:
             for row in np.flatnonzero(np.isin(kept, list(self._unfound))):
@@ -173,17 +175,17 @@ class IndexFlat(IndexFlatCodes):
         return out
 
     def _remove(self, selector: Any) -> int:
-        gone = selector.mask(np.arange(self.ntotal))
-        kept = np.arange(self.ntotal) if self._places is None else self._places
-        self._kept.remove(kept[gone])
-        self._places = kept[~gone]
-        return int(gone.sum())
+        gone = rows_named(selector, self.ntotal)
+        if len(gone):
+            self._kept.remove(self._places.first(gone))
+            self._places = self._places.without(gone)
+        return len(gone)
 
     def reset(self) -> None:
         metric = "l2" if self._by_table() else flat_metric_name(self.metric_type)
         with faiss_errors():
             self._kept = KnearIndex("Flat", dim=self.d, metric=metric)
-        self._places: NDArray[np.int64] | None = None
+        self._places = Numbering(0)
         self._unfound: dict[int, NDArray[np.float32]] = {}
 
     def permute_entries(self, perm: NDArray[np.int64]) -> None:

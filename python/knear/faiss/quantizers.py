@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._search import knn
-from ..errors import InvalidArgument
 from .base import (
     Sealed,
     faiss_errors,
@@ -25,8 +24,6 @@ from .fields import whole
 from .saying import say
 from .vectors import Float32Vector
 
-_BLOCK = 1 << 15  # numbers at a time, which stay in a processor's cache
-
 
 def packed(values: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """Numbers [n x m] of so many bits each as bytes [n x ceil(m bits / 8)], low bits first."""
@@ -40,10 +37,10 @@ def packed(values: NDArray[Any], bits: int) -> NDArray[np.uint8]:
         return out
     if bits == 6:  # four numbers in three bytes
         four = np.zeros((n, (m + 3) // 4, 4), np.uint8)
-        four.reshape(n, -1)[:, :m] = values
+        four.reshape(n, four.shape[1] * 4)[:, :m] = values
         a, b, c, d = (four[:, :, i] for i in range(4))
         out = np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=2)
-        return np.ascontiguousarray(out.reshape(n, -1)[:, : (m * bits + 7) // 8])
+        return np.ascontiguousarray(out.reshape(n, out.shape[1] * 3)[:, : (m * bits + 7) // 8])
     values = values.astype(np.int64, copy=False)
     places = (values[:, :, None] >> np.arange(bits)) & 1
     return np.packbits(places.reshape(n, m * bits).astype(np.uint8), axis=1, bitorder="little")
@@ -55,13 +52,13 @@ def unpacked(codes: NDArray[np.uint8], m: int, bits: int) -> NDArray[np.int64]:
         return codes.astype(np.int64)
     if bits == 4:
         halves = np.stack([codes & 15, codes >> 4], axis=2)
-        return halves.reshape(len(codes), -1)[:, :m].astype(np.int64)
+        return halves.reshape(len(codes), halves.shape[1] * 2)[:, :m].astype(np.int64)
     if bits == 6:
         three = np.zeros((len(codes), (m + 3) // 4, 3), np.uint8)
-        three.reshape(len(codes), -1)[:, : codes.shape[1]] = codes
+        three.reshape(len(codes), three.shape[1] * 3)[:, : codes.shape[1]] = codes
         a, b, c = (three[:, :, i] for i in range(3))
         four = np.stack([a & 63, (a >> 6 | b << 2) & 63, (b >> 4 | c << 4) & 63, c >> 2], axis=2)
-        return four.reshape(len(codes), -1)[:, :m].astype(np.int64)
+        return four.reshape(len(codes), four.shape[1] * 4)[:, :m].astype(np.int64)
     places = np.unpackbits(codes, axis=1, bitorder="little")[:, : m * bits]
     return places.reshape(len(codes), m, bits).astype(np.int64) @ (1 << np.arange(bits))
 
@@ -328,6 +325,7 @@ class ScalarQuantizer(Quantizer):
         self.qtype = qtype
         self.rangestat, self.rangestat_arg = self.RS_minmax, 0.0
         self.trained = Float32Vector()
+        self._made: tuple[Any, int, Any] | None = None  # what _plain_code() made it of, and that
         self.set_derived_sizes()
 
     def set_derived_sizes(self) -> None:
@@ -383,46 +381,68 @@ class ScalarQuantizer(Quantizer):
         return low, span
 
     def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
-        if self.qtype in (self.QT_fp16, self.QT_bf16):
-            name = "fp16" if self.qtype == self.QT_fp16 else "bf16"
-            try:
-                return _core.ScalarQuantizer.of_halves(name, self.d).encode(x, "f32", threads())
-            except InvalidArgument:
-                _refuse_infinite(x, x, "finite")
-                # From half a step above the largest number on.
-                first = np.array(0x477FF000 if name == "fp16" else 0x7F7F8000, np.uint32)
-                beyond = np.abs(x) >= first.view(np.float32)
-                _refuse_infinite(np.where(beyond, np.inf, x), x, "what 16 bits hold")
-                raise
+        out = np.empty((len(x), self.code_size), np.uint8)
+        self._code_into(x, out)
+        return out
+
+    def _code_into(
+        self,
+        x: NDArray[np.float32],
+        out: NDArray[np.uint8],
+        centroids: NDArray[np.float32] | None = None,
+        lists: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Puts the codes of `x` [n x d] into `out` [n x code_size]; with centroids, the codes of
+        what is left of each row beside that of its list [n]."""
         if self.qtype in (self.QT_8bit_direct, self.QT_8bit_direct_signed):
+            if centroids is not None:
+                x = x - centroids[lists]
             _refuse_infinite(x, x, "finite")
             shift = 128 if self.qtype == self.QT_8bit_direct_signed else 0
-            return np.clip(np.trunc(x + shift), 0, 255).astype(np.uint8)
-        low, span = self._levels()
-        top = np.float32((1 << self.bits) - 1)
-        out = np.empty((len(x), self.code_size), np.uint8)
-        rows = max(1, min(_BLOCK // self.d, len(x)))
-        flat = np.broadcast_to(~(span > 0), self.d)  # columns of one value
-        # As large as a block, since NumPy takes longer with one row for all.
-        lows = np.broadcast_to(low, (rows, self.d)).copy()
-        spans = np.broadcast_to(np.where(span > 0, span, np.float32(1)), lows.shape).copy()
-        shares, wholes = np.empty_like(lows), np.empty(lows.shape, np.uint8)
-        for begin in range(0, len(x), rows):
-            some = x[begin : begin + rows]
-            count = len(some)
-            if not np.isfinite(some).all():
-                _refuse_infinite(x, x, "finite")
-            share, whole = shares[:count], wholes[:count]
-            with np.errstate(over="ignore"):
-                np.subtract(some, lows[:count], out=share)
-                np.divide(share, spans[:count], out=share)
-            if flat.any():
-                share[:, flat] = 0
-            np.clip(share, np.float32(0), np.float32(1), out=share)
-            np.multiply(share, top, out=share)
-            np.copyto(whole, share, casting="unsafe")
-            out[begin : begin + count] = packed(whole, self.bits)
-        return out
+            out[:] = np.clip(np.trunc(x + shift), 0, 255)
+            return
+        row = self._plain_code().encode(x, centroids, lists, threads(), out)
+        if row == len(x):
+            return
+        some = x[row : row + 1]
+        if centroids is not None and lists is not None:
+            some = some - centroids[lists[row : row + 1]]
+        _refuse_infinite(some, some, "finite", row)
+        # From half a step above the largest number on.
+        first = np.array(0x477FF000 if self.qtype == self.QT_fp16 else 0x7F7F8000, np.uint32)
+        beyond = np.where(np.abs(some) >= first.view(np.float32), np.inf, some)
+        _refuse_infinite(beyond, some, "what 16 bits hold", row)
+
+    def _plain_code(self) -> Any:
+        """What makes the codes, by the present `trained`."""
+        learned = self.trained.array
+        if self._made is None or self._made[0] is not learned or self._made[1] != self.qtype:
+            low = span = np.empty(0, np.float32)
+            if self._has_levels:
+                low, span = (
+                    np.ascontiguousarray(np.broadcast_to(each, self.d)) for each in self._levels()
+                )
+            kind = {self.QT_fp16: "fp16", self.QT_bf16: "bf16"}.get(self.qtype, str(self.bits))
+            code = _core.PlainCode(kind, self.d, low, span)
+            self._made = learned, self.qtype, code
+        return self._made[2]
+
+    def _plain_options(
+        self, centroids: NDArray[np.float32] | None = None
+    ) -> tuple[Any, ...] | None:
+        """(kind, low, span, centroids) of a _core.PlainSearch of these codes."""
+        none = np.empty(0, np.float32)
+        if self.qtype in (self.QT_fp16, self.QT_bf16):
+            return ("fp16" if self.qtype == self.QT_fp16 else "bf16"), none, none, centroids
+        if self.qtype == self.QT_6bit and self.is_trained:
+            low, span = self._levels()
+            return "6", low.copy(), span.copy(), centroids
+        if self._has_levels and self.is_trained:
+            return str(self.bits), none, none, None
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
 
     def _vectors_of(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
         if self.qtype == self.QT_fp16:
@@ -439,8 +459,12 @@ class ScalarQuantizer(Quantizer):
         return low + (numbers + np.float32(0.5)) / top * span
 
 
-def _refuse_infinite(values: NDArray[Any], given: NDArray[np.float32], due: str) -> None:
+def _refuse_infinite(
+    values: NDArray[Any], given: NDArray[np.float32], due: str, first: int = 0
+) -> None:
+    """Refuses rows with a value that is not finite; `first` is the number of the first row."""
     finite = np.isfinite(values)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        refuse(f"vectors must be {due}, but row {row} column {column} is {given[row, column]:g}")
+        number = f"row {first + row} column {column}"
+        refuse(f"vectors must be {due}, but {number} is {given[row, column]:g}")

@@ -28,6 +28,10 @@ class IDSelector(Lacking):
     def is_member(self, id: int) -> bool:
         return bool(self.mask(np.array([id], np.int64))[0])
 
+    def mask_to(self, size: int) -> NDArray[np.bool_]:
+        """mask() of the ids 0, 1, ..., size - 1."""
+        return self.mask(np.arange(size))
+
 
 class IDSelectorRange(IDSelector):
     """imin <= id < imax."""
@@ -66,6 +70,15 @@ class _OfIds(IDSelector):
         """How many different ids there are."""
         return len(self._ids) if self._table is None else int(self._table.sum())
 
+    def mask_to(self, size: int) -> NDArray[np.bool_]:
+        if self._table is None or type(self).mask is not _OfIds.mask:
+            return super().mask_to(size)
+        out = np.zeros(size, np.bool_)
+        begin, end = max(0, self._first), min(size, self._first + len(self._table))
+        if begin < end:
+            out[begin:end] = self._table[begin - self._first : end - self._first]
+        return out
+
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         if self._table is None:
             at = np.searchsorted(self._ids, ids).clip(max=len(self._ids) - 1)
@@ -76,6 +89,21 @@ class _OfIds(IDSelector):
             return self._table[ids - self._first]
         out[out] = self._table[ids[out] - self._first]
         return out
+
+
+def few_ids(selector: IDSelector, size: int) -> NDArray[np.int64] | None:
+    """The ids of a selector, each once, ascending, where they are few beside so many rows."""
+    if not isinstance(selector, _OfIds) or type(selector).mask is not _OfIds.mask:
+        return None
+    return np.unique(selector._given) if 16 * selector._given.size <= size else None
+
+
+def rows_named(selector: IDSelector, size: int) -> NDArray[np.int64]:
+    """The rows of 0, 1, ..., size - 1 that are in a selector, ascending."""
+    ids = few_ids(selector, size)
+    if ids is None:
+        return np.flatnonzero(selector.mask_to(size))
+    return ids[(ids >= 0) & (ids < size)]
 
 
 class IDSelectorBatch(_OfIds):

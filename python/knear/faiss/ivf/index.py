@@ -29,7 +29,7 @@ from ..interrupts import interruptions
 from ..parameters import SearchParameters, SearchParametersIVF
 from .rows import Listed
 from .scans import nearest_in, within_lists
-from .stats import count, count_rows
+from .stats import count, count_pairs, count_rows
 
 
 class IndexIVF(Listed):
@@ -117,6 +117,9 @@ class IndexIVF(Listed):
         if not self._store.size or not len(x):
             return no_neighbors((len(x), k), self.metric_type)
         if self._probes_by_knear() and not most and of_quantizer is None:
+            near = self._near_in_lists(x, k, allowed, probes)
+            if near is not None:
+                return padded(*near, self.metric_type)
             report: dict[str, Any] = {}
             distances, rows = self._index().search(
                 x,
@@ -131,6 +134,21 @@ class IndexIVF(Listed):
             return padded(distances, rows, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return nearest_in(self, x, k, lists, allowed, most, whole)
+
+    def _lists_by_index(self, x: NDArray[np.float32], probes: int) -> NDArray[np.int64]:
+        return self.quantizer.search(x, probes)[1]
+
+    def _near_in_lists(
+        self, x: NDArray[np.float32], k: int, allowed: Any, probes: int, lists: Any = None
+    ) -> Any:
+        """(distances, row numbers) of the rows in the nearest `probes` lists, or in these lists;
+        None where the search goes to the index of all rows."""
+        near = self._near_plainly(x, k, allowed, probes, self.nlist, lists)
+        if near is None:
+            return None
+        distances, rows, pairs = near
+        count_pairs(pairs if allowed is None else pairs * float(allowed.mean()))
+        return distances, rows
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         probes, _, allowed, of_quantizer = self._asked(params)
@@ -192,12 +210,19 @@ class IndexIVF(Listed):
         self, x: NDArray[np.float32], k: int, lists: Any, allowed: Any, most: int, whole: bool
     ) -> tuple[Any, Any]:
         """nearest_in(), by knear where it searches such lists: it looks at each of them once."""
-        in_order = np.sort(lists, axis=1)
-        twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
-        if most or not self._store.size or not self._probes_by_knear() or twice.any():
+        twice = False
+        if lists.shape[1] > 1:
+            in_order = np.sort(lists, axis=1)
+            same = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
+            twice = bool(same.any())
+        if most or not self._store.size or not self._probes_by_knear() or twice:
             return nearest_in(self, x, k, lists, allowed, most, whole)
+        given = np.maximum(lists, -1)
+        near = self._near_in_lists(x, k, allowed, lists.shape[1], given)
+        if near is not None:
+            return padded(*near, self.metric_type)
         report: dict[str, Any] = {}
-        found = self._index().search_lists(x, k, np.maximum(lists, -1), allowed, report)
+        found = self._index().search_lists(x, k, given, allowed, report)
         count_rows(report, len(x))
         return padded(*found, self.metric_type)
 

@@ -26,6 +26,20 @@ class IndexIVFFlat(IndexIVF):
         self._set_code_size(4 * self.d)
         self.is_trained = self._quantizer_is_ready()
 
+    def _code_into(
+        self, x: NDArray[np.float32], lists: NDArray[np.int64], out: NDArray[np.uint8]
+    ) -> None:
+        if self.by_residual:
+            super()._code_into(x, lists, out)
+        else:
+            out.view(np.float32)[:] = x
+
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        none = np.empty(0, np.float32)
+        if self.by_residual or self._flat_centroids() is None:
+            return None
+        return "f32", none, none, None
+
     def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return np.ascontiguousarray(x).view(np.uint8).reshape(len(x), self.code_size)
 
@@ -134,6 +148,16 @@ class IndexIVFScalarQuantizer(IndexIVF):
     def _train_codes(self, x: NDArray[np.float32]) -> None:
         self.sq.train(x)
 
+    def _code_into(
+        self, x: NDArray[np.float32], lists: NDArray[np.int64], out: NDArray[np.uint8]
+    ) -> None:
+        if not self.by_residual:
+            return self.sq._code_into(x, out)
+        centroids = self._flat_centroids()
+        if centroids is None or (len(lists) and lists.min() < 0):
+            return super()._code_into(x, lists, out)
+        return self.sq._code_into(x, out, centroids, lists)
+
     def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return self.sq.compute_codes(x)
 
@@ -145,3 +169,9 @@ class IndexIVFScalarQuantizer(IndexIVF):
 
     def _knear_has_it(self) -> bool:
         return self.sq.qtype != ScalarQuantizer.QT_6bit
+
+    def _plain_options(self) -> tuple[Any, ...] | None:
+        centroids = self._flat_centroids()
+        if centroids is None:
+            return None
+        return self.sq._plain_options(centroids if self.by_residual else None)

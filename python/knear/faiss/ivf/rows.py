@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ... import _core
+from ...errors import InvalidArgument
 from ..base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -16,18 +20,25 @@ from ..base import (
     id_array,
     into,
     matrix,
+    metric_name,
     places_of,
     raised,
     refuse,
+    threads,
 )
 from ..clustering import ClusteringParameters, cluster, refuse_other_metrics
-from ..codes import Coded
+from ..codes import Coded, is_same
 from ..fields import whole, whole_ids
+from ..flat import IndexFlat
+from ..interrupts import interruptions
 from ..missing import LISTS
 from ..randomness import subsample
 from ..saying import say
-from ..selectors import IDSelectorArray
+from ..selectors import IDSelectorArray, few_ids
 from .lists import DirectMap, InvertedLists
+
+_MANY_ROWS = 16  # whose lists are found together
+_FEW_PAIRS = 1 << 14  # of rows and centroids, which are compared as they are
 
 
 class Listed(Coded):
@@ -56,7 +67,18 @@ class Listed(Coded):
         self.own_invlists = True
         self.direct_map = DirectMap()
         self.is_trained = False
+        # What _flat_centroids() took the centroids of, and these.
+        self._centroids: tuple[Any, NDArray[np.float32] | None] | None = None
+        self._finder: Any = None  # what compares few rows with these
         self._unlisted = 0  # rows that add_core() put into no list, which FAISS counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_centroids": None, "_finder": None}
+
+    def _empty_copy(self) -> Any:
+        out = super()._empty_copy()
+        out._direct_map, out._unlisted = DirectMap(), 0
+        return out
 
     @property
     def direct_map(self) -> DirectMap:
@@ -133,7 +155,7 @@ class Listed(Coded):
             x = subsample(x, most or len(x))
             say(self.verbose, f"Training IVF residual on {len(x)} vectors")
             if self.by_residual:
-                lists = self.quantizer.assign(x, 1).ravel()
+                lists = self._lists_of(x)
                 x = x - self.quantizer.reconstruct_batch(lists)
             self._train_codes(x)
         self.is_trained = True
@@ -170,6 +192,49 @@ class Listed(Coded):
             x = x - self.quantizer.reconstruct_batch(np.maximum(lists, 0))
         return self._code(x)
 
+    def _code_into(
+        self, x: NDArray[np.float32], lists: NDArray[np.int64], out: NDArray[np.uint8]
+    ) -> None:
+        """Puts the codes of `x` [n x d] in these lists [n] into an array."""
+        out[:] = self._code_in_lists(x, lists)
+
+    def _flat_centroids(self) -> NDArray[np.float32] | None:
+        """The centroids [nlist x d], where the quantizer keeps them as they are and finds them by
+        their distances; else None."""
+        quantizer = self.quantizer
+        if type(quantizer).search is not IndexFlat.search or not isinstance(quantizer, IndexFlat):
+            return None
+        now = quantizer, quantizer._kept, quantizer._kept.version
+        if self._centroids is None or not all(map(is_same, self._centroids[0], now)):
+            plain = quantizer.ntotal == self.nlist and not quantizer._unfound
+            plain = plain and not quantizer._by_table()
+            self._centroids = now, quantizer._all() if plain else None
+            if plain:
+                none, by = np.empty(0, np.float32), metric_name(quantizer.metric_type)
+                self._finder = _core.PlainSearch("f32", by, self.d, None, none, none, None, None)
+        return self._centroids[1]
+
+    def _lists_of(self, x: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The list [n] of each row, -1 for a row of NaN. RuntimeError for an infinity."""
+        # For few rows the quantizer's index is quicker than packing the centroids.
+        centroids = self._flat_centroids()
+        if centroids is None:
+            _refuse_infinite(x)
+            return self.quantizer.assign(x, 1).ravel()
+        if len(x) >= max(_MANY_ROWS, self.nlist // 4):
+            by = metric_name(self.quantizer.metric_type)
+            with contextlib.suppress(InvalidArgument):  # not finite
+                return _core.nearest_centroids(centroids, x, "f32", by, threads(), interruptions())[
+                    1
+                ]
+        elif len(x) * self.nlist <= _FEW_PAIRS and self._finder is not None:
+            rows = centroids.view(np.uint8).reshape(self.nlist, 4 * self.d)
+            found = self._finder.nearest(rows, None, None, None, None, x, None, 0, 1, threads())
+            if found is not None:
+                return found[1].reshape(-1)
+        _refuse_infinite(x)
+        return self.quantizer.assign(x, 1).ravel()
+
     def encode_vectors(self, *given: Any) -> Any:
         """(x, lists): the codes [n x code_size] of `x` in these lists [n]. (n, x, list_nos, codes,
         include_listno=False), as FAISS has it: the same, put into the array `codes`, zeros for list
@@ -192,8 +257,7 @@ class Listed(Coded):
         self.direct_map.check_can_add(ids)
         if not len(x):
             return
-        _refuse_infinite(x)
-        lists = self.quantizer.assign(x, 1).ravel()
+        lists = self._lists_of(x)
         there = lists >= 0
         say(self.verbose, f"{type(self).__name__}: added {int(there.sum())} / {len(x)} vectors")
         if there.all():
@@ -208,7 +272,10 @@ class Listed(Coded):
     def _append(self, x: NDArray[np.float32], ids: Any, lists: NDArray[np.int64]) -> None:
         if ids is None:
             ids = np.arange(self.ntotal, self.ntotal + len(x))
-        self._store.add(self._code_in_lists(x, lists), ids, lists)
+        self._code_into(x, lists, self._store.room(len(x)))
+        self._store.fill(len(x), ids, lists)
+        if self._plain_search() is not None and 8 * len(x) >= self._store.size:
+            self._store.by_list(self.nlist)  # for the first search: a hundredth of adding the rows
 
     def add_core(
         self, n: int, x: Any, xids: Any, precomputed_idx: Any, inverted_list_context: Any = None
@@ -242,10 +309,15 @@ class Listed(Coded):
             selector, IDSelectorArray
         ):
             refuse("remove with hashtable works only with IDSelectorArray")
-        gone = selector.mask(self._store.ids)
-        if gone.any():
-            self._store.keep(~gone)
-        return int(gone.sum())
+        few = few_ids(selector, self._store.size)
+        found = None if few is None else self._store.find(few)
+        if found is None:
+            gone = np.flatnonzero(selector.mask(self._store.ids))
+        else:
+            gone = found[found >= 0]
+        if len(gone):
+            self._store.remove(gone)
+        return len(gone)
 
     def _close_up(self, kept: NDArray[np.bool_]) -> None:
         self._store.close_up(kept)
@@ -257,8 +329,7 @@ class Listed(Coded):
         keys = _id_keys(keys, len(rows))
         with faiss_errors():
             places = self._rows_of(keys)
-            _refuse_infinite(rows)
-            lists = self.quantizer.assign(rows, 1).ravel()
+            lists = self._lists_of(rows)
             self._store.replace(places, self._code_in_lists(rows, lists), lists)
 
     def _has_ids(self) -> bool:
@@ -329,10 +400,17 @@ class Listed(Coded):
     def _rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.direct_map.no():
             refuse("direct map not initialized")
-        return places_of(self._store.ids, ids)
+        found = self._store.find(ids)
+        if found is None:
+            return places_of(self._store.ids, ids)
+        if (found < 0).any():
+            refuse("key not found: an id is not in the index")
+        return found
 
-    def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        return self._uncode_in_lists(self._store.codes[rows], self._store.lists[rows])
+    def _decode_stored(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        return self._uncode_in_lists(codes, lists)
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._decode_rows(self._rows_of(ids))
@@ -350,7 +428,10 @@ class Listed(Coded):
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self._store.size:
             return rows
-        return np.where(rows < 0, -1, self._store.ids[rows])
+        ids = self._store.ids_at(rows)  # those of -1 are of the last row
+        if rows.size and rows.min() < 0:
+            ids[rows < 0] = -1
+        return ids
 
     def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """By the ids that a search found: no map is needed for these."""
@@ -413,6 +494,10 @@ def _centroids(quantizer: Any) -> NDArray[np.float32]:
 
 def _refuse_infinite(x: NDArray[np.float32]) -> None:
     """Of the rows that are added, before the quantizer takes them for queries."""
+    with np.errstate(all="ignore"):
+        squares = np.dot(x.reshape(-1), x.reshape(-1))
+    if math.isfinite(squares):
+        return  # no number is infinite if the sum of their squares is finite
     if (bad := np.isinf(x)).any():
         row, column = (int(i) for i in np.argwhere(bad)[0])
         refuse(f"x must be finite, but row {row} column {column} is {x[row, column]}")
