@@ -1,6 +1,7 @@
 #include "knear/index/given_lists.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -44,6 +45,43 @@ Matrix<Id> in_order(MatrixView<Id> lists, std::int64_t count) {
 }
 
 }  // namespace
+
+Index trained_index(const TrainedForm& form) {
+  return public_call([&]() -> Index {
+    check_index_dim(form.dim);
+    IndexShape shape{.dim = form.dim,
+                     .metric = form.metric,
+                     .lists = form.centroids.rows(),
+                     .codes = form.codes,
+                     .rounded = form.rounded};
+    State state;
+    if (shape.lists > 0) {
+      check_lists(shape.lists);
+      if (form.centroids.cols() != form.dim)
+        throw ShapeMismatch("centroids have {} columns, dim is {}", form.centroids.cols(),
+                            form.dim);
+      find_value_range(form.centroids, form.metric, "centroids", 0);
+      Matrix<float> own(shape.lists, form.dim);
+      copy_exactly(form.centroids, ElementType::f32, own.data());
+      state.coarse = std::make_shared<const CoarseQuantizer>(std::move(own), form.metric, Lifts{},
+                                                             CentroidIndexes{});
+    }
+    if (form.codes) {
+      const CodeShape& codes = *form.codes;
+      const std::int64_t due = codes.is_product() ? form.dim << codes.bits : 2 * form.dim;
+      if ((codes.bits != 4 && codes.bits != 8) || codes.sub_quantizers < 0 ||
+          (codes.is_product() && form.dim % codes.sub_quantizers != 0) ||
+          std::ssize(form.numbers) != due)
+        throw InvalidArgument("numbers are {}, which are no quantizer of {} parts of {} bits",
+                              form.numbers.size(), codes.sub_quantizers, codes.bits);
+      for (const float x : form.numbers)
+        if (!std::isfinite(x)) throw InvalidArgument("numbers must be finite, but one is {}", x);
+      state.coder = RowCoder::of_numbers(codes, form.dim, form.metric, state.coarse, form.numbers);
+    }
+    if (shape.is_probed()) state.recall = std::make_shared<RecallCurves>(0);
+    return IndexOfShape(shape, std::move(state));
+  });
+}
 
 void add_to_lists(Index& index, AnyMatrixView rows, std::span<const Id> lists,
                   const ChangeOptions& options) {

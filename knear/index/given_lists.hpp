@@ -1,14 +1,35 @@
-// knear/index/given_lists.hpp -- lists that the caller chose, for rows that are added and for
-// queries. knear.faiss needs it, since an index of FAISS may find its lists in another way.
+// knear/index/given_lists.hpp -- what the caller has trained, and lists that the caller chose, for
+// rows that are added and for queries. knear.faiss needs it: it keeps FAISS's quantizers, and an
+// index of FAISS may find its lists in another way.
 //
+//   Index index = trained_index({.dim = 96, .codes = CodeShape{16, 8, false}, .numbers = all});
 //   add_to_lists(index, codes, lists);                        // codes [n x code size], lists [n]
 //   Neighbors near = search_lists(index, queries, lists, 10); // lists [q x p]
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <span>
 
 #include "knear/index/index.hpp"
+#include "knear/index/index_shape.hpp"
 
 namespace knear::detail {
+
+// What an index was trained to.
+struct TrainedForm {
+  std::int64_t dim = 0;
+  Metric metric = Metric::l2;
+  MatrixView<float> centroids = {};  // of inverted lists [lists x dim]; no rows: there are none
+  // How rows are kept: as codes, made with these numbers (RowCoder::of_numbers()), or as vectors,
+  // rounded to halves or as they are.
+  std::optional<CodeShape> codes = {};
+  std::span<const float> numbers = {};
+  std::optional<ElementType> rounded = {};
+};
+
+// An index without rows. Throws InvalidArgument for numbers and centroids that are not finite, and
+// for those of another size.
+Index trained_index(const TrainedForm& form);
 
 // Adds rows as the index keeps them, under ids from next_id() on. rows: codes [n x code size] of
 // u8, if the index has codes without vectors; else vectors [n x dim]. lists [n]: the list of each

@@ -95,13 +95,9 @@ PlainSearch::Kind PlainSearch::kind_of(std::string_view name) {
 
 PlainSearch::PlainSearch(const Options& options)
     : kind_(options.kind), metric_(options.metric), dim_(options.dim) {
-  switch (metric_) {
-    case Metric::l2:
-    case Metric::ip:
-      break;
-    case Metric::cosine:
-      throw InvalidArgument("metric must be l2 or ip, but is cosine");
-  }
+  check_by_products(metric_, "a search of rows by FAISS's codes");
+  if (traits_of(metric_).unit_rows)
+    throw InvalidArgument("metric must be l2 or ip, but is {}", name_of(metric_));
   if (is_codes()) {
     const auto state = options.like ? impl_of(*options.like).state() : nullptr;
     const ScalarCode code = kind_ == Kind::codes8 ? ScalarCode::bits8 : ScalarCode::bits4;

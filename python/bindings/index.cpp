@@ -246,6 +246,28 @@ void write_for_faiss(const Index& index, const nb::bytes& file, const nb::object
   without_interpreter(progress_to, [&](Progress progress) { write_faiss(index, path, progress); });
 }
 
+// Of knear.faiss: kind: how rows are kept, "vectors", "f16", "bf16", or "codes" of so many parts,
+// 0 for a byte or half a byte a column.
+void bind_trained_index(nb::module_& m) {
+  m.def(
+      "trained_index",
+      [](std::int64_t dim, const std::string& metric, const std::optional<Array>& centroids,
+         const std::string& kind, std::int64_t parts, int bits, bool residual,
+         const FloatList& numbers) {
+        detail::TrainedForm form{.dim = dim, .metric = parse_metric(metric)};
+        if (centroids) form.centroids = view_of(*centroids, "f32").as<float>();
+        if (kind == "codes") {
+          form.codes = detail::CodeShape{parts, bits, residual};
+          form.numbers = {numbers.data(), numbers.size()};
+        } else if (kind != "vectors") {
+          form.rounded = parse_element_type(kind);
+        }
+        return detail::trained_index(form);
+      },
+      nb::arg("dim"), nb::arg("metric"), nb::arg("centroids").noconvert().none(), nb::arg("kind"),
+      nb::arg("parts"), nb::arg("bits"), nb::arg("residual"), nb::arg("numbers").noconvert());
+}
+
 void bind_plain_search(nb::module_& m) {
   using detail::PlainSearch;
   using FewFlags =
@@ -347,6 +369,7 @@ void bind_choose_index(nb::module_& m) {
 }
 
 void bind_index(nb::module_& m) {
+  bind_trained_index(m);
   bind_plain_search(m);
   nb::class_<Index> index(m, "Index");
   bind_members(index);

@@ -270,6 +270,17 @@ class ProductQuantizer:
         threads: int,
     ) -> NDArray[np.float32]: ...
 
+def trained_index(
+    dim: int,
+    metric: str,
+    centroids: NDArray[np.float32] | None,
+    kind: str,
+    parts: int,
+    bits: int,
+    residual: bool,
+    numbers: NDArray[np.float32],
+) -> Index: ...
+
 class PlainSearch:
     def __init__(
         self,

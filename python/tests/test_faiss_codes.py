@@ -139,14 +139,14 @@ def test_distance_computers(rows, string, metric, faiss):
 
 def sizes_of_indexes_made(monkeypatch):
     """A list to which the number of rows is added of each index that is made of all rows."""
-    made, loaded = [], codes.loaded
+    made, anew = [], codes.Coded._searched_anew
 
-    def counted(image):
-        found = loaded(image)
-        made.extend([len(found)] if len(found) else [])
+    def counted(self):
+        found = anew(self)
+        made.append(len(found.index))
         return found
 
-    monkeypatch.setattr(codes, "loaded", counted)
+    monkeypatch.setattr(codes.Coded, "_searched_anew", counted)
     return made
 
 

@@ -49,7 +49,7 @@ def test_a_removal_of_few_ids_looks_at_no_others(string, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(selectors._OfIds, "mask", None)
         patch.setattr(store, "_close_gaps", None)
-        patch.setattr(codes, "loaded", None)
+        patch.setattr(codes.Coded, "_searched_anew", None)
         for gone in ([7], [2999 - 5, 100], [0]):
             assert index.remove_ids(np.array(gone)) == len(gone)
             found = index.search(x[:9], 5)

@@ -468,7 +468,7 @@ class Index(ProgramTest):
             "100",
             says="--train is 100, but Flat learns nothing",
         )
-        self.fails(1, *build, "--index", "Flat", "--out", "b.knear", "--metric", "l1", says="l1")
+        self.fails(1, *build, "--index", "Flat", "--out", "b.knear", "--metric", "l3", says="l3")
         self.fails(
             1,
             "build",

@@ -239,7 +239,7 @@ TEST_F(Commands, EvalRefusesWhatDoesNotFit) {
   refuse<InvalidArgument>(with(found, base, path("nan.fvecs")),
                           "--queries: row 1, column 0 is nan");
   auto words = with(found, base, queries);
-  words.insert(words.end(), {"--metric", "l1"});
+  words.insert(words.end(), {"--metric", "l3"});
   refuse<InvalidArgument>(words, "metric must be one of");
 }
 

@@ -90,25 +90,6 @@ std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& s
                                                  std::move(indexes));
 }
 
-// numbers: as FaissContent has them.
-std::shared_ptr<const RowCoder> coder_of(const CodeShape& codes, std::int64_t dim, Metric metric,
-                                         const std::shared_ptr<const CoarseQuantizer>& coarse,
-                                         std::span<const float> numbers) {
-  if (codes.is_product()) {
-    const std::int64_t rows = codes.sub_quantizers << codes.bits;
-    return std::make_shared<const RowCoder>(
-        codes, metric, coarse,
-        ProductQuantizer::from_centroids({numbers.data(), rows, dim / codes.sub_quantizers},
-                                         codes.sub_quantizers, codes.bits));
-  }
-  const auto columns = static_cast<std::size_t>(dim);
-  const auto scalar =
-      ScalarQuantizer::from_levels(codes.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4,
-                                   numbers.first(columns), numbers.subspan(columns));
-  return std::make_shared<const RowCoder>(codes, metric, coarse, RowCoder::product_of(scalar),
-                                          scalar);
-}
-
 // Rows that are what is left beside their centroids as they were.
 AnyMatrix beside_centroids(const AnyMatrix& rows, std::span<const std::uint32_t> list_of,
                            MatrixView<float> centroids) {
@@ -168,11 +149,11 @@ std::unique_ptr<IndexImpl> made_of(FaissContent content, const ChangeOptions& op
   }
   if (!content.chain.empty()) state.transform = Transform::chain(content.chain);
   if (shape.codes)
-    state.coder =
-        coder_of(*shape.codes, shape.inner_dim(), shape.metric, state.coarse, content.quantizer);
+    state.coder = RowCoder::of_numbers(*shape.codes, shape.inner_dim(), shape.metric, state.coarse,
+                                       content.quantizer);
   if (shape.refine && shape.refine->codes)
-    state.refiner =
-        coder_of(*shape.refine->codes, shape.dim, shape.metric, nullptr, content.fine->quantizer);
+    state.refiner = RowCoder::of_numbers(*shape.refine->codes, shape.dim, shape.metric, nullptr,
+                                         content.fine->quantizer);
   for (std::size_t i = 0; i < content.ids.size(); ++i)
     if (content.ids[i] < 0)
       throw InvalidArgument("ids must not be negative, but hold {} in place {}", content.ids[i], i);

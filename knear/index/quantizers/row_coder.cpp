@@ -60,6 +60,24 @@ RowCoder::RowCoder(const CodeShape& shape, Metric metric,
   for (double& x : middle_) x /= static_cast<double>(centroids.rows());
 }
 
+std::shared_ptr<const RowCoder> RowCoder::of_numbers(const CodeShape& shape, std::int64_t dim,
+                                                     Metric metric,
+                                                     std::shared_ptr<const CoarseQuantizer> coarse,
+                                                     std::span<const float> numbers) {
+  if (shape.is_product()) {
+    const std::int64_t parts = shape.sub_quantizers, rows = parts << shape.bits;
+    return std::make_shared<const RowCoder>(
+        shape, metric, std::move(coarse),
+        ProductQuantizer::from_centroids({numbers.data(), rows, dim / parts}, parts, shape.bits));
+  }
+  const auto columns = static_cast<std::size_t>(dim);
+  const auto scalar =
+      ScalarQuantizer::from_levels(shape.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4,
+                                   numbers.first(columns), numbers.subspan(columns));
+  return std::make_shared<const RowCoder>(shape, metric, std::move(coarse), product_of(scalar),
+                                          scalar);
+}
+
 ProductQuantizer RowCoder::product_of(const ScalarQuantizer& scalar) {
   const int bits = scalar.code() == ScalarCode::bits8 ? 8 : 4;
   const std::int64_t count = std::int64_t{1} << bits, dim = scalar.dim();

@@ -45,6 +45,13 @@ class RowCoder {
                                                  std::shared_ptr<const CoarseQuantizer> coarse,
                                                  const TrainOptions& options,
                                                  const RowNumber& number = {});
+  // That was trained elsewhere, of vectors of `dim` columns. numbers: the centroids of a product
+  // quantiser [parts][2^bits][dim / parts], or of a scalar one the lowest level of each column and
+  // then the steps between levels. Requires as many as there have to be.
+  static std::shared_ptr<const RowCoder> of_numbers(const CodeShape& shape, std::int64_t dim,
+                                                    Metric metric,
+                                                    std::shared_ptr<const CoarseQuantizer> coarse,
+                                                    std::span<const float> numbers);
   // Of a scalar quantiser: the quantiser that has each level as a centroid.
   static ProductQuantizer product_of(const ScalarQuantizer& scalar);
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import os
-import re
-import tempfile
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +9,6 @@ from numpy.typing import NDArray
 
 from .. import _arrays, _core, _options
 from .._index import Index as KnearIndex
-from ..errors import Error, MemoryBudgetError
 from .base import (
     METRIC_L2,
     Index,
@@ -28,7 +23,7 @@ from .flat import IndexFlatCodes, _permutation
 from .interrupts import InterruptCallback, interruptions
 from .numbering import Numbering
 from .parameters import SearchParametersPQ
-from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
+from .quantizers import KeptAs, PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .selectors import rows_named
 from .store import Store
 from .vectors import Copy, UInt8Vector
@@ -39,21 +34,6 @@ PAIRS_OF_AN_INDEX = 64
 FEW_PAIRS = 2048
 _MOST_PLAIN = 1024  # neighbours
 _MANY_CENTROIDS = 1 << 17  # of all queries, which are compared faster once they are packed
-
-
-def loaded(image: Any) -> KnearIndex:
-    """The knear.Index of a file of FAISS that image(file) writes."""
-    with tempfile.TemporaryDirectory(prefix="knear") as folder:
-        path = os.path.join(folder, "index.faiss")
-        with open(path, "wb") as file:
-            image(file.write)
-        try:
-            return KnearIndex.load(path)
-        except MemoryBudgetError:
-            raise
-        except Error as error:
-            at = rf"{re.escape(path)}(, at byte \d+)?: "  # a file that nobody has seen
-            return refuse(re.sub(at, "", str(error)))
 
 
 def is_same(a: Any, b: Any) -> bool:
@@ -165,8 +145,39 @@ class Coded(Index):
             "train one index and copy it, or add the vectors"
         )
 
-    def _image(self, write: Any) -> None:
+    def _kept_as(self) -> KeptAs:
+        """How knear keeps such rows."""
         raise NotImplementedError
+
+    def _list_centroids(self) -> NDArray[np.float32] | None:
+        """Those of lists [nlist x d]."""
+        return None
+
+    def _by_residual(self) -> bool:
+        """Whether codes are of what is left beside the centroid of a list."""
+        return False
+
+    def _trained_index(self) -> Any:
+        """A _core.Index of such rows, without any."""
+        kept = self._kept_as()
+        of_codes = kept.kind == "codes"
+        return _core.trained_index(
+            self.d,
+            metric_name(self.metric_type),
+            self._list_centroids(),
+            *kept[:3],
+            of_codes and self._by_residual(),
+            kept.numbers,
+        )
+
+    def _searched_anew(self) -> Searched:
+        """All rows as an index, which takes the codes from where they lie."""
+        index = KnearIndex.__new__(KnearIndex)
+        index._index = self._trained_index()
+        searched = Searched(index)
+        if not self._store.size:
+            return searched
+        return searched.with_rows(*self._kept_from(0, index))
 
     def _now(self) -> tuple[Any, ...]:
         """What the index of searches is made of."""
@@ -185,12 +196,6 @@ class Coded(Index):
         """The nearest lists of each query [q x probes], for many: by an index of the centroids."""
         raise NotImplementedError
 
-    def _empty_copy(self) -> Any:
-        """An index like this one, without rows."""
-        out = copy.copy(self)
-        out._store = Store(self.code_size)
-        return out
-
     def _plain_search(self) -> Any:
         now = self.metric_type, *self._sources()
         had = self._plain
@@ -198,7 +203,7 @@ class Coded(Index):
             options, made = self._plain_options(), None
             if options is not None:
                 kind, *arrays = options
-                like = loaded(self._empty_copy()._image)._index if kind in ("8", "4") else None
+                like = self._trained_index() if kind in ("8", "4") else None
                 metric, coarse = metric_name(self.metric_type), self._flat_centroids()
                 made = _core.PlainSearch(kind, metric, self.d, like, *arrays, coarse)
             had = self._plain = now, made
@@ -281,7 +286,7 @@ class Coded(Index):
         if removed is not None and self.__dict__.pop("_searched", None) is had:
             searched = self._changed_since(had[1], had[2], removed)
         else:
-            searched = Searched(loaded(self._image))
+            searched = self._searched_anew()
         self._searched = now, size, searched
         return searched
 
@@ -298,7 +303,7 @@ class Coded(Index):
         if size < self._store.size:
             searched = searched.with_rows(*self._kept_from(size, searched.index))
         if searched.is_mostly_gone():
-            return Searched(loaded(self._image))
+            return self._searched_anew()
         return searched
 
     def _kept_from(self, first: int, index: KnearIndex) -> tuple[NDArray[Any], str, Any]:
@@ -408,18 +413,6 @@ class _OfCodes(Coded, IndexFlatCodes):
     def sa_code_size(self) -> int:
         return self.code_size
 
-    def _image(self, write: Any) -> None:
-        from .io import Writer
-
-        out = Writer(write)
-        if self._knear_has_it():
-            out.index(self)
-        else:
-            out.vectors(self.d, self.metric_type, self._decode(self._store.codes))
-
-    def _knear_has_it(self) -> bool:
-        raise NotImplementedError
-
 
 class IndexPQStats(Sealed):
     """What searches of an IndexPQ did since reset(): FAISS's indexPQ_stats. Every code passes."""
@@ -481,8 +474,8 @@ class IndexPQ(_OfCodes):
     def _sources(self) -> tuple[Any, ...]:
         return (self.pq.centroids.array,)
 
-    def _knear_has_it(self) -> bool:
-        return self.pq.nbits in (4, 8)
+    def _kept_as(self) -> KeptAs:
+        return self.pq._kept_as()
 
 
 class IndexScalarQuantizer(_OfCodes):
@@ -512,8 +505,8 @@ class IndexScalarQuantizer(_OfCodes):
     def _sources(self) -> tuple[Any, ...]:
         return (self.sq.trained.array,)
 
-    def _knear_has_it(self) -> bool:
-        return self.sq.qtype != ScalarQuantizer.QT_6bit
+    def _kept_as(self) -> KeptAs:
+        return self.sq._kept_as()
 
     def _plain_options(self) -> tuple[Any, ...] | None:
         return self.sq._plain_options()

@@ -129,13 +129,6 @@ class Writer:
             self._put("Q?", index.code_size, index.by_residual)
         self._lists(index, index._store.codes, ids)
 
-    def lists_of_vectors(
-        self, index: IndexIVF, ids: NDArray[np.int64], x: NDArray[np.float32]
-    ) -> None:
-        """The lists of an index with these vectors instead of its codes."""
-        self._inverted(b"IwFl", index, len(x))
-        self._lists(index, np.ascontiguousarray(x).view(np.uint8).reshape(len(x), 4 * index.d), ids)
-
     def _inverted(self, letters: bytes, index: IndexIVF, count: int) -> None:
         self._header(letters, index, count)
         self._put("QQ", index.nlist, index.nprobe)

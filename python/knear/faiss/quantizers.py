@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,6 +95,16 @@ class Quantizer(Sealed):
         raise NotImplementedError
 
 
+class KeptAs(NamedTuple):
+    """How a knear.Index keeps rows: as "vectors", "f16", "bf16", or as "codes" of so many parts, 0
+    for one of each column, of so many bits, which these numbers make."""
+
+    kind: str
+    parts: int = 0
+    bits: int = 8
+    numbers: NDArray[np.float32] = np.empty(0, np.float32)
+
+
 class PolysemousTraining(Sealed):
     """How FAISS orders the centroids of a product quantizer for its Hamming filters. Remembered
     alone: there are no such filters, and the order of centroids changes no distance."""
@@ -124,6 +134,11 @@ class ProductQuantizer(Quantizer):
         self.transposed_centroids, self.centroids_sq_lengths = Float32Vector(), Float32Vector()
         self.assign_index: Any = None
         self.set_derived_values()
+
+    def _kept_as(self) -> KeptAs:
+        if self.nbits not in (4, 8):
+            return KeptAs("vectors")
+        return KeptAs("codes", self.M, self.nbits, self.centroids.array.ravel())
 
     def set_derived_values(self) -> None:
         if self.M < 1 or self.d % self.M:
@@ -426,6 +441,21 @@ class ScalarQuantizer(Quantizer):
             code = _core.PlainCode(kind, self.d, low, span)
             self._made = learned, self.qtype, code
         return self._made[2]
+
+    def _kept_as(self) -> KeptAs:
+        if self.qtype == self.QT_6bit:
+            return KeptAs("vectors")
+        if self.qtype in (self.QT_fp16, self.QT_bf16):
+            return KeptAs("f16" if self.qtype == self.QT_fp16 else "bf16")
+        if not self._has_levels:
+            least = -128 if self.qtype == self.QT_8bit_direct_signed else 0
+            return KeptAs("codes", 0, 8, np.repeat(np.float32([least, 1]), self.d))
+        low, span = (np.broadcast_to(each, self.d) for each in self._levels())
+        # A code stands for the middle of its range.
+        top = np.float32((1 << self.bits) - 1)
+        with np.errstate(all="ignore"):  # what is not finite is refused by knear
+            numbers = np.concatenate([low + span * np.float32(0.5) / top, span / top])
+        return KeptAs("codes", 0, self.bits, numbers)
 
     def _plain_options(
         self, centroids: NDArray[np.float32] | None = None

@@ -27,6 +27,7 @@ from ..fields import neighbors
 from ..flat import IndexFlat
 from ..interrupts import interruptions
 from ..parameters import SearchParameters, SearchParametersIVF
+from ..quantizers import KeptAs
 from .rows import Listed
 from .scans import nearest_in, within_lists
 from .stats import count, count_pairs, count_rows
@@ -50,18 +51,20 @@ class IndexIVF(Listed):
         kept = getattr(self.quantizer, "_kept", None)  # of an IndexFlat
         return self.quantizer, kept, None if kept is None else kept.version
 
-    def _knear_has_it(self) -> bool:
-        """Whether knear has such codes; else it gets the vectors that they stand for."""
-        return True
+    def _kept_as(self) -> KeptAs:
+        return KeptAs("vectors")
 
-    def _image(self, write: Any) -> None:
-        from ..io import Writer
+    def _by_residual(self) -> bool:
+        return bool(self.by_residual)
 
-        rows = np.arange(self._store.size)
-        if self._knear_has_it():
-            Writer(write).lists(self, rows, len(rows))
-        else:
-            Writer(write).lists_of_vectors(self, rows, self._decode_rows(rows))
+    def _list_centroids(self) -> NDArray[np.float32]:
+        """What the quantizer finds rows by."""
+        quantizer = self.quantizer
+        if not isinstance(quantizer, IndexIVF):
+            return np.ascontiguousarray(quantizer.reconstruct_n(0, self.nlist), np.float32)
+        out = np.empty((self.nlist, self.d), np.float32)  # it may have no map of its ids
+        out[quantizer._store.ids] = quantizer._decode_rows(np.arange(quantizer.ntotal))
+        return out
 
     def _probes_by_knear(self) -> bool:
         """Whether knear finds the same lists for a query as the quantizer."""

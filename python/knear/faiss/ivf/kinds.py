@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import METRIC_L2, fill, first_rows
-from ..quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
+from ..base import METRIC_L2, fill, first_rows, refuse
+from ..quantizers import KeptAs, PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .index import IndexIVF
 
 _LARGEST_TABLE = 2 << 30  # bytes: FAISS's precomputed_table_max_bytes
@@ -117,8 +117,8 @@ class IndexIVFPQ(IndexIVF):
     def _sources(self) -> tuple[Any, ...]:
         return *super()._sources(), self.pq.centroids.array, int(self.by_residual)
 
-    def _knear_has_it(self) -> bool:
-        return self.pq.nbits in (4, 8)
+    def _kept_as(self) -> KeptAs:
+        return self.pq._kept_as()
 
 
 class IndexIVFScalarQuantizer(IndexIVF):
@@ -167,8 +167,12 @@ class IndexIVFScalarQuantizer(IndexIVF):
     def _sources(self) -> tuple[Any, ...]:
         return *super()._sources(), self.sq.trained.array, int(self.by_residual)
 
-    def _knear_has_it(self) -> bool:
-        return self.sq.qtype != ScalarQuantizer.QT_6bit
+    def _kept_as(self) -> KeptAs:
+        kept = self.sq._kept_as()
+        if self.by_residual and self.sq.qtype == ScalarQuantizer.QT_8bit_direct:
+            refuse("by_residual is True, but QT_8bit_direct has no codes of negative numbers")
+        # knear has no halves of what is left beside a centroid.
+        return kept if kept.kind == "codes" or not self.by_residual else KeptAs("vectors")
 
     def _plain_options(self) -> tuple[Any, ...] | None:
         centroids = self._flat_centroids()
