@@ -97,7 +97,7 @@ void bench_codes(int device, const Deadline& deadline, Report& report) {
   fmt::print(stderr, "{}\n", name);
   const test::CodeProblem problem = made_codes(rows, lists, most_queries, probes);
   cuda::Queue queue(device);
-  const test::CodesThere<cuda::Queue> there(queue, problem);
+  const test::CodesOnDevice<cuda::Queue> there(queue, problem);
   std::optional<DeviceDecodedLists<cuda::Queue>> decoded;
   for (const std::int64_t queries : {std::int64_t{1}, std::int64_t{100}, most_queries})
     for (const std::int64_t k : {10, 100}) {

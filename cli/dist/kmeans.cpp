@@ -45,7 +45,7 @@ void run_kmeans(const CLI::App& command, const KMeansArguments& arguments, const
   const FilePart base(job, arguments.base, arguments.type);
   std::optional<KMeansFiles> files;
   job.together([&] {
-    options.device = device_of_process(arguments.device, job.peers().number_here());
+    options.device = device_of_process(arguments.device, job.peers().number_on_host());
     files.emplace(arguments, options, RowsOfFile{base.begin(), base.end(), base.all().rows});
   });
   // The same word in all processes, so that all of them ask.

@@ -316,7 +316,7 @@ void run_search(const CLI::App& command, const SearchArguments& arguments, const
   KnnOptions options;
   job.together([&] {  // not every machine need have a GPU
     options = search_options(arguments);
-    options.device = device_of_process(arguments.device, job.peers().number_here());
+    options.device = device_of_process(arguments.device, job.peers().number_on_host());
   });
   options.threads = job.threads(arguments.threads);
   if (options.method.kind != Method::automatic && options.method.kind != Method::exact)

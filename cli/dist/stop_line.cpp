@@ -113,7 +113,7 @@ StopLine::StopLine(const Job& job, const std::string& out, const StoppedWork& wo
   };
   keep(mark_path, path), keep(again, job.command());
   sees_mark = access(mark_path, F_OK) == 0;
-  is_first = job.is_first(), is_first_here = job.peers().number_here() == 0;
+  is_first = job.is_first(), is_first_here = job.peers().number_on_host() == 0;
   exceptions = std::uncaught_exceptions();
   resumes = (" " + job.command() + " ").find(" --resume ") != std::string::npos;
   stopped_work = &work;

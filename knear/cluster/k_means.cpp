@@ -204,7 +204,7 @@ class Lloyd {
       return options_.progress("k-means",
                                (before + done / static_cast<double>(rows_.own.rows)) / all);
     };
-    const auto done_there = [&](std::int64_t rows) {
+    const auto done_on_device = [&](std::int64_t rows) {
       stop_if_asked();
       if (options_.progress && !report(static_cast<double>(rows)))
         throw Cancelled("k-means: stopped on request");
@@ -218,7 +218,7 @@ class Lloyd {
       if (there && holds_all_rows()) {
         for (const auto& [first, count] : device_->held()) {
           device_->assign_held(first, nearest_of(first, count));
-          done_there(first + count);
+          done_on_device(first + count);
         }
       } else {
         each_block(
@@ -226,10 +226,10 @@ class Lloyd {
             [&](std::int64_t begin, AnyMatrixView block) {
               const std::span<std::uint32_t> now = nearest_of(begin, block.rows());
               if (there && device_->assign(begin, block, now))
-                return done_there(begin + block.rows());
+                return done_on_device(begin + block.rows());
               if (there) device_->collect();  // costs are added in the order of the rows
               if (on_device_) out.fallback_rows += block.rows();
-              out.moved += assign_here(scan, iteration > 0, begin, block, now, report);
+              out.moved += assign_on_host(scan, iteration > 0, begin, block, now, report);
             },
             block_rows_);
       }
@@ -246,7 +246,7 @@ class Lloyd {
     out.objective = objective_;
     const bool any_empty = std::any_of(weights().begin() + fixed_, weights().end(),
                                        [](std::int64_t weight) { return weight == 0; });
-    if (!measures_ && any_empty) measure_costs(scan_here(scan));
+    if (!measures_ && any_empty) measure_costs(scan_on_host(scan));
     if (out.moved > 0) out.empty = move_centroids();
     out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return out;
@@ -255,7 +255,7 @@ class Lloyd {
   Matrix<float> take_centroids() { return std::move(centroids_); }
 
  private:
-  CentroidScan& scan_here(std::optional<CentroidScan>& scan) {
+  CentroidScan& scan_on_host(std::optional<CentroidScan>& scan) {
     if (!scan)
       scan.emplace(centroids_.view(), options_.metric, threads_, keeps_codes_ ? &codes_ : nullptr);
     return *scan;
@@ -274,8 +274,8 @@ class Lloyd {
   // Assigns a block of rows on the processor, and moves them to the sums of their centroids.
   // Returns how many were moved.
   template <class Report>
-  std::int64_t assign_here(std::optional<CentroidScan>& scan, bool start, std::int64_t begin,
-                           AnyMatrixView block, std::span<std::uint32_t> now, Report report) {
+  std::int64_t assign_on_host(std::optional<CentroidScan>& scan, bool start, std::int64_t begin,
+                              AnyMatrixView block, std::span<std::uint32_t> now, Report report) {
     const auto first = static_cast<std::size_t>(begin),
                some = static_cast<std::size_t>(block.rows());
     const std::vector<std::uint32_t> old(now.begin(), now.end());
@@ -286,7 +286,7 @@ class Lloyd {
       part = [&](std::string_view, double fraction) {
         return report(static_cast<double>(begin) + fraction * static_cast<double>(some));
       };
-    scan_here(scan).assign(block, start, now, keys, part, begin);
+    scan_on_host(scan).assign(block, start, now, keys, part, begin);
     if (measures_) note_keys(first, keys);
     return move_rows(begin, block, old, now);
   }

@@ -65,7 +65,7 @@ std::shared_ptr<DevicePool> DevicePool::of(int device) {
   return out;
 }
 
-std::shared_ptr<DevicePool> DevicePool::if_there(int device) {
+std::shared_ptr<DevicePool> DevicePool::if_present(int device) {
   if (was_forked()) return nullptr;
   Registry& all = registry();
   std::lock_guard lock(all.mutex);

@@ -25,7 +25,7 @@ class DevicePool {
   // DeviceUnavailable.
   static std::shared_ptr<DevicePool> of(int device);
   // nullptr where nobody has one.
-  static std::shared_ptr<DevicePool> if_there(int device);
+  static std::shared_ptr<DevicePool> if_present(int device);
   ~DevicePool();
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;

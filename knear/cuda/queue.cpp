@@ -175,7 +175,7 @@ void Queue::allow_shared_memory(const void* kernel, std::size_t bytes) {
 }
 
 bool give_back_memory(int device) {
-  const auto pool = detail::DevicePool::if_there(device);
+  const auto pool = detail::DevicePool::if_present(device);
   if (pool) pool->give_back();
   return pool != nullptr;
 }

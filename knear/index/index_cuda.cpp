@@ -2,9 +2,9 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/index/impl/index_there.hpp"
+#include "knear/index/impl/device_query_index.hpp"
 #include "knear/index/index_of_shape.hpp"
-#include "knear/knn/device/arrays_of_cuda.hpp"
+#include "knear/knn/device/cuda_arrays.hpp"
 #include "knear/scan/device/answer_launches_cuda.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
@@ -21,7 +21,7 @@ using knear::detail::device_of;
 using knear::detail::device_of_arrays;
 using knear::detail::public_call;
 using knear::detail::rows_of;
-using knear::detail::search_there;
+using knear::detail::search_on_device;
 
 void search(const Index& index, const MatrixView& queries, std::int64_t k, Id* ids,
             float* distances, CUstream_st* stream, const SearchOptions& options,
@@ -43,7 +43,7 @@ void search(const Index& index, const MatrixView& queries, std::int64_t k, Id* i
     const CurrentDevice current(device);
     KNEAR_CHECK(cudaStreamSynchronize(stream));
     Queue queue(device);
-    search_there<Queue>(
+    search_on_device<Queue>(
         impl_of(index), queue, [device] { return Queue(device); }, rows_of(queries), k, there,
         {ids, distances}, report);
   });

@@ -5,7 +5,7 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/cuda/check.hpp"
-#include "knear/knn/device/arrays_of_cuda.hpp"
+#include "knear/knn/device/cuda_arrays.hpp"
 #include "knear/knn/device/device_base.hpp"
 #include "knear/scan/device/answer_launches_cuda.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
@@ -17,7 +17,7 @@
 namespace knear::cuda {
 namespace {
 
-using knear::detail::AnswerThere;
+using knear::detail::AnswerOnDevice;
 using knear::detail::check_pointer;
 using knear::detail::check_shape;
 using knear::detail::device_of;
@@ -54,7 +54,7 @@ void check_queries(const MatrixView& queries, const MatrixView& base, int device
 }
 
 void check_search(const MatrixView& queries, const MatrixView& base, std::int64_t k,
-                  const AnswerThere& to, int device, const KnnOptions& options) {
+                  const AnswerOnDevice& to, int device, const KnnOptions& options) {
   knear::detail::check_k(k);
   check_queries(queries, base, device, options);
   if (queries.rows == 0) return;
@@ -72,7 +72,7 @@ class ExactSearcher::Impl {
         rows(Queue(device, budget_of(options), stream), rows_of(base), options.metric) {}
 
   void search(const MatrixView& queries, std::int64_t k, const KnnOptions& options, Reuse reuse,
-              AnswerThere to, KnnReport* report) {
+              AnswerOnDevice to, KnnReport* report) {
     check_search(queries, matrix, k, to, device, options);
     knear::detail::check_metric(options.metric, rows.metric());
     rows.search(SearchKind::nearest, rows_of(queries), k, checked(options, device), reuse, to,

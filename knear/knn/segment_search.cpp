@@ -10,13 +10,13 @@
 namespace knear::detail {
 
 ExactNeighbors nearest_in_segments(const SearchRequest& request, KnnReport* report) {
-  if (const Devices devices = devices_that_are_here(request.options.device); devices.several())
+  if (const Devices devices = present_devices_of(request.options.device); devices.several())
     return nearest_on_several(devices, request, {}, report);
   return nearest_on(open_device(request.options).get(), request, report);
 }
 
 RangeLists within_segments(const SearchRequest& request, double radius, KnnReport* report) {
-  if (const Devices devices = devices_that_are_here(request.options.device); devices.several())
+  if (const Devices devices = present_devices_of(request.options.device); devices.several())
     return within_on_several(devices, request, radius, report);
   return within_on(open_device(request.options).get(), request, radius, report);
 }
@@ -48,7 +48,7 @@ RangeNeighbors range_search_segments(const SearchRequest& request, double radius
 
 void search_more(SearchRequest request, ExactNeighbors& found, KnnReport* report) {
   request.merge_with(found.columns());
-  if (const Devices devices = devices_that_are_here(request.options.device); devices.several()) {
+  if (const Devices devices = present_devices_of(request.options.device); devices.several()) {
     found = nearest_on_several(devices, request, std::move(found), report);
     return;
   }

@@ -11,7 +11,7 @@ FoundDeviceSums find_device_sums([[maybe_unused]] Peers& peers,
                                  [[maybe_unused]] std::string_view device) {
 #ifdef KNEAR_NCCL
   int index = 0;
-  together(peers, [&] { index = detail::device_that_is_here(device).index; });
+  together(peers, [&] { index = detail::present_device_of(device).index; });
   return find_nccl_sums(peers, index);
 #else
   return {nullptr, "knear was built without NCCL"};

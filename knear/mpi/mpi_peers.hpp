@@ -39,7 +39,7 @@ class MpiPeers : public Peers {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   // The number of this process among those of this machine, from 0 on.
-  int number_here() const { return number_here_; }
+  int number_on_host() const { return number_here_; }
   // How many of the processes run on the same processors of this machine as this one, with it.
   int sharers() const { return sharers_; }
 

@@ -76,7 +76,7 @@ Device parse_device(std::string_view text) {
   throw InvalidArgument("device must be cpu, cuda or cuda:N, but is '{}'", text);
 }
 
-Devices devices_that_are_here(std::string_view text) {
+Devices present_devices_of(std::string_view text) {
   Devices devices = parse_devices(text);
   if (!devices.cuda()) return devices;
   const Gpus* const gpus = present_gpus();
@@ -85,9 +85,9 @@ Devices devices_that_are_here(std::string_view text) {
   return devices;
 }
 
-Device device_that_is_here(std::string_view text) {
+Device present_device_of(std::string_view text) {
   const Device device = parse_device(text);
-  devices_that_are_here(text);
+  present_devices_of(text);
   return device;
 }
 
@@ -122,7 +122,7 @@ std::string device_of_process(std::string_view text, int process, int devices) {
 }
 
 std::string device_of_process(std::string_view text, int process) {
-  const bool cuda = device_that_is_here(text).cuda;
+  const bool cuda = present_device_of(text).cuda;
   return device_of_process(text, process, cuda ? present_gpus()->count() : 0);
 }
 

@@ -36,8 +36,8 @@ std::string words_of(const Devices& devices);
 
 // The same, of devices that are here. Throws DeviceUnavailable where one is a GPU that is not
 // there, or knear was built without CUDA.
-Device device_that_is_here(std::string_view text);
-Devices devices_that_are_here(std::string_view text);
+Device present_device_of(std::string_view text);
+Devices present_devices_of(std::string_view text);
 
 // The GPUs of this process.
 class Gpus {

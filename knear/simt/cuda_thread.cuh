@@ -61,7 +61,7 @@ struct CudaThread {
   }
 
   template <class T>
-  KNEAR_DEVICE T computed_here(T x) const {
+  KNEAR_DEVICE T computed_anew(T x) const {
     static_assert(sizeof(T) == 4);
     asm volatile("" : "+r"(x));
     return x;

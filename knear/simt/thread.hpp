@@ -133,7 +133,7 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   // The same number of four bytes, unknown to the compiler: what follows from it is computed here,
   // where it is rarely wanted, and not ahead of a loop, where it would take registers all the time;
   // or ahead of a loop, though the assembler may compute it again in every round all the same.
-  { t.computed_here(i) } -> std::same_as<int>;
+  { t.computed_anew(i) } -> std::same_as<int>;
 
   // Adds atomically; returns the value before. Orders no other access.
   { t.atomic_add(counter, i) } -> std::same_as<int>;

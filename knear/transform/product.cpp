@@ -73,7 +73,7 @@ void multiply_transposed(MatrixView<double> a, MatrixView<double> b, Matrix<doub
   multiply_by_blocks({a.data(), 1, a.stride()}, a.cols(), b, out.data(), threads);
 }
 
-void detail::multiply_here(MatrixView<double> a, MatrixView<double> b, double* out) {
+void detail::multiply_on_host(MatrixView<double> a, MatrixView<double> b, double* out) {
   const ProductKernels& kernels = detail::product_kernels(active_isa());
   for (std::int64_t begin = 0; begin < a.rows(); begin += block_rows)
     multiply_block(kernels, {a.row(begin), a.stride(), 1}, std::min(block_rows, a.rows() - begin),

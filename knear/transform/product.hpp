@@ -20,7 +20,7 @@ void multiply_transposed(MatrixView<double> a, MatrixView<double> b, Matrix<doub
 namespace detail {
 
 // multiply() in the calling thread: out [a.rows() x b.cols()], contiguous.
-void multiply_here(MatrixView<double> a, MatrixView<double> b, double* out);
+void multiply_on_host(MatrixView<double> a, MatrixView<double> b, double* out);
 
 }  // namespace detail
 }  // namespace knear

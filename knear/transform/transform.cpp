@@ -102,7 +102,7 @@ struct Transform::State {
   void apply(std::int64_t n, double* x, double* y) const {
     switch (kind) {
       case Kind::linear:
-        detail::multiply_here({x, n, dim_in}, columns.view(), y);
+        detail::multiply_on_host({x, n, dim_in}, columns.view(), y);
         break;
       case Kind::unit_norm:
         for (std::int64_t i = 0; i < n; ++i) give_unit_length(x + i * dim_in, dim_in);
@@ -120,7 +120,7 @@ struct Transform::State {
       for (std::int64_t j = 0; j < dim_out; ++j)
         y[i * dim_out + j] -= offset[static_cast<std::size_t>(j)];
     if (kind == Kind::linear)
-      detail::multiply_here({y, n, dim_out}, back().view(), x);
+      detail::multiply_on_host({y, n, dim_out}, back().view(), x);
     else
       std::copy_n(y, n * dim_out, x);
   }

@@ -564,12 +564,12 @@ TEST_F(ListsInFiles, give_the_graph_of_those_in_memory_after_kills_too) {
   EXPECT_EQ(parts_of_it.found, whole.found);
   EXPECT_GT(whole.mean, 0.3);
   EXPECT_LT(whole.mean, 1);
-  const AnyMatrixView rows_there = base.view();
+  const AnyMatrixView rows_on_device = base.view();
   for (std::size_t i = 0; i < 300; i += 30) {
     const Id row = whole.rows[i];
     const auto distance = [&](Id other) {
-      return reference_distance(Metric::l2, static_cast<const float*>(rows_there.row(row)),
-                                static_cast<const float*>(rows_there.row(other)), dim);
+      return reference_distance(Metric::l2, static_cast<const float*>(rows_on_device.row(row)),
+                                static_cast<const float*>(rows_on_device.row(other)), dim);
     };
     std::vector<double> all;
     for (Id other = 0; other < rows; ++other)

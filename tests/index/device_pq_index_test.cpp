@@ -15,7 +15,7 @@
 #include "knear/index/index_of_shape.hpp"
 #include "knear/index/ivf_pq.hpp"
 #include "knear/index/lists/code_search.hpp"
-#include "knear/knn/device/code_device_search.hpp"
+#include "knear/knn/device/queue_code_search.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/simt/emulated_launches.hpp"
 
@@ -27,8 +27,9 @@ using detail::CodeSearch;
 constexpr std::int64_t dim = 8, queries = 5;
 
 // Counts the queues that were made.
-std::unique_ptr<detail::CodeDevice> emulated(int& made, std::size_t bytes = std::size_t{1} << 40) {
-  return std::make_unique<detail::CodeDeviceSearch<HostQueue>>(
+std::unique_ptr<detail::DeviceCodeSearch> emulated(int& made,
+                                                   std::size_t bytes = std::size_t{1} << 40) {
+  return std::make_unique<detail::QueueCodeSearch<HostQueue>>(
       "emulated", [&made, bytes] { return HostQueue(static_cast<std::uint64_t>(++made), bytes); });
 }
 
@@ -99,7 +100,7 @@ std::vector<std::int64_t> check(const Index& index, std::int64_t k, std::int64_t
   for (int time = 0; time < 2; ++time) {  // the second goes by what stayed there
     CodeSearch there(*state, request, segments, vectors.view(), refine_factor, 0);
     auto device = emulated(made);
-    const auto& by = static_cast<const detail::CodeDeviceSearch<HostQueue>&>(*device);
+    const auto& by = static_cast<const detail::QueueCodeSearch<HostQueue>&>(*device);
     there.scan_on(std::move(device));
     expect_same(answer(there), wanted);
     multiplied.push_back(by.multiplied());
@@ -165,7 +166,7 @@ TEST(DevicePqIndex, RowsOfAllSegmentsAreDecodedOrNone) {
     const std::string name = "with " + std::to_string(kilobytes) + " KiB";
     const auto search = [&](AnyMatrixView some, const detail::SearchRequest& of) {
       CodeSearch there(state, of, segments, some, 0, 0);
-      auto by = std::make_unique<detail::CodeDeviceSearch<HostQueue>>(name, open);
+      auto by = std::make_unique<detail::QueueCodeSearch<HostQueue>>(name, open);
       const auto& multiplies = *by;
       there.scan_on(std::move(by));
       found_by(there, state, some);
@@ -207,7 +208,7 @@ TEST(DevicePqIndex, SearchesByProductsAtTheSameTime) {
     for (std::size_t i = 0; i < 2; ++i)
       threads.emplace_back([&, i] {
         CodeSearch there(*state, request, segments, vectors.view(), 0, 0);
-        auto device = std::make_unique<detail::CodeDeviceSearch<HostQueue>>(
+        auto device = std::make_unique<detail::QueueCodeSearch<HostQueue>>(
             "emulated", [&] { return HostQueue(static_cast<std::uint64_t>(++made)); });
         const auto& by = *device;
         there.scan_on(std::move(device));
@@ -248,7 +249,7 @@ TEST(DevicePqIndex, ManyNeighboursAreFoundForSomeQueriesAtATime) {
   ExactNeighbors wanted, got;
   here.nearest(lists.view(), wanted);
   CodeSearch there(*state, request, segments, vectors.view(), 0, 0);
-  auto device = std::make_unique<detail::CodeDeviceSearch<HostQueue>>(
+  auto device = std::make_unique<detail::QueueCodeSearch<HostQueue>>(
       "emulated", [] { return HostQueue(); }, many * dim * 8);
   const auto& by = *device;
   there.scan_on(std::move(device));

@@ -15,7 +15,7 @@
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
-#include "knear/index/impl/index_there.hpp"
+#include "knear/index/impl/device_query_index.hpp"
 #include "knear/index/index_of_shape.hpp"
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
@@ -62,7 +62,7 @@ class There {
     rows.count = queries.rows(), rows.dim = queries.cols();
     options.device = "cuda:0";
     const std::int64_t up = gpus_[0].bytes_up(), down = gpus_[0].bytes_down();
-    detail::search_there<HostQueue>(
+    detail::search_on_device<HostQueue>(
         impl_of(index), queue_,
         [&] {
           if (meanwhile) std::exchange(meanwhile, nullptr)();
@@ -101,7 +101,7 @@ IdFilter half(const Index& index) {
   return IdFilter::of_bits(bits, index.next_id());
 }
 
-TEST(QueriesThere, AnswersAreThoseOfTheIndex) {
+TEST(DeviceQuerySearch, AnswersAreThoseOfTheIndex) {
   struct Case {
     ElementType type;
     Metric metric;
@@ -148,7 +148,7 @@ TEST(QueriesThere, AnswersAreThoseOfTheIndex) {
   }
 }
 
-TEST(QueriesThere, NeitherQueriesNorAnswersCross) {
+TEST(DeviceQuerySearch, NeitherQueriesNorAnswersCross) {
   EmulatedGpus gpus(1);
   There there(gpus);
   constexpr std::int64_t dim = 32, count = 300, k = 20;
@@ -169,7 +169,7 @@ TEST(QueriesThere, NeitherQueriesNorAnswersCross) {
   EXPECT_EQ(there.sent, (700 + 31) / 32 * 4);
 }
 
-TEST(QueriesThere, WhatIsLeftIsAnsweredAllTheSame) {
+TEST(DeviceQuerySearch, WhatIsLeftIsAnsweredAllTheSame) {
   EmulatedGpus gpus(1);
   There there(gpus);
   constexpr std::int64_t dim = 8;
@@ -198,7 +198,7 @@ TEST(QueriesThere, WhatIsLeftIsAnsweredAllTheSame) {
 
 // All answers of a search are of the index as it was when the search began, also those of queries
 // that come back.
-TEST(QueriesThere, AChangeMeanwhileIsSeenByNone) {
+TEST(DeviceQuerySearch, AChangeMeanwhileIsSeenByNone) {
   EmulatedGpus gpus(1);
   There there(gpus);
   constexpr std::int64_t dim = 8;
@@ -222,7 +222,7 @@ TEST(QueriesThere, AChangeMeanwhileIsSeenByNone) {
   expect_same(there.search(index, queries, 5), index.search(queries, 5));
 }
 
-TEST(QueriesThere, OtherKindsGoByTheProcessorsMemory) {
+TEST(DeviceQuerySearch, OtherKindsGoByTheProcessorsMemory) {
   EmulatedGpus gpus(1);
   There there(gpus);
   const AnyMatrix base = vectors(ElementType::f32, 400, 8, 1),
@@ -241,7 +241,7 @@ TEST(QueriesThere, OtherKindsGoByTheProcessorsMemory) {
   EXPECT_EQ(there.search(empty, queries.view().rows(0, 0), 3).ids.rows(), 0);
 }
 
-TEST(QueriesThere, ADeviceWithoutMemoryAndWrongArguments) {
+TEST(DeviceQuerySearch, ADeviceWithoutMemoryAndWrongArguments) {
   FlatIndex index(8);
   index.add(vectors(ElementType::f32, 2000, 8, 1));
   const AnyMatrix queries = vectors(ElementType::f32, 10, 8, 2);

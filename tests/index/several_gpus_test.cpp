@@ -228,15 +228,15 @@ TEST(SeveralGpus, WhatStaysIsMadeOnAllAtTheSameTime) {
   };
   const AnyMatrix base = vectors(300, 3);
   detail::PreparedRows rows(detail::BaseRows(base.view()), Metric::l2, {});
-  EXPECT_TRUE(met(rows.device_forms));
+  EXPECT_TRUE(met(rows.device_copies));
   detail::ListedRows lists(detail::RowLists{});
-  EXPECT_TRUE(met(lists.device_forms));
+  EXPECT_TRUE(met(lists.device_copies));
   // What cannot be made is not kept, and made by the next who asks.
-  EXPECT_THROW(rows.device_forms.form(
+  EXPECT_THROW(rows.device_copies.form(
                    "2 int8", []() -> std::shared_ptr<void> { throw MemoryBudgetError("none"); }),
                MemoryBudgetError);
-  EXPECT_EQ(rows.device_forms.kept("2 int8"), nullptr);
-  EXPECT_NE(rows.device_forms.form("2 int8", [] { return std::make_shared<int>(2); }), nullptr);
+  EXPECT_EQ(rows.device_copies.kept("2 int8"), nullptr);
+  EXPECT_NE(rows.device_copies.form("2 int8", [] { return std::make_shared<int>(2); }), nullptr);
 }
 
 TEST(SeveralGpus, ReplicasShareABatchAndFewQueriesTakeTurns) {
@@ -311,7 +311,9 @@ class SlowGpus final : public detail::DeviceMaker {
                                                     std::int64_t) const override {
     return std::make_unique<SlowToPrepare>(gpu == 11 ? 0.5 : 0);
   }
-  std::unique_ptr<detail::CodeDevice> code_device(int) const override { return nullptr; }
+  std::unique_ptr<detail::DeviceCodeSearch> device_code_search(int) const override {
+    return nullptr;
+  }
 };
 
 TEST(SeveralGpus, WhatIsSentFirstIsNoPartOfTheirSpeed) {

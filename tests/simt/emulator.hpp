@@ -125,7 +125,7 @@ class HostThread {
   }
 
   template <class T>
-  T computed_here(T x) const {
+  T computed_anew(T x) const {
     return x;
   }
   template <class T>

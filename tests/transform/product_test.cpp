@@ -52,7 +52,7 @@ TEST(Product, IsTheSumsInTheirOrder) {
                   << name_of(isa) << ' ' << rows << 'x' << inner << 'x' << cols;
           }
           std::vector<double> here(static_cast<std::size_t>(rows * cols + 1), 77);
-          detail::multiply_here(a, b, here.data());
+          detail::multiply_on_host(a, b, here.data());
           for (std::int64_t i = 0; i < rows * cols; ++i) ASSERT_EQ(here[i], expected.data()[i]);
           ASSERT_EQ(here.back(), 77);
         }

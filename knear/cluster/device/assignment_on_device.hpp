@@ -191,8 +191,8 @@ class AssignmentOnDevice final : public DeviceAssignment {
     Array<std::int32_t> full;
     Array<std::uint32_t> found;
     Array<double> keys;
-    HostArray<std::uint32_t> found_here[2];
-    HostArray<double> keys_here[2];
+    HostArray<std::uint32_t> found_on_host[2];
+    HostArray<double> keys_on_host[2];
   };
 
   bool cosine() const { return traits_of(job_.metric).unit_rows; }
@@ -220,8 +220,8 @@ class AssignmentOnDevice final : public DeviceAssignment {
     work.found = queue_.template allocate<std::uint32_t>(count);
     work.keys = queue_.template allocate<double>(count);
     for (int i = 0; i < 2; ++i) {
-      work.found_here[i] = queue_.template allocate_host<std::uint32_t>(count);
-      work.keys_here[i] = queue_.template allocate_host<double>(count);
+      work.found_on_host[i] = queue_.template allocate_host<std::uint32_t>(count);
+      work.keys_on_host[i] = queue_.template allocate_host<double>(count);
     }
     work_.emplace(std::move(work));
   }
@@ -362,8 +362,8 @@ class AssignmentOnDevice final : public DeviceAssignment {
                                     job_.coordinate_unit,
                                     job_.weight_unit};
     launch_move_rows(queue_, rows, sums, block.type);
-    queue_.download(work.found_here[next_].data(), work.found.data(), count);
-    queue_.download(work.keys_here[next_].data(), work.keys.data(), count);
+    queue_.download(work.found_on_host[next_].data(), work.found.data(), count);
+    queue_.download(work.keys_on_host[next_].data(), work.keys.data(), count);
     visit.done = queue_.mark();
     next_ ^= 1;
     take(visits_[next_]);  // while the device is at work on this one
@@ -375,8 +375,8 @@ class AssignmentOnDevice final : public DeviceAssignment {
     if (visit.count == 0) return;
     visit.done.wait();
     const std::size_t count = static_cast<std::size_t>(visit.count), at = &visit - visits_;
-    job_.done(visit.first, {work_->found_here[at].data(), count},
-              {work_->keys_here[at].data(), count});
+    job_.done(visit.first, {work_->found_on_host[at].data(), count},
+              {work_->keys_on_host[at].data(), count});
     visit.count = 0;
     visit.block.reset(), visit.pieces.reset();
   }

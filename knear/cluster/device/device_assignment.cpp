@@ -15,7 +15,7 @@
 namespace knear::detail {
 
 OpenAssignment open_assignment(std::string_view device) {
-  if (!device_that_is_here(device).cuda) return {};
+  if (!present_device_of(device).cuda) return {};
 #ifdef KNEAR_CUDA
   return assignment_on<cuda::Queue>(
       [index = parse_device(device).index] { return cuda::Queue(index); });

@@ -21,7 +21,7 @@
 #include "knear/core/process_mutex.hpp"
 #include "knear/core/row_set.hpp"
 #include "knear/knn/lists/listed_rows.hpp"
-#include "knear/knn/rows/device_forms.hpp"
+#include "knear/knn/rows/device_copies.hpp"
 #include "knear/knn/segment_search.hpp"
 #include "knear/scan/packing/coded_lists.hpp"
 
@@ -72,7 +72,7 @@ struct CodedRows {
   std::shared_ptr<const void> keeper = {};          // of their memory
   std::shared_ptr<const CheckedBlocks> guard = {};  // of mapped ones
   // Codes and ids, as devices keep them.
-  std::shared_ptr<DeviceForms> device_forms = std::make_shared<DeviceForms>();
+  std::shared_ptr<DeviceCopies> device_copies = std::make_shared<DeviceCopies>();
 };
 
 // The rows of a segment: codes in the order of CodedRows, all others in the order of their ids.

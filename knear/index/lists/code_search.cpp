@@ -52,7 +52,7 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       vectors_(vectors),
       refine_factor_(refine_factor),
       measured_codes_(request.k * refine_factor),
-      device_(open_code_device(request.options)),
+      device_(open_code_search(request.options)),
       at_(request, nullptr) {
   check_code_options(request.options);
   for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -69,7 +69,7 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
     // What the device keeps has the ids of the rows themselves.
     const CodedRows& coded = state.segments[s].rows->coded();
     device_segments_.push_back(
-        {segment, given.ids.ids == coded.ids.data() ? coded.device_forms.get() : nullptr,
+        {segment, given.ids.ids == coded.ids.data() ? coded.device_copies.get() : nullptr,
          given.shard, given.shards});
   }
   if (!request.limited()) return;

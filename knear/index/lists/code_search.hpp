@@ -14,7 +14,7 @@
 
 #include "knear/index/life/index_state.hpp"
 #include "knear/index/options.hpp"
-#include "knear/knn/device/code_device.hpp"
+#include "knear/knn/device/device_code_search.hpp"
 #include "knear/knn/lists/list_search.hpp"
 #include "knear/scan/methods/code_scan.hpp"
 
@@ -42,7 +42,7 @@ class CodeSearch final : public ProbedSearch {
   // So many codes are measured by their vectors instead, before the first call of nearest().
   void measure(std::int64_t codes) { measured_codes_ = codes; }
   // This device scans codes instead of that of the request, before the first call of nearest().
-  void scan_on(std::unique_ptr<CodeDevice> device) { device_ = std::move(device); }
+  void scan_on(std::unique_ptr<DeviceCodeSearch> device) { device_ = std::move(device); }
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which = {}) override;
@@ -76,10 +76,10 @@ class CodeSearch final : public ProbedSearch {
   std::int64_t measured_codes_;  // of each query
   std::int64_t kept_bytes_ = 0;  // of a limited memory, beside what is scanned with
   std::vector<CodeSegment> segments_;
-  std::unique_ptr<CodeDevice> device_;                // nullptr: the processor
-  std::vector<CodeDevice::Segment> device_segments_;  // the same
-  std::vector<std::uint32_t> numbers_;                // of these among all segments
-  CodedNeighbors rough_;                              // by codes
+  std::unique_ptr<DeviceCodeSearch> device_;                // nullptr: the processor
+  std::vector<DeviceCodeSearch::Segment> device_segments_;  // the same
+  std::vector<std::uint32_t> numbers_;                      // of these among all segments
+  CodedNeighbors rough_;                                    // by codes
   SearchPosition at_;
   ReportBuilder report_;
   std::int64_t pairs_ = 0, measured_ = 0;

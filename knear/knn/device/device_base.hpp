@@ -3,10 +3,10 @@
 //
 // What DeviceSearch does with rows of the processor, with those of somebody else: nothing of the
 // base is copied, but for a sample of some thousand rows that says where they lie. Queries are used
-// in place, and the k nearest stay (queries_there.hpp); for a self-join the rows are the queries.
-// What cannot be answered so comes to the processor, and the answers go back: queries of zeros and
-// those whose lists were full, or all where memory is limited, or few rows are allowed. For a
-// radius queries come to the processor, and what lies within it stays there, sorted. Queue:
+// in place, and the k nearest stay (device_query_search.hpp); for a self-join the rows are the
+// queries. What cannot be answered so comes to the processor, and the answers go back: queries of
+// zeros and those whose lists were full, or all where memory is limited, or few rows are allowed.
+// For a radius queries come to the processor, and what lies within it stays there, sorted. Queue:
 // cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <cstdint>
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "knear/core/cpu.hpp"
+#include "knear/knn/device/device_query_search.hpp"
 #include "knear/knn/device/device_search.hpp"
-#include "knear/knn/device/queries_there.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
@@ -47,24 +47,24 @@ class DeviceBase {
   // Writes the k nearest as knn() has them, or as self_join() does, with the rows for queries. Done
   // when it returns. One search at a time.
   void search(SearchKind kind, const DeviceRowData<Queue>& queries, std::int64_t k,
-              const KnnOptions& options, Reuse reuse, AnswerThere to, KnnReport* report) {
+              const KnnOptions& options, Reuse reuse, AnswerOnDevice to, KnnReport* report) {
     const SearchSegment segment{&prepared_, {}, options.filter};
-    QueriesThere<Queue> there([this] { return queue_; });
+    DeviceQuerySearch<Queue> there([this] { return queue_; });
     const SearchRequest request(
         kind, {&segment, 1},
         AnyMatrixView(queries.type, queries.data(), queries.count, queries.dim, queries.dim),
         kind == SearchKind::self_join ? prepared_.found : there.range_of(queries, options.metric),
         k, options, reuse);
-    const auto all_here = [&](KnnReport* told) {
+    const auto all_on_host = [&](KnnReport* told) {
       send_answers(queue_,
                    here(kind, download_rows(queue_, queries, 0, queries.count).view(), k, options,
                         reuse, told),
                    {}, to);
     };
-    if (request.limited() || request.k == 0) return all_here(report);  // 0: nothing but padding
+    if (request.limited() || request.k == 0) return all_on_host(report);  // 0: nothing but padding
     const std::vector<std::int64_t> left = there.nearest(request, queries, to, report);
     if (left.empty()) return;
-    if (std::ssize(left) == queries.count) return all_here(report);
+    if (std::ssize(left) == queries.count) return all_on_host(report);
     // As queries among all rows, of which they are some in a self-join.
     KnnReport again;
     const bool self = kind == SearchKind::self_join;

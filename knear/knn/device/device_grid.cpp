@@ -365,7 +365,7 @@ KnnReport DividedListSearch::report() {
   return out;
 }
 
-void DividedCodeDevice::scan(std::span<const Segment> segments, const CodeScanJob& job,
+void DividedCodeSearch::scan(std::span<const Segment> segments, const CodeScanJob& job,
                              const CodeProbes& probes, CodedNeighbors& out,
                              const Progress& progress) {
   const DeviceGrid grid(devices_, segments.empty() ? 1 : segments.front().shards);
@@ -375,7 +375,7 @@ void DividedCodeDevice::scan(std::span<const Segment> segments, const CodeScanJo
     std::int64_t begin, end;
     std::vector<Segment> segments;
     std::vector<std::uint32_t> numbers;  // of these among all
-    std::unique_ptr<CodeDevice> device;
+    std::unique_ptr<DeviceCodeSearch> device;
     CodedNeighbors found;
   };
   std::vector<Part> parts;
@@ -392,7 +392,7 @@ void DividedCodeDevice::scan(std::span<const Segment> segments, const CodeScanJo
           part.segments.push_back(segments[s]),
               part.numbers.push_back(static_cast<std::uint32_t>(s));
       if (part.begin == part.end || part.segments.empty()) continue;
-      part.device = device_maker()->code_device(grid.gpu(r, c));
+      part.device = device_maker()->device_code_search(grid.gpu(r, c));
       part.found = CodedNeighbors(part.end - part.begin, job.k);
       parts.push_back(std::move(part));
     }

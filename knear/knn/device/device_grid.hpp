@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "knear/knn/device/code_device.hpp"
+#include "knear/knn/device/device_code_search.hpp"
 #include "knear/knn/device/replica_speeds.hpp"
 #include "knear/knn/lists/list_search.hpp"
 #include "knear/knn/report.hpp"
@@ -92,9 +92,9 @@ class DividedListSearch final : public ProbedSearch {
 };
 
 // Codes on several GPUs.
-class DividedCodeDevice final : public CodeDevice {
+class DividedCodeSearch final : public DeviceCodeSearch {
  public:
-  explicit DividedCodeDevice(const Devices& devices) : devices_(devices) {}
+  explicit DividedCodeSearch(const Devices& devices) : devices_(devices) {}
 
   void scan(std::span<const Segment> segments, const CodeScanJob& job, const CodeProbes& probes,
             CodedNeighbors& out, const Progress& progress) override;

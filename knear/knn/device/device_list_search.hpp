@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "knear/core/threads.hpp"
-#include "knear/knn/device/rows_there.hpp"
+#include "knear/knn/device/rows_on_device.hpp"
 #include "knear/knn/lists/list_search.hpp"
 #include "knear/knn/lists/listed_rows.hpp"
 
@@ -123,7 +123,7 @@ class DeviceListSearch final : public ProbedSearch {
     try {
       // What stays was made without a limit; it takes nothing more of one that has.
       if (request_.reuses() && found_by_bits(at_.count, at_.rows.rows()))
-        if (const std::shared_ptr<RowsThere<Queue>> rows = kept())
+        if (const std::shared_ptr<RowsOnDevice<Queue>> rows = kept())
           return search(*rows, asked, at_.allowed(), {}, left);
       search_chunks(asked, left);
     } catch (const MemoryBudgetError&) {
@@ -137,16 +137,16 @@ class DeviceListSearch final : public ProbedSearch {
 
   // All rows of the segment on the device: kept, or sent now to be kept. Nothing where the device
   // has no memory for them beside queries and lists.
-  std::shared_ptr<RowsThere<Queue>> kept() {
+  std::shared_ptr<RowsOnDevice<Queue>> kept() {
     ListedRows& listed = *at_.segment->given.lists;
     const std::string name = fmt::format("{} {}", parse_device(request_.options.device).index,
                                          name_of(at_.device_pass()));
-    std::shared_ptr<void> there = listed.device_forms.kept(name);
+    std::shared_ptr<void> there = listed.device_copies.kept(name);
     if (!there && !request_.limited()) {
       const Stopwatch time;
       const ListLayout layout = layout_of([](Id, std::uint32_t) { return true; });
       if (!fits(layout)) return nullptr;
-      there = listed.device_forms.form(name, [&]() -> std::shared_ptr<void> {
+      there = listed.device_copies.form(name, [&]() -> std::shared_ptr<void> {
         const auto made =
             code(layout, upload_rows(*queue(), at_.rows, {}, request_.threads, piece_of(request_)));
         queue_ = nullptr;  // which is theirs now: another thread may be searching them
@@ -155,7 +155,7 @@ class DeviceListSearch final : public ProbedSearch {
       // With the time for which it waited until others had theirs.
       report_.prepare_seconds += time.seconds();
     }
-    return std::static_pointer_cast<RowsThere<Queue>>(there);
+    return std::static_pointer_cast<RowsOnDevice<Queue>>(there);
   }
 
   // Sends the rows that may be found, for this search alone.
@@ -239,17 +239,18 @@ class DeviceListSearch final : public ProbedSearch {
     } catch (const MemoryBudgetError&) {
     }
   }
-  std::shared_ptr<RowsThere<Queue>> code(const ListLayout& layout, DeviceRowData<Queue> rows) {
-    auto out = std::make_shared<RowsThere<Queue>>();
+  std::shared_ptr<RowsOnDevice<Queue>> code(const ListLayout& layout, DeviceRowData<Queue> rows) {
+    auto out = std::make_shared<RowsOnDevice<Queue>>();
     out->queue = queue();
-    out->coding = device_coding_of_panels(coding_there(request_, at_.prepared(), at_.device_pass()),
-                                          layout.rows, at_.rows.cols(), layout.panels());
+    out->coding =
+        device_coding_of_panels(coding_on_device(request_, at_.prepared(), at_.device_pass()),
+                                layout.rows, at_.rows.cols(), layout.panels());
     out->scan.emplace(*out->queue, out->coding, std::move(rows), layout, request_.threads);
     return out;
   }
 
   // Searches these rows. numbers: of the rows in the segment, where they are not all of it.
-  void search(RowsThere<Queue>& rows, Asked& asked, const AllowedRows& allowed,
+  void search(RowsOnDevice<Queue>& rows, Asked& asked, const AllowedRows& allowed,
               std::span<const std::uint32_t> numbers, std::vector<std::int64_t>& left) {
     const std::lock_guard lock(rows.mutex);
     const std::int64_t count = asked.queries.rows(), many = std::ssize(asked.todo),
@@ -286,7 +287,7 @@ class DeviceListSearch final : public ProbedSearch {
     for (const std::int64_t q : back) gone[static_cast<std::size_t>(q)] = 1;
     std::erase_if(asked.todo, [&](std::int64_t q) { return gone[static_cast<std::size_t>(q)]; });
   }
-  void note(const RowsThere<Queue>& rows, const Asked& asked, const DeviceStats& stats,
+  void note(const RowsOnDevice<Queue>& rows, const Asked& asked, const DeviceStats& stats,
             std::int64_t batch) {
     const std::int64_t scored = rows.scan->places_probed(asked.probes, asked.todo);
     report_.note_pass(at_.device_pass(), 1, scored);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "knear/knn/device/code_device.hpp"
+#include "knear/knn/device/device_code_search.hpp"
 #include "knear/knn/lists/probed_search.hpp"
 #include "knear/knn/search/device_engine.hpp"
 #include "knear/scan/device_choice.hpp"
@@ -20,7 +20,7 @@ class DeviceMaker : public Gpus {
   // The request stays as long as the search. more_bytes: as ListSearch.
   virtual std::unique_ptr<ProbedSearch> list_search(int gpu, const SearchRequest& request,
                                                     std::int64_t more_bytes) const = 0;
-  virtual std::unique_ptr<CodeDevice> code_device(int gpu) const = 0;
+  virtual std::unique_ptr<DeviceCodeSearch> device_code_search(int gpu) const = 0;
 };
 
 }  // namespace knear::detail

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "knear/core/threads.hpp"
-#include "knear/knn/device/rows_there.hpp"
+#include "knear/knn/device/rows_on_device.hpp"
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/scan/device/range_by_tiles.hpp"
@@ -51,7 +51,7 @@ class DeviceSearch final : public DeviceEngine {
   }
 
   bool holds(const SearchPosition& at) const override {
-    return all_rows(at, at.segment->allowed) && at.prepared().device_forms.kept(name(at));
+    return all_rows(at, at.segment->allowed) && at.prepared().device_copies.kept(name(at));
   }
 
   // What half of the device's free memory holds: the other half is for queries and lists. Where
@@ -74,10 +74,10 @@ class DeviceSearch final : public DeviceEngine {
   std::vector<std::int64_t> nearest(SearchPosition& at, ReportBuilder& report,
                                     std::vector<std::int64_t> todo, ExactNeighbors& out) override {
     if (out.columns() > DeviceScan<Queue>::most_k) return todo;
-    const auto allowed = allowed_there(at);
+    const auto allowed = allowed_on_device(at);
     if (!allowed) return todo;
     at.answer_zero_queries(todo, *allowed, out);
-    if (const auto rows = rows_there(at, report))
+    if (const auto rows = rows_on_device(at, report))
       return nearest_of(*rows, at, report, *allowed, todo, out);
     return todo;
   }
@@ -88,22 +88,22 @@ class DeviceSearch final : public DeviceEngine {
   // memory; nullptr: none are known. Returns the queries, ascending, that are to be answered in
   // another way: all of them where the rows do not stay on the device, or few of them are allowed.
   template <class Take>
-  std::vector<std::int64_t> nearest_there(SearchPosition& at, ReportBuilder& report,
-                                          const DeviceRowData<Queue>& queries, std::int64_t k,
-                                          const double* bounds, Take take) {
+  std::vector<std::int64_t> nearest_on_device(SearchPosition& at, ReportBuilder& report,
+                                              const DeviceRowData<Queue>& queries, std::int64_t k,
+                                              const double* bounds, Take take) {
     std::vector<std::int64_t> all = at.all_queries();
     if (at.request.limited() || k > DeviceScan<Queue>::most_k || !by_bits(at) ||
         most_chunk_rows(at) < at.base().rows())
       return all;
-    const std::shared_ptr<RowsThere> rows = rows_there(at, report);
+    const std::shared_ptr<RowsOnDevice> rows = rows_on_device(at, report);
     if (!rows) return all;
     std::lock_guard lock(rows->mutex);
     DeviceStats stats;
-    std::vector<std::int64_t> left = rows->scan->run_there(
+    std::vector<std::int64_t> left = rows->scan->run_on_device(
         queries, at.request.query_range, k, stats,
         rows->scan->batch_for(queries.count, k, rows->queue->free_bytes()),
         at.request.options.progress, bounds, at.allowed(), std::numeric_limits<std::size_t>::max(),
-        [&](const typename DeviceScan<Queue>::FoundThere& found) { take(*rows, found); },
+        [&](const typename DeviceScan<Queue>::FoundOnDevice& found) { take(*rows, found); },
         at.request.kind == SearchKind::self_join);
     note_scored(*rows, report, queries.count, stats);
     report.stats.survivors += stats.survivors;
@@ -113,8 +113,8 @@ class DeviceSearch final : public DeviceEngine {
 
   std::vector<std::int64_t> range(SearchPosition& at, ReportBuilder& report, double limit,
                                   std::vector<std::int64_t> todo, RangeSink& sink) override {
-    const auto allowed = allowed_there(at);
-    const auto rows = allowed ? rows_there(at, report) : nullptr;
+    const auto allowed = allowed_on_device(at);
+    const auto rows = allowed ? rows_on_device(at, report) : nullptr;
     if (!rows) return todo;
     const SearchRequest& request = at.request;
     std::lock_guard lock(rows->mutex);
@@ -144,7 +144,7 @@ class DeviceSearch final : public DeviceEngine {
     job.pending = at.most_pending();
     job.upper_bounds = heap.thresholds.data(), job.allowed = at.allowed();
     at.answer_zero_queries(todo, job.allowed, out);
-    const auto rows = rows_there(at, report);
+    const auto rows = rows_on_device(at, report);
     if (!rows) return todo;
     std::lock_guard lock(rows->mutex);
     DeviceTileSizes sizes = heap_sizes(request, heap.batch, room_on(*rows->queue, request));
@@ -156,7 +156,7 @@ class DeviceSearch final : public DeviceEngine {
   }
 
  private:
-  using RowsThere = detail::RowsThere<Queue>;
+  using RowsOnDevice = detail::RowsOnDevice<Queue>;
   // Rows of a segment from `begin` on, on their way to the device.
   struct Coming {
     const PreparedRows* segment = nullptr;
@@ -178,7 +178,7 @@ class DeviceSearch final : public DeviceEngine {
   // Which of the rows at hand may be found of those that are sent: all of them where the others
   // are not sent. Nothing where few rows of those that are on the device alone may be: the
   // processor has a copy made.
-  std::optional<AllowedRows> allowed_there(SearchPosition& at) const {
+  std::optional<AllowedRows> allowed_on_device(SearchPosition& at) const {
     if (by_bits(at)) return at.allowed();
     at.list_allowed();
     if (at.prepared().on_device && !at.subset.empty()) return {};
@@ -186,8 +186,8 @@ class DeviceSearch final : public DeviceEngine {
   }
   // The rows at hand on the device, and the next ones on their way. Nothing where the device has no
   // memory for them.
-  std::shared_ptr<RowsThere> rows_there(SearchPosition& at, ReportBuilder& report) {
-    std::shared_ptr<RowsThere> rows;
+  std::shared_ptr<RowsOnDevice> rows_on_device(SearchPosition& at, ReportBuilder& report) {
+    std::shared_ptr<RowsOnDevice> rows;
     try {
       rows = sent(at, report);
     } catch (const MemoryBudgetError&) {
@@ -203,27 +203,27 @@ class DeviceSearch final : public DeviceEngine {
         request.options.memory - at.other_bytes() + host_bytes(request, block_queries));
   }
   // What was scored for so many queries. Lists that were full were counted, and then made again.
-  static void note_scored(const RowsThere& rows, ReportBuilder& report, std::int64_t queries,
+  static void note_scored(const RowsOnDevice& rows, ReportBuilder& report, std::int64_t queries,
                           const DeviceStats& stats) {
     report.note_scored(rows.coding,
                        (stats.once ? (queries + 1) / 2 : queries) + 2 * stats.repeated);
     if (stats.once) report.self_joined = true;
   }
   // That so many queries were answered there.
-  void note_answered(const RowsThere& rows, const SearchPosition& at, ReportBuilder& report,
+  void note_answered(const RowsOnDevice& rows, const SearchPosition& at, ReportBuilder& report,
                      std::int64_t queries) const {
     report.note_pass(at.device_pass(), queries, at.count);
     report.note_device(rows.queue->most_bytes_in_use(), 2 * piece_of(at.request));
   }
-  void note_tiles(const RowsThere& rows, const SearchPosition& at, ReportBuilder& report,
+  void note_tiles(const RowsOnDevice& rows, const SearchPosition& at, ReportBuilder& report,
                   std::int64_t answered, const DeviceTileSizes& sizes) const {
     report.note_scored(rows.coding, answered, (answered + sizes.group - 1) / sizes.group);
     note_answered(rows, at, report, answered);
   }
 
   // Returns those of `todo` that it has not answered.
-  std::vector<std::int64_t> nearest_of(RowsThere& rows, SearchPosition& at, ReportBuilder& report,
-                                       const AllowedRows& allowed,
+  std::vector<std::int64_t> nearest_of(RowsOnDevice& rows, SearchPosition& at,
+                                       ReportBuilder& report, const AllowedRows& allowed,
                                        const std::vector<std::int64_t>& todo, ExactNeighbors& out) {
     std::lock_guard lock(rows.mutex);
     const SearchRequest& request = at.request;
@@ -323,26 +323,26 @@ class DeviceSearch final : public DeviceEngine {
   }
 
   // The rows at hand, those allowed where they do not stay: kept, or sent now.
-  std::shared_ptr<RowsThere> sent(const SearchPosition& at, ReportBuilder& report) {
+  std::shared_ptr<RowsOnDevice> sent(const SearchPosition& at, ReportBuilder& report) {
     PreparedRows& prepared = at.prepared();
     const bool stays = at.request.reuses() && at.whole && at.subset.empty();
     if (stays)
-      if (auto kept = prepared.device_forms.kept(name(at)))
-        return std::static_pointer_cast<RowsThere>(kept);
+      if (auto kept = prepared.device_copies.kept(name(at)))
+        return std::static_pointer_cast<RowsOnDevice>(kept);
     const Stopwatch time;
     const auto make = [&] {
-      auto out = std::make_shared<RowsThere>();
+      auto out = std::make_shared<RowsOnDevice>();
       out->queue = queue();
       out->coding =
-          device_coding(coding_there(at.request, prepared, at.device_pass()),
+          device_coding(coding_on_device(at.request, prepared, at.device_pass()),
                         at.subset.empty() ? at.rows.rows() : std::ssize(at.subset), at.rows.cols());
       out->scan.emplace(*out->queue, out->coding, rows_of(at), at.request.threads);
       return out;
     };
-    std::shared_ptr<RowsThere> out;
+    std::shared_ptr<RowsOnDevice> out;
     // What stays was made without a limit; it takes nothing more of one that has.
     if (stays && !at.request.limited())
-      out = std::static_pointer_cast<RowsThere>(prepared.device_forms.form(name(at), [&] {
+      out = std::static_pointer_cast<RowsOnDevice>(prepared.device_copies.form(name(at), [&] {
         auto made = make();
         queue_ = nullptr;  // which is theirs now: another thread may be searching them
         return made;

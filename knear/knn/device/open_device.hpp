@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "knear/knn/device/code_device.hpp"
+#include "knear/knn/device/device_code_search.hpp"
 #include "knear/knn/lists/probed_search.hpp"
 #include "knear/knn/options.hpp"
 #include "knear/knn/search/device_engine.hpp"
@@ -24,6 +24,6 @@ std::unique_ptr<ProbedSearch> open_list_search(const SearchRequest& request,
 // The search of codes where options.device says, by several GPUs as by one; nullptr for the
 // processor. Throws DeviceUnavailable where one is a GPU that is not there, or knear was built
 // without CUDA; InvalidArgument for any other word.
-std::unique_ptr<CodeDevice> open_code_device(const KnnOptions& options);
+std::unique_ptr<DeviceCodeSearch> open_code_search(const KnnOptions& options);
 
 }  // namespace knear::detail

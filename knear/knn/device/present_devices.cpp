@@ -5,7 +5,7 @@
 #ifdef KNEAR_CUDA
 #include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/knn/device/devices_of.hpp"
+#include "knear/knn/device/queue_devices.hpp"
 #include "knear/scan/device/code_scan_launches_cuda.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
@@ -18,7 +18,7 @@ namespace knear::detail {
 namespace {
 
 #ifdef KNEAR_CUDA
-class DevicesOfCuda final : public DevicesOf<cuda::Queue> {
+class DevicesOfCuda final : public QueueDevices<cuda::Queue> {
  public:
   int count() const override { return cuda::device_count(); }
   void check(int index) const override { cuda::check_device(index); }

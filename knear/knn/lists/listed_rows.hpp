@@ -39,7 +39,7 @@ class ListedRows {
   std::int64_t bytes(PreparedRows& rows) const;
 
   // What devices keep of them, as those of PreparedRows are what a search of all rows wants.
-  DeviceForms device_forms;
+  DeviceCopies device_copies;
 
  private:
   std::shared_ptr<const PackedLists> int8() const {

@@ -15,7 +15,7 @@
 
 #include "knear/core/process_mutex.hpp"
 #include "knear/knn/options.hpp"
-#include "knear/knn/rows/device_forms.hpp"
+#include "knear/knn/rows/device_copies.hpp"
 #include "knear/knn/rows/prefix_form.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 
@@ -137,7 +137,7 @@ class PreparedRows {
   double spared_by_per_row_codes(double more);
 
   // What devices keep of the base, by the name of device and codes: made on first use.
-  DeviceForms device_forms;
+  DeviceCopies device_copies;
 
   // What searches of few or of many queries, for about k neighbours by a pass, saw last, a query.
   struct PassStats {

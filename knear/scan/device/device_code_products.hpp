@@ -319,11 +319,11 @@ class DeviceDecodedLists {
     std::fill_n(found.keys.data(), count * k, std::numeric_limits<double>::infinity());
     std::fill_n(found.ids.data(), count * k, no_id);
     const std::int64_t batch = scan_->batch_for(std::ssize(which), k, queue_.free_bytes());
-    const std::vector<std::int64_t> lost_there = scan_->run_by_keys(
+    const std::vector<std::int64_t> lost_on_device = scan_->run_by_keys(
         keys, queries.view(), which, k, found, stats, batch, progress,
         known ? std::span<const double>(bounds) : std::span<const double>(), limited, probes.lists);
     std::vector<char> lost(static_cast<std::size_t>(count));
-    for (const std::int64_t q : lost_there) lost[static_cast<std::size_t>(q)] = 1;
+    for (const std::int64_t q : lost_on_device) lost[static_cast<std::size_t>(q)] = 1;
     constexpr std::int64_t each = 32;  // queries of a task
     parallel_for(job.threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
       std::vector<CodedNeighbors::Row> rows(static_cast<std::size_t>(job.k));
@@ -339,7 +339,7 @@ class DeviceDecodedLists {
         merge_rows(out.of(q), rows, true);
       }
     });
-    left.insert(left.end(), lost_there.begin(), lost_there.end());
+    left.insert(left.end(), lost_on_device.begin(), lost_on_device.end());
     return left;
   }
 

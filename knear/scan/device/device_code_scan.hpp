@@ -415,7 +415,7 @@ class DeviceCodeScan {
     for (std::size_t i = 0; i < which.size(); ++i)
       lengths.data()[i] = static_cast<int>(run.rows[static_cast<std::size_t>(which[i])]);
     const StreamSyncGuard waits_at_exit{queue_};
-    const auto lengths_there = sent(lengths);
+    const auto lengths_on_device = sent(lengths);
     Array<float> tables;
     if (!tables_are_shared(book_)) {
       tables =
@@ -428,8 +428,8 @@ class DeviceCodeScan {
     auto values = queue_.template allocate<float>(count);
     auto places = queue_.template allocate<int>(count);
     select_rows(queue_,
-                DeviceRows{keys.data(), job.count, run.most_rows, stride, lengths_there.data()}, k,
-                DeviceSelectOptions{}, values.data(), places.data());
+                DeviceRows{keys.data(), job.count, run.most_rows, stride, lengths_on_device.data()},
+                k, DeviceSelectOptions{}, values.data(), places.data());
     launch_resolve_ties(queue_, job, k, keys.data(), stride, values.data(), places.data());
     queue_.download(found_keys.data(), values.data(), count);
     queue_.download(found_places.data(), places.data(), count);

@@ -192,23 +192,24 @@ class DeviceScan {
   // What was found for `count` of them, from the query `first` on: keys and row numbers [count x
   // k], by place; the query at each place, from `first` on, -1 for none, or nullptr: as they come;
   // and of each place whether it was lost, as its list was full.
-  struct FoundThere {
+  struct FoundOnDevice {
     std::int64_t first, count, k;
     const double* keys;
     const std::int64_t* rows;
     const std::int32_t* order;
     const int* lost;
   };
-  // As run() of all `queries`, of rows that are not in lists: calls take(FoundThere) for some after
-  // others, which enqueues what is done with them. upper_bounds [queries]: in device memory;
+  // As run() of all `queries`, of rows that are not in lists: calls take(FoundOnDevice) for some
+  // after others, which enqueues what is done with them. upper_bounds [queries]: in device memory;
   // nullptr: nothing is known. Returns the queries, ascending, that have to be answered otherwise.
   // Back come 8 bytes for each query, and to the device goes what `allowed` says.
-  std::vector<std::int64_t> run_there(const DeviceRowData<Queue>& queries, const ValueRange& found,
-                                      std::int64_t k, DeviceStats& stats, std::int64_t batch,
-                                      const Progress& progress, const double* upper_bounds,
-                                      const AllowedRows& allowed, std::size_t most_bytes,
-                                      const std::function<void(const FoundThere&)>& take,
-                                      bool self_join = false) {
+  std::vector<std::int64_t> run_on_device(const DeviceRowData<Queue>& queries,
+                                          const ValueRange& found, std::int64_t k,
+                                          DeviceStats& stats, std::int64_t batch,
+                                          const Progress& progress, const double* upper_bounds,
+                                          const AllowedRows& allowed, std::size_t most_bytes,
+                                          const std::function<void(const FoundOnDevice&)>& take,
+                                          bool self_join = false) {
     const std::int64_t count = queries.count;
     std::vector<std::int64_t> all(static_cast<std::size_t>(count));
     std::iota(all.begin(), all.end(), 0);
@@ -232,7 +233,7 @@ class DeviceScan {
             most_bytes,
             usual_piece,
             {}};
-    run.there = &queries, run.known_there = upper_bounds, run.take = &take;
+    run.there = &queries, run.known_on_device = upper_bounds, run.take = &take;
     run.self_join = self_join;
     Reporter reporter(progress, "search", count * packed_.panels());
     if (progress) run.watched = &reporter;
@@ -413,10 +414,10 @@ class DeviceScan {
     const double* known = nullptr;
     std::int64_t places = 0;
   };
-  void code_there(Queries& out, Vectors& vectors, PiecewiseUpload<Queue>& pieces,
-                  AnyMatrixView queries, std::span<const std::int64_t> which,
-                  const ValueRange& found, std::span<const double> known, bool reached,
-                  std::int32_t* order, double scale = 0, const There& there = {}) {
+  void code_on_device(Queries& out, Vectors& vectors, PiecewiseUpload<Queue>& pieces,
+                      AnyMatrixView queries, std::span<const std::int64_t> which,
+                      const ValueRange& found, std::span<const double> known, bool reached,
+                      std::int32_t* order, double scale = 0, const There& there = {}) {
     const std::int64_t queries_given = std::ssize(which), dim = packed_.dim;
     const std::int64_t count = there.places > 0 ? there.places : queries_given;
     const CodingSpace& space = packed_.space;
@@ -454,8 +455,8 @@ class DeviceScan {
     coding.largest = reinterpret_cast<float*>(coding.sizes + sized);
     // Behind an even number of floats, so that doubles are aligned.
     auto* const rows = reinterpret_cast<unsigned char*>(coding.largest + (sized + 1) / 2 * 2);
-    const auto send_numbers = [&](double* numbers_there, std::int64_t numbers, auto number) {
-      pieces.send(reinterpret_cast<unsigned char*>(numbers_there), numbers, sizeof(double),
+    const auto send_numbers = [&](double* numbers_on_device, std::int64_t numbers, auto number) {
+      pieces.send(reinterpret_cast<unsigned char*>(numbers_on_device), numbers, sizeof(double),
                   [&](std::int64_t begin, std::int64_t end, unsigned char* at) {
                     for (std::int64_t i = begin; i < end; ++i, at += sizeof(double)) {
                       const double x = number(static_cast<std::size_t>(i));
@@ -490,7 +491,7 @@ class DeviceScan {
     launch_encode_queries(queue_, coding, queries.type());
     pieces.close();
   }
-  // Bytes that code_there() sends for so many queries, at most.
+  // Bytes that code_on_device() sends for so many queries, at most.
   std::int64_t sent_bytes(ElementType type, std::int64_t count) const {
     return count * (packed_.dim * size_of(type) + 8);
   }
@@ -595,8 +596,8 @@ class DeviceScan {
     std::vector<double> scales = {};      // see find_scales()
     // Of queries in device memory: these, what is known of them, and who takes what is found.
     const DeviceRowData<Queue>* there = nullptr;
-    const double* known_there = nullptr;
-    const std::function<void(const FoundThere&)>* take = nullptr;
+    const double* known_on_device = nullptr;
+    const std::function<void(const FoundOnDevice&)>* take = nullptr;
     const RowKeys* keys = nullptr;  // of rows that are not measured by their vectors
     bool self_join = false;         // the queries are the rows
   };
@@ -699,10 +700,10 @@ class DeviceScan {
     const BatchResults there(found.data(), results, count);
     if (pairs) pairs->place_rows(there.order);
     if (there_coded) {
-      code_there(uploaded, vectors, *pieces, run.queries, which, run.found,
-                 again ? std::span<const double>(run.reached) : run.upper_bounds, again,
-                 there.order, one_scale ? scale_of_all(run, which) : 0,
-                 there_from(run, which, pairs ? queries : 0));
+      code_on_device(uploaded, vectors, *pieces, run.queries, which, run.found,
+                     again ? std::span<const double>(run.reached) : run.upper_bounds, again,
+                     there.order, one_scale ? scale_of_all(run, which) : 0,
+                     there_from(run, which, pairs ? queries : 0));
     } else {
       coded = device_queries(packed_, run.queries, which, run.found, threads_);
       reached = again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
@@ -773,7 +774,7 @@ class DeviceScan {
     };
     std::int64_t first = again ? base.panels : first_panels(k, run.limited);
     // Whether all pairs of the first step are stored, which is then so short that lists hold them.
-    const bool known = !run.upper_bounds.empty() || run.known_there;
+    const bool known = !run.upper_bounds.empty() || run.known_on_device;
     const bool stored = queries <= few_queries && !again && !known && !base.allowed && !rounds;
     if (stored) first = std::max(first, std::min(room / 4, first_rows_of_few) / panel_rows);
     // With thresholds from elsewhere the first step may be longer, though not all of the base:
@@ -866,7 +867,7 @@ class DeviceScan {
     for (std::size_t i = 0; run.self_join && i < which.size(); ++i)
       if (which[i] != static_cast<std::int64_t>(i)) return false;
     return run.self_join && std::ssize(which) == packed_.rows && !by_list() && !run.keys &&
-           run.limited.bits.size() == 0 && run.upper_bounds.empty() && !run.known_there &&
+           run.limited.bits.size() == 0 && run.upper_bounds.empty() && !run.known_on_device &&
            SelfJoinSteps<Queue>::fits(queue_, base_view(), packed_.dim, first_panels(run.k, {}));
   }
 
@@ -878,7 +879,7 @@ class DeviceScan {
     if (run.there) {
       out.queries = static_cast<const unsigned char*>(run.there->data()) +
                     which.front() * run.there->dim * size_of(run.there->type);
-      if (run.known_there) out.known = run.known_there + which.front();
+      if (run.known_on_device) out.known = run.known_on_device + which.front();
     } else if (places > 0 && !packed_.is_integer) {
       out.queries = rows_.data();
     }

@@ -188,7 +188,7 @@ ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows, M
                                std::string_view argument) {
   ValueRange out;
   if (rows.count == 0) return out;
-  const auto check_here = [&](std::int64_t begin, std::int64_t count) {
+  const auto check_on_host = [&](std::int64_t begin, std::int64_t count) {
     const AnyMatrix some = download_rows(queue, rows, begin, count);
     find_value_range(some.view(), metric, argument, 1, begin);
   };
@@ -196,7 +196,7 @@ ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows, M
   if (traits_of(metric).unit_rows && rows.type == ElementType::f64) {
     const std::int64_t together = std::max<std::int64_t>(1, (8 << 20) / rows.dim);
     for (std::int64_t row = 0; row < rows.count; row += together)
-      check_here(row, std::min(together, rows.count - row));
+      check_on_host(row, std::min(together, rows.count - row));
   }
   RowsFound found = {};
   auto on_device = queue.template allocate<RowsFound>(1);
@@ -205,7 +205,8 @@ ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows, M
   queue.download(&found, on_device.data(), 1);
   queue.wait();
   if (found.not_finite > 0)
-    check_here((rows.count * rows.dim - static_cast<std::int64_t>(found.not_finite)) / rows.dim, 1);
+    check_on_host((rows.count * rows.dim - static_cast<std::int64_t>(found.not_finite)) / rows.dim,
+                  1);
   out.integer = found.not_whole == 0;
   if (out.integer)
     out.low = 512 - static_cast<int>(found.below), out.high = static_cast<int>(found.high) - 512;

@@ -373,7 +373,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     const auto fetch_record = [&](int tile, unsigned panel) {
       // Of pairs it is computed again for each tile: three registers less.
       const RecordSource source =
-          pairs ? source_of_record(t.computed_here(thread) % 64) : its_source;
+          pairs ? source_of_record(t.computed_anew(thread) % 64) : its_source;
       if (source.stride == 0) return;
       auto* const to = reinterpret_cast<unsigned char*>(
           &tests.panels[static_cast<unsigned>(tile) % record_stages][thread / 64]);
@@ -395,7 +395,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
       int term;
     };
     const unsigned my_row = thread / 2;  // two threads for each, since its term stands there twice
-    const unsigned my_term = t.computed_here(quad_of(my_row) * 4 + half_of(my_row) +
+    const unsigned my_term = t.computed_anew(quad_of(my_row) * 4 + half_of(my_row) +
                                              thread % 2);  // of the quads' numbers
     const auto prepare = [&](int tile) {
       const Record* const panels = tests.panels[static_cast<unsigned>(tile) % record_stages];
@@ -496,7 +496,7 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
         if (left_of_tile == 0 && next_tile < last_tile) {
           left_of_tile = base.slices;
           next_queries =
-              pairs ? codes_of_block(t.computed_here(block), t.computed_here(thread)) : block_codes;
+              pairs ? codes_of_block(t.computed_anew(block), t.computed_anew(thread)) : block_codes;
           next_panel();
         }
         KNEAR_UNROLL
@@ -554,9 +554,9 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     end_stage();
 
     int stage = 0;  // bytes
-    const unsigned char* const my_rows = ring + t.computed_here(first_group * 512 + lane * 16);
+    const unsigned char* const my_rows = ring + t.computed_anew(first_group * 512 + lane * 16);
     const unsigned char* const my_queries =
-        (keep ? kept : ring + tile_slice_bytes) + t.computed_here(query_warp * 1024 + lane * 16);
+        (keep ? kept : ring + tile_slice_bytes) + t.computed_anew(query_warp * 1024 + lane * 16);
     // Calls multiply(m, a, b) for the groups of 16 rows of slice `in_stage` of the stage, which is
     // `slice` of the row.
     const auto score_slice = [&](int in_stage, int slice, auto multiply) {
@@ -841,9 +841,9 @@ struct ScanPanels : ScanArguments<Thread, whole, tabled> {
     const auto quad = [&](int m, int n, int i) -> Quad {
       return {{sums[m][n][i], sums[m][n][i + 2], sums[m + 1][n][i], sums[m + 1][n][i + 2]}};
     };
-    const int query_row = t.computed_here(static_cast<int>(column + 256 * (lane / 4)));
+    const int query_row = t.computed_anew(static_cast<int>(column + 256 * (lane / 4)));
     const int panel_place =
-        t.computed_here(task.begin + tile * tile_panels + static_cast<int>(first_group / 2));
+        t.computed_anew(task.begin + tile * tile_panels + static_cast<int>(first_group / 2));
     unsigned beyond = 0;  // those for which there is no room
     KNEAR_UNROLL
     for (int n = 0; n < 4; ++n) {

@@ -34,7 +34,7 @@ PrefixMap PrefixMap::from_basis(Metric metric, const std::vector<double>& mean,
     for (std::int64_t i = 0; i < dim; ++i) directions.row(i)[j] = basis.row(j)[i];
     for (std::int64_t c = 0; c < columns; ++c) turn.row(j)[c] = rotation.row(c)[j];
   }
-  multiply_here(directions, turn, parts.matrix.data());
+  multiply_on_host(directions, turn, parts.matrix.data());
   for (std::int64_t c = 0; c < columns; ++c)
     parts.rest[static_cast<std::size_t>(c)] = rotation.row(c)[m];
   const double d = static_cast<double>(dim), k = static_cast<double>(columns);
@@ -98,8 +98,8 @@ ScaledQuery PrefixMapper::add_query(AnyMatrixView data, std::int64_t i, float* p
 
 void PrefixMapper::finish() {
   const std::int64_t dim = map_.dim(), columns = map_.columns(), count = std::ssize(prefixes_);
-  multiply_here(vectors_.view().rows(0, count), {map_.parts_.matrix.data(), dim, columns},
-                products_.data());
+  multiply_on_host(vectors_.view().rows(0, count), {map_.parts_.matrix.data(), dim, columns},
+                   products_.data());
   for (std::int64_t j = 0; j < count; ++j) {
     const double *v = vectors_.row(j), *y = products_.row(j);
     const double squares = map_.space_.kernels->measure(v, dim).squares;

@@ -480,14 +480,14 @@ TEST(DeviceRangeSearch, DeviceMemory) {
       const double radius = distance_of(queries, base, 25, metric);
       HostQueue lender(4);
       HostQueue::Array<unsigned char> rows_memory, queries_memory;
-      const auto rows_there = lent(lender, rows_memory, base),
-                 queries_there = lent(lender, queries_memory, queries);
+      const auto rows_on_device = lent(lender, rows_memory, base),
+                 device_query_search = lent(lender, queries_memory, queries);
       const auto check = [&](KnnOptions options, std::int64_t fallback, std::size_t left,
                              const std::string& what) {
         SCOPED_TRACE(what + ", " + std::string(name_of(metric)) + (integer ? ", whole" : ""));
         auto borrowed = detail::DeviceRowData<HostQueue>{};
-        borrowed.borrowed = rows_there.borrowed, borrowed.type = rows_there.type;
-        borrowed.count = rows_there.count, borrowed.dim = rows_there.dim;
+        borrowed.borrowed = rows_on_device.borrowed, borrowed.type = rows_on_device.type;
+        borrowed.count = rows_on_device.count, borrowed.dim = rows_on_device.dim;
         HostQueue queue(3, 8 << 20);
         detail::DeviceBase<HostQueue> rows(queue, std::move(borrowed), metric);
         const auto filler = queue.allocate<char>(queue.free_bytes() - left);
@@ -498,9 +498,9 @@ TEST(DeviceRangeSearch, DeviceMemory) {
         options.device = "cuda";
         for (int time = 0; time < 2; ++time) {
           KnnReport report;
-          EXPECT_TRUE(same(
-              rows.range_search(queries_there, radius, options, detail::Reuse::expected, &report),
-              truth));
+          EXPECT_TRUE(same(rows.range_search(device_query_search, radius, options,
+                                             detail::Reuse::expected, &report),
+                           truth));
           EXPECT_EQ(report.fallback_queries, fallback);
           EXPECT_EQ(report.device, "cuda");
           if (time == 1 && fallback == 0 && report.chunks == 1) {
@@ -523,7 +523,7 @@ TEST(DeviceRangeSearch, DeviceMemory) {
   const AnyMatrix many = gaussians(30000, 10, 145), some = gaussians(5, 10, 146);
   detail::DeviceBase<HostQueue> rows(HostQueue(3, 8 << 20), lent(lender, rows_memory, many),
                                      Metric::l2);
-  const auto queries_there = lent(lender, queries_memory, some);
+  const auto device_query_search = lent(lender, queries_memory, some);
   const double radius = distance_of(some, many, 4000, Metric::l2);
   int stages = 0;
   const KnnOptions options{.threads = 2,
@@ -535,8 +535,9 @@ TEST(DeviceRangeSearch, DeviceMemory) {
                                  return true;
                                },
                            .device = "cuda"};
-  EXPECT_TRUE(same(rows.range_search(queries_there, radius, options, detail::Reuse::none, nullptr),
-                   range_search(some, many, radius, {.filter = every(40, 1, 30000)})));
+  EXPECT_TRUE(
+      same(rows.range_search(device_query_search, radius, options, detail::Reuse::none, nullptr),
+           range_search(some, many, radius, {.filter = every(40, 1, 30000)})));
   EXPECT_GE(stages, 2);
 }
 

@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
-#include "knear/knn/device/devices_of.hpp"
 #include "knear/knn/device/present_devices.hpp"
+#include "knear/knn/device/queue_devices.hpp"
 #include "tests/simt/emulated_launches.hpp"
 
 namespace knear::test {
 
-class EmulatedGpus final : public detail::DevicesOf<HostQueue> {
+class EmulatedGpus final : public detail::QueueDevices<HostQueue> {
  public:
   explicit EmulatedGpus(int count, std::size_t bytes_each = std::size_t{1} << 40) {
     for (int i = 0; i < count; ++i) gpus_.push_back(std::make_shared<HostDevice>(i, bytes_each));

@@ -271,12 +271,12 @@ inline std::string first_difference(CodedNeighbors& got, CodedNeighbors& wanted,
 
 // Codes of a problem on a device.
 template <class Queue>
-struct CodesThere {
+struct CodesOnDevice {
   DeviceCodeBook<Queue> book;
   std::vector<DeviceCodedLists<Queue>> lists;
   std::vector<DeviceCodeSegment<Queue>> segments;
 
-  CodesThere(Queue& queue, const CodeProblem& problem) : book(queue, problem.book) {
+  CodesOnDevice(Queue& queue, const CodeProblem& problem) : book(queue, problem.book) {
     const std::vector<CodeSegment> here = problem.segments();
     for (const CodeSegment& segment : here)
       lists.emplace_back(queue, *segment.lists, segment.ids, 1, 1 << 12);
@@ -298,7 +298,7 @@ inline std::string name_of(CodeScanWay way) {
 // How the processor, and both ways on the device, differ from the plain loop; empty: not at all.
 template <class Queue>
 std::string difference_of_ways(Queue& queue, const CodeProblem& problem, std::int64_t k) {
-  const CodesThere<Queue> there(queue, problem);
+  const CodesOnDevice<Queue> there(queue, problem);
   const std::int64_t queries = problem.queries.rows();
   const CodeProbes probes{problem.probed.view(), problem.terms.view()};
   CodedNeighbors wanted = plain_loop(problem, k), found(queries, k);
@@ -322,7 +322,7 @@ std::string difference_of_ways(Queue& queue, const CodeProblem& problem, std::in
 template <class Queue>
 std::string difference_of_products(Queue& queue, const CodeProblem& problem, std::int64_t k,
                                    std::int64_t& left, DeviceStats& stats) {
-  const CodesThere<Queue> there(queue, problem);
+  const CodesOnDevice<Queue> there(queue, problem);
   const std::int64_t queries = problem.queries.rows();
   const CodeScanJob job = problem.job(k);
   Matrix<double> asked(queries, problem.book.dim());

@@ -25,7 +25,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 using test::CodeProblem;
 using test::CodeShape;
 using test::problem_of;
-using There = test::CodesThere<HostQueue>;
+using There = test::CodesOnDevice<HostQueue>;
 
 void expect_same(CodedNeighbors& got, CodedNeighbors& wanted, std::int64_t queries,
                  const std::string& what) {

@@ -251,7 +251,7 @@ TEST_F(FewSearch, StepsAreNotWaitedForToReportProgress) {
 }
 
 // Queries that are in device memory.
-TEST_F(FewSearch, QueriesThere) {
+TEST_F(FewSearch, DeviceQuerySearch) {
   const auto base = uniform<float>(1500, 16, 15);
   const auto queries = uniform<float>(9, 16, 16);
   constexpr std::int64_t k = 8;
@@ -266,9 +266,10 @@ TEST_F(FewSearch, QueriesThere) {
   asked.borrowed = queries.data(), asked.count = queries.rows(), asked.dim = queries.cols();
   DeviceStats stats;
   std::int64_t answered = 0;
-  const auto left = scan.run_there(
+  const auto left = scan.run_on_device(
       asked, found, k, stats, block_queries, {}, nullptr, {},
-      std::numeric_limits<std::size_t>::max(), [&](const DeviceScan<HostQueue>::FoundThere& there) {
+      std::numeric_limits<std::size_t>::max(),
+      [&](const DeviceScan<HostQueue>::FoundOnDevice& there) {
         for (std::int64_t place = 0; place < there.count; ++place, ++answered) {
           const std::int64_t q = there.first + (there.order ? there.order[place] : place);
           for (std::int64_t j = 0; j < k; ++j)

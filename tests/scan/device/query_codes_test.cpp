@@ -92,9 +92,10 @@ std::vector<T> copied(const T* from, std::int64_t count) {
   return {from, from + count};
 }
 
-Coded coded_there(HostQueue& queue, DeviceScan<HostQueue>& scan, AnyMatrixView queries,
-                  std::span<const std::int64_t> which, const ValueRange& found,
-                  std::span<const double> known, bool reached, std::int64_t piece = usual_piece) {
+Coded coded_on_device(HostQueue& queue, DeviceScan<HostQueue>& scan, AnyMatrixView queries,
+                      std::span<const std::int64_t> which, const ValueRange& found,
+                      std::span<const double> known, bool reached,
+                      std::int64_t piece = usual_piece) {
   DeviceScan<HostQueue>::Queries there;
   DeviceScan<HostQueue>::Vectors vectors;
   const std::int64_t count = std::ssize(which);
@@ -102,7 +103,7 @@ Coded coded_there(HostQueue& queue, DeviceScan<HostQueue>& scan, AnyMatrixView q
   PiecewiseUpload<HostQueue> pieces(queue, 3, piece, scan.sent_bytes(queries.type(), count),
                                     queries.cols() * size_of(queries.type()));
   const StreamSyncGuard waits_at_exit{queue};
-  scan.code_there(there, vectors, pieces, queries, which, found, known, reached, order.data());
+  scan.code_on_device(there, vectors, pieces, queries, which, found, known, reached, order.data());
   queue.wait();
   Coded out;
   for (std::int64_t place = 0; place < count; ++place)
@@ -302,8 +303,8 @@ TEST(QueryCodes, AreThoseOfTheProcessor) {
         Base<float> base(kind, metric, dim, ++seed);
         const auto queries = vectors<float>(kind, count + 20, dim, base.random);
         const auto which = some_of(count + 20, count, base.random);
-        const Coded found = coded_there(base.queue, base.scan, queries.view(), which, {}, {}, false,
-                                        seed % 2 ? usual_piece : 1000);
+        const Coded found = coded_on_device(base.queue, base.scan, queries.view(), which, {}, {},
+                                            false, seed % 2 ? usual_piece : 1000);
         const std::string what = name_of_case(kind, metric, count, dim);
         centred += !base.coding.space.mean.empty();
         expect_order(found, base.coding, queries.view(), which, what);
@@ -324,7 +325,8 @@ TEST(QueryCodes, MoreThanAGroup) {
     Base<float> base(kind, Metric::l2, 2, 3);
     const auto queries = vectors<float>(kind, count, 2, base.random);
     const auto which = some_of(count, count, base.random);
-    const Coded found = coded_there(base.queue, base.scan, queries.view(), which, {}, {}, false);
+    const Coded found =
+        coded_on_device(base.queue, base.scan, queries.view(), which, {}, {}, false);
     expect_order(found, base.coding, queries.view(), which, "group");
     expect_sound(found, base.coding, queries.view(), "group");
     expect_same(found, base.coding, queries.view(), {}, "group");
@@ -338,7 +340,7 @@ void expect_type_sound() {
     const auto queries = vectors<T>(Kind::uniform, 140, 21, base.random);
     const auto which = some_of(140, 140, base.random);
     const AnyMatrixView view = queries.view();
-    const Coded found = coded_there(base.queue, base.scan, view, which, {}, {}, false, 1000);
+    const Coded found = coded_on_device(base.queue, base.scan, view, which, {}, {}, false, 1000);
     const std::string what =
         std::string(name_of(view.type())) + ", " + std::string(name_of(metric));
     expect_order(found, base.coding, view, which, what);
@@ -373,7 +375,7 @@ TEST(QueryCodes, StartFromWhatIsKnown) {
                             : (base.random.uniform() - 0.3) *
                                   std::pow(10.0, static_cast<double>(base.random.below(8)) - 4));
       const Coded found =
-          coded_there(base.queue, base.scan, queries.view(), which, {}, known, false);
+          coded_on_device(base.queue, base.scan, queries.view(), which, {}, known, false);
       for (std::size_t place = 0; place < found.order.size(); ++place) {
         const double key = known[static_cast<std::size_t>(found.order[place])];
         const double is = found.thresholds[place];
@@ -393,7 +395,7 @@ TEST(QueryCodes, StartFromWhatIsKnown) {
         ASSERT_GT(exact - is, 0x1p-52L * (size - 1)) << what;
       }
       const Coded again =
-          coded_there(base.queue, base.scan, queries.view(), which, {}, known, true);
+          coded_on_device(base.queue, base.scan, queries.view(), which, {}, known, true);
       for (std::size_t place = 0; place < again.order.size(); ++place)
         ASSERT_EQ(again.thresholds[place], known[static_cast<std::size_t>(again.order[place])]);
     }
@@ -422,7 +424,7 @@ void expect_whole(int base_low, int base_high, int low, int high) {
         const std::span<const double> bounds = any ? known : std::span<const double>();
         const DeviceQueries wanted = device_queries(coding, queries.view(), which, found, 1);
         const Coded is =
-            coded_there(queue, scan, queries.view(), which, found, bounds, false, 1000);
+            coded_on_device(queue, scan, queries.view(), which, found, bounds, false, 1000);
         const std::string what = std::string(name_of(metric)) + ", " + std::to_string(count) +
                                  " x " + std::to_string(dim) + ", from " + std::to_string(low);
         EXPECT_EQ(is.shifted, wanted.shifted) << what;

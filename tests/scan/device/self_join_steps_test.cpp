@@ -77,8 +77,8 @@ void expect_every_pair(std::int64_t rows, std::int64_t dim, std::int64_t panels,
                                     scan.sent_bytes(AnyMatrixView(base.view()).type(), rows),
                                     dim * std::int64_t{sizeof(T)});
   const std::vector<std::int64_t> which = all_of(rows);
-  scan.code_there(coded, elements, pieces, base.view(), which, found, {}, false, order.data(), 0,
-                  {nullptr, nullptr, places});
+  scan.code_on_device(coded, elements, pieces, base.view(), which, found, {}, false, order.data(),
+                      0, {nullptr, nullptr, places});
   const DeviceQueryView view = coded.view(0, places);
   const int room = static_cast<int>(rows);
   auto entries = queue.allocate<Entry>(static_cast<std::size_t>(places * room));
@@ -228,8 +228,8 @@ double wavefronts_of_pairs() {
   // Nothing is near enough, for any query or row.
   const std::vector<double> known(rows, whole_numbers ? -1e9 : 1e9);
   const std::vector<std::int64_t> which = all_of(rows);
-  scan.code_there(coded, elements, pieces, view_of_rows, which, found, known, true, order.data(), 0,
-                  {nullptr, nullptr, rows});
+  scan.code_on_device(coded, elements, pieces, view_of_rows, which, found, known, true,
+                      order.data(), 0, {nullptr, nullptr, rows});
   queue.wait();
   const DeviceBaseView on_device = steps.base();
   const DeviceQueryView view = coded.view(0, rows);

@@ -1,12 +1,12 @@
-// knear/index/impl/index_there.hpp -- searches of an index for queries in the memory of a device,
-// where the answers go too.
+// knear/index/impl/device_query_index.hpp -- searches of an index for queries in the memory of a
+// device, where the answers go too.
 //
-//   search_there<Queue>(impl, queue, open, queries, k, options, {ids, distances}, report);
+//   search_on_device<Queue>(impl, queue, open, queries, k, options, {ids, distances}, report);
 //
 // The rows of a flat index stay on the device as they do for other searches there, and the queries
-// are used in place (knn/device/queries_there.hpp). What cannot be answered so, queries or other
-// kinds of index, comes to the processor's memory, is searched for as Index::search() does, and the
-// answers go back. Queue: cuda::Queue, or the emulated one of the tests.
+// are used in place (knn/device/device_query_search.hpp). What cannot be answered so, queries or
+// other kinds of index, comes to the processor's memory, is searched for as Index::search() does,
+// and the answers go back. Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,14 +15,14 @@
 #include <vector>
 
 #include "knear/index/impl/index_impl.hpp"
-#include "knear/knn/device/queries_there.hpp"
+#include "knear/knn/device/device_query_search.hpp"
 
 namespace knear::detail {
 
 // Whether queries of a device are used in place: vectors that are kept as they came, all of which
 // are compared, by one GPU without a limit of memory.
-inline bool takes_queries_there(const State& state, const IndexShape& shape,
-                                const SearchOptions& options) {
+inline bool takes_device_queries(const State& state, const IndexShape& shape,
+                                 const SearchOptions& options) {
   const MethodOptions& method = options.method;
   const bool exact =
       method.kind == Method::exact || (method.kind == Method::automatic && method.aggregate);
@@ -33,9 +33,9 @@ inline bool takes_queries_there(const State& state, const IndexShape& shape,
 // As Index::search(). queue: of the device on which queries, ids and distances [queries x k] are,
 // and which options.device names; open: makes others. Done when it returns.
 template <class Queue>
-void search_there(const Index::Impl& index, Queue& queue, const std::function<Queue()>& open,
-                  const DeviceRowData<Queue>& queries, std::int64_t k, const SearchOptions& options,
-                  AnswerThere to, KnnReport* report) {
+void search_on_device(const Index::Impl& index, Queue& queue, const std::function<Queue()>& open,
+                      const DeviceRowData<Queue>& queries, std::int64_t k,
+                      const SearchOptions& options, AnswerOnDevice to, KnnReport* report) {
   check_answer(queries.count, k);
   index.check_columns(
       "queries", AnyMatrixView(queries.type, nullptr, queries.count, queries.dim, queries.dim));
@@ -43,7 +43,7 @@ void search_there(const Index::Impl& index, Queue& queue, const std::function<Qu
   index.check_trained(*state, "searching");
   check_padding(queries.count, k, state->size, options.memory);
   // Answers of these queries by way of the processor's memory; all if none are named.
-  const auto answer_here = [&](std::span<const std::int64_t> which, KnnReport* told) {
+  const auto answer_on_host = [&](std::span<const std::int64_t> which, KnnReport* told) {
     const AnyMatrix here = which.empty() ? download_rows(queue, queries, 0, queries.count)
                                          : download_some(queue, queries, which);
     const ExactNeighbors near = index.nearest(*state, here.view(), k, options, told);
@@ -55,23 +55,23 @@ void search_there(const Index::Impl& index, Queue& queue, const std::function<Qu
   };
   if (!options.method.aggregate)
     throw InvalidArgument("aggregate is off, but queries are in the memory of a GPU");
-  if (!takes_queries_there(*state, index.shape, options)) return answer_here({}, report);
+  if (!takes_device_queries(*state, index.shape, options)) return answer_on_host({}, report);
 
   const IdFilter filter = quick_filter(state->size, state->next_id, options.filter);
   const std::vector<SearchSegment> segments = search_segments_of(*state, filter);
   const Metric metric = index.shape.metric;
-  QueriesThere<Queue> search(open);
+  DeviceQuerySearch<Queue> search(open);
   const SearchRequest request(
       SearchKind::nearest, segments,
       AnyMatrixView(queries.type, queries.data(), queries.count, queries.dim, queries.dim),
       search.range_of(queries, metric), k, options.with(metric, RowFilter{}), Reuse::expected);
-  if (request.k == 0) return answer_here({}, report);  // nothing but padding
+  if (request.k == 0) return answer_on_host({}, report);  // nothing but padding
   const std::vector<std::int64_t> left = search.nearest(request, queries, to, report);
   if (report)
     report->rows = state->size, report->version = state->version, report->dim = index.shape.dim;
   if (left.empty()) return;
   KnnReport again;
-  answer_here(left, report ? &again : nullptr);
+  answer_on_host(left, report ? &again : nullptr);
   if (report) add_search_of_the_left(*report, std::ssize(left), again);
 }
 

@@ -1,7 +1,7 @@
-// knear/knn/device/queries_there.hpp -- searches of rows that stay on a device, for queries that
-// are in its memory: they are used in place, and the answers stay there.
+// knear/knn/device/device_query_search.hpp -- searches of rows that stay on a device, for queries
+// that are in its memory: they are used in place, and the answers stay there.
 //
-//   QueriesThere<Queue> search([] { return Queue(0); });
+//   DeviceQuerySearch<Queue> search([] { return Queue(0); });
 //   auto left = search.nearest(request, queries, {ids, distances}, report);   // [queries x k] each
 //
 // What crosses the bus is 8 bytes for each query and segment of the rows, whose lists may have been
@@ -28,7 +28,7 @@
 namespace knear::detail {
 
 // Where an answer goes: [queries x k] each, in device memory.
-struct AnswerThere {
+struct AnswerOnDevice {
   Id* ids;
   float* distances;
 };
@@ -60,7 +60,7 @@ AnyMatrix download_some(Queue& queue, const DeviceRowData<Queue>& rows,
 // there when this returns.
 template <class Queue>
 void send_answers(Queue& queue, const Neighbors& found, std::span<const std::int64_t> which,
-                  AnswerThere to) {
+                  AnswerOnDevice to) {
   const std::int64_t k = found.ids.cols();
   const StreamSyncGuard waits_at_exit{queue};
   const auto send = [&](std::int64_t place, std::int64_t query, std::int64_t count) {
@@ -84,12 +84,12 @@ inline void add_search_of_the_left(KnnReport& report, std::int64_t left, const K
 }
 
 template <class Queue>
-class QueriesThere {
+class DeviceQuerySearch {
   template <class T>
   using Array = typename Queue::template Array<T>;
 
  public:
-  explicit QueriesThere(std::function<Queue()> open)
+  explicit DeviceQuerySearch(std::function<Queue()> open)
       : open_(std::move(open)), queue_(open_()), device_(open_) {}
 
   // The range of queries, as find_value_range() has it. Throws InvalidArgument likewise.
@@ -101,7 +101,7 @@ class QueriesThere {
   // returns, ascending. The request has their shape; of a self-join, whose queries are the rows of
   // its one segment, they are left out of their own answers. It is there when this returns.
   std::vector<std::int64_t> nearest(const SearchRequest& request,
-                                    const DeviceRowData<Queue>& queries, AnswerThere to,
+                                    const DeviceRowData<Queue>& queries, AnswerOnDevice to,
                                     KnnReport* report) {
     const Stopwatch time;
     SearchPosition at(request, &device_);
@@ -128,7 +128,7 @@ class QueriesThere {
   };
 
   std::vector<std::int64_t> search(SearchPosition& at, ReportBuilder& report,
-                                   const DeviceRowData<Queue>& queries, AnswerThere to) {
+                                   const DeviceRowData<Queue>& queries, AnswerOnDevice to) {
     const SearchRequest& request = at.request;
     const std::int64_t count = queries.count, columns = request.k;
     if (count == 0) return {};
@@ -143,12 +143,12 @@ class QueriesThere {
       next.keys = queue_.template allocate<double>(places);
       next.ids = queue_.template allocate<Id>(places);
       const RowIds ids = at.ids();
-      const std::shared_ptr<IdsThere> table = ids.ids ? ids_there(at, ids) : nullptr;
+      const std::shared_ptr<IdsOnDevice> table = ids.ids ? ids_on_device(at, ids) : nullptr;
       queue_.wait();  // its memory is used by the work of another queue
       const std::int64_t k = std::min(columns, at.count);
-      const std::vector<std::int64_t> others = device_.nearest_there(
+      const std::vector<std::int64_t> others = device_.nearest_on_device(
           at, report, queries, k, had == columns ? bounds.data() : nullptr,
-          [&](const RowsThere<Queue>& rows, const auto& found) {
+          [&](const RowsOnDevice<Queue>& rows, const auto& found) {
             AnswerMerge merge = {};
             if (had > 0) {
               merge.had_keys = now.keys.data(), merge.had_ids = now.ids.data();
@@ -204,14 +204,14 @@ class QueriesThere {
   }
 
   // Ids of the rows of a segment that do not count up; they stay as the rows do.
-  struct IdsThere {
+  struct IdsOnDevice {
     std::shared_ptr<Queue> queue;
     Array<Id> ids;
   };
-  std::shared_ptr<IdsThere> ids_there(const SearchPosition& at, const RowIds& ids) {
+  std::shared_ptr<IdsOnDevice> ids_on_device(const SearchPosition& at, const RowIds& ids) {
     const std::string name = fmt::format("{} ids", parse_device(at.request.options.device).index);
-    return std::static_pointer_cast<IdsThere>(at.prepared().device_forms.form(name, [&] {
-      auto out = std::make_shared<IdsThere>();
+    return std::static_pointer_cast<IdsOnDevice>(at.prepared().device_copies.form(name, [&] {
+      auto out = std::make_shared<IdsOnDevice>();
       out->queue = std::make_shared<Queue>(open_());
       const auto rows = static_cast<std::size_t>(at.base().rows());
       out->ids = out->queue->template allocate<Id>(rows);

@@ -1,5 +1,5 @@
-// knear/knn/device/rows_there.hpp -- rows on a device, and how much a search takes of its memory
-// and of the processor's: what searches of all rows and of inverted lists there share.
+// knear/knn/device/rows_on_device.hpp -- rows on a device, and how much a search takes of its
+// memory and of the processor's: what searches of all rows and of inverted lists there share.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace knear::detail {
 
 // Rows on the device. One search at a time.
 template <class Queue>
-struct RowsThere {
+struct RowsOnDevice {
   std::shared_ptr<Queue> queue;
   Coding coding;
   std::optional<DeviceScan<Queue>> scan;
@@ -22,7 +22,8 @@ struct RowsThere {
 };
 
 // The coding of rows of a segment for a pass, before they are laid out.
-inline Coding coding_there(const SearchRequest& request, PreparedRows& prepared, FirstPass pass) {
+inline Coding coding_on_device(const SearchRequest& request, PreparedRows& prepared,
+                               FirstPass pass) {
   if (pass == FirstPass::integer)
     return Coding::whole_numbers(request.options.metric, request.isa, prepared.found);
   return certified_coding(prepared.on_device ? prepared.on_device->space : prepared.coding_space());

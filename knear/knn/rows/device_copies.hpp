@@ -1,4 +1,4 @@
-// knear/knn/rows/device_forms.hpp -- what devices keep of something that does not change.
+// knear/knn/rows/device_copies.hpp -- what devices keep of something that does not change.
 #pragma once
 #include <functional>
 #include <map>
@@ -9,7 +9,7 @@
 namespace knear::detail {
 
 // By name, which says the device too; the type is the maker's. Any number of threads.
-class DeviceForms {
+class DeviceCopies {
  public:
   // nullptr: none is kept.
   std::shared_ptr<void> kept(const std::string& name) const {

@@ -1,4 +1,4 @@
-// knear/knn/device/arrays_of_cuda.hpp -- what searches of arrays in the memory of a GPU check
+// knear/knn/device/cuda_arrays.hpp -- what searches of arrays in the memory of a GPU check
 // before anything else (knn_cuda.cpp, index/index_cuda.cpp).
 #pragma once
 #include <cuda_runtime_api.h>

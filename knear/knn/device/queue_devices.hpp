@@ -1,4 +1,4 @@
-// knear/knn/device/devices_of.hpp -- the maker of devices that have queues of one type:
+// knear/knn/device/queue_devices.hpp -- the maker of devices that have queues of one type:
 // cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
@@ -7,15 +7,15 @@
 #include <memory>
 #include <string>
 
-#include "knear/knn/device/code_device_search.hpp"
 #include "knear/knn/device/device_list_search.hpp"
 #include "knear/knn/device/device_maker.hpp"
 #include "knear/knn/device/device_search.hpp"
+#include "knear/knn/device/queue_code_search.hpp"
 
 namespace knear::detail {
 
 template <class Queue>
-class DevicesOf : public DeviceMaker {
+class QueueDevices : public DeviceMaker {
  public:
   std::unique_ptr<DeviceEngine> engine(int gpu, std::int64_t memory) const override {
     return std::make_unique<DeviceSearch<Queue>>(opener(gpu, memory));
@@ -25,8 +25,8 @@ class DevicesOf : public DeviceMaker {
     return std::make_unique<DeviceListSearch<Queue>>(request, opener(gpu, request.options.memory),
                                                      more_bytes);
   }
-  std::unique_ptr<CodeDevice> code_device(int gpu) const override {
-    return std::make_unique<CodeDeviceSearch<Queue>>("cuda:" + std::to_string(gpu), opener(gpu, 0));
+  std::unique_ptr<DeviceCodeSearch> device_code_search(int gpu) const override {
+    return std::make_unique<QueueCodeSearch<Queue>>("cuda:" + std::to_string(gpu), opener(gpu, 0));
   }
 
  protected:

@@ -1,4 +1,4 @@
-// knear/knn/device/code_device_search.hpp -- codes on a GPU: where they stay, and searches of them
+// knear/knn/device/queue_code_search.hpp -- codes on a GPU: where they stay, and searches of them
 // (scan/device/device_code_scan.hpp).
 //
 // Codes, scalars and ids of a segment go to the device when it is first searched there, and stay as
@@ -19,18 +19,18 @@
 #include <utility>
 #include <vector>
 
-#include "knear/knn/device/code_device.hpp"
+#include "knear/knn/device/device_code_search.hpp"
 #include "knear/scan/device/device_code_products.hpp"
 
 namespace knear::detail {
 
 template <class Queue>
-class CodeDeviceSearch final : public CodeDevice {
+class QueueCodeSearch final : public DeviceCodeSearch {
  public:
   // name: of the device, by which it knows what it keeps. open: makes a queue. host_bytes: of the
   // processor, for queries that are searched by products and what is found for them, about.
-  CodeDeviceSearch(std::string name, std::function<Queue()> open,
-                   std::int64_t host_bytes = 256 << 20)
+  QueueCodeSearch(std::string name, std::function<Queue()> open,
+                  std::int64_t host_bytes = 256 << 20)
       : name_(std::move(name)), open_(std::move(open)), host_bytes_(host_bytes) {}
 
   void scan(std::span<const Segment> segments, const CodeScanJob& job, const CodeProbes& probes,
@@ -39,9 +39,9 @@ class CodeDeviceSearch final : public CodeDevice {
       std::fill(out.rows.begin(), out.rows.end(), CodedNeighbors::Row{});
       return;
     }
-    std::vector<std::shared_ptr<CodesThere>> held;
+    std::vector<std::shared_ptr<CodesOnDevice>> held;
     for (const Segment& segment : segments) held.push_back(there(segment, job));
-    CodesThere& first = *held.front();
+    CodesOnDevice& first = *held.front();
     std::vector<DeviceCodeSegment<Queue>> scanned;
     for (std::size_t s = 0; s < held.size(); ++s)
       scanned.push_back({&*held[s]->lists, segments[s].codes});
@@ -59,7 +59,7 @@ class CodeDeviceSearch final : public CodeDevice {
   std::int64_t multiplied() const { return multiplied_; }
 
  private:
-  struct CodesThere {
+  struct CodesOnDevice {
     std::shared_ptr<Queue> queue;
     std::optional<DeviceCodeBook<Queue>> book;
     std::optional<DeviceCodedLists<Queue>> lists;
@@ -69,7 +69,7 @@ class CodeDeviceSearch final : public CodeDevice {
 
   // Answers queries by products where that takes less time, and returns the others.
   std::vector<std::int64_t> by_products(std::span<const Segment> segments,
-                                        std::span<const std::shared_ptr<CodesThere>> held,
+                                        std::span<const std::shared_ptr<CodesOnDevice>> held,
                                         const CodeScanJob& job, const CodeProbes& probes,
                                         CodedNeighbors& out, const Progress& progress) {
     const std::int64_t count = probes.lists.rows(), dim = job.book->dim();
@@ -78,7 +78,7 @@ class CodeDeviceSearch final : public CodeDevice {
     if (!job.vectors.known || job.comparison == CodeComparison::by_tables || count == 0)
       return left;
     if (job.comparison == CodeComparison::automatic &&
-        std::none_of(held.begin(), held.end(), [&](const std::shared_ptr<CodesThere>& there) {
+        std::none_of(held.begin(), held.end(), [&](const std::shared_ptr<CodesOnDevice>& there) {
           return products_pay(*job.book, there->lists->begins(), probes.lists);
         }))
       return left;
@@ -120,9 +120,9 @@ class CodeDeviceSearch final : public CodeDevice {
   // Decodes the rows of all segments that are not yet; whether they answer queries then. Half of
   // what is free has to hold those of all, since by some of them alone nothing is found.
   static bool decode(std::span<const Segment> segments,
-                     std::span<const std::shared_ptr<CodesThere>> held, const CodeScanJob& job) {
+                     std::span<const std::shared_ptr<CodesOnDevice>> held, const CodeScanJob& job) {
     std::int64_t bytes = 0;
-    for (const std::shared_ptr<CodesThere>& there : held) {
+    for (const std::shared_ptr<CodesOnDevice>& there : held) {
       const std::lock_guard lock(there->mutex);
       if (there->decoded) continue;
       bytes += DeviceDecodedLists<Queue>::bytes_for(there->lists->begins(), job.book->dim());
@@ -196,16 +196,16 @@ class CodeDeviceSearch final : public CodeDevice {
       std::copy_n(part.of(i).begin(), job.k, out.of(which[static_cast<std::size_t>(i)]).begin());
   }
 
-  std::shared_ptr<CodesThere> there(const Segment& segment, const CodeScanJob& job) const {
+  std::shared_ptr<CodesOnDevice> there(const Segment& segment, const CodeScanJob& job) const {
     const auto make = [&] {
-      auto out = std::make_shared<CodesThere>();
+      auto out = std::make_shared<CodesOnDevice>();
       out->queue = std::make_shared<Queue>(open_());
       out->book.emplace(*out->queue, *job.book);
       out->lists.emplace(*out->queue, *segment.codes.lists, segment.codes.ids, job.threads);
       return out;
     };
     if (!segment.forms) return make();
-    return std::static_pointer_cast<CodesThere>(segment.forms->form(name_, make));
+    return std::static_pointer_cast<CodesOnDevice>(segment.forms->form(name_, make));
   }
 
   const std::string name_;

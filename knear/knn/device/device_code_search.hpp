@@ -1,29 +1,29 @@
-// knear/knn/device/code_device.hpp -- a device beside the processor that scans codes.
+// knear/knn/device/device_code_search.hpp -- a device beside the processor that scans codes.
 //
 // An index searches codes by this interface where it is asked for a device, so that it depends on
-// no kind of device (code_device_search.hpp has what lies behind it).
+// no kind of device (queue_code_search.hpp has what lies behind it).
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
-#include "knear/knn/rows/device_forms.hpp"
+#include "knear/knn/rows/device_copies.hpp"
 #include "knear/scan/methods/code_scan.hpp"
 
 namespace knear::detail {
 
-class CodeDevice {
+class DeviceCodeSearch {
  public:
   struct Segment {
     CodeSegment codes;
     // Where the device keeps codes and ids for searches to come; nullptr: they go there for this
     // search alone.
-    DeviceForms* forms;
+    DeviceCopies* forms;
     std::int64_t shard = 0, shards = 1;  // as SearchSegment has them
   };
 
-  virtual ~CodeDevice() = default;
+  virtual ~DeviceCodeSearch() = default;
   // As scan_codes(), to the bit. Throws MemoryBudgetError where the device has no memory for the
   // codes, or for a query.
   virtual void scan(std::span<const Segment> segments, const CodeScanJob& job,
