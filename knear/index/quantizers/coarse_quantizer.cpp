@@ -18,7 +18,8 @@
 #include "knear/index/options.hpp"
 #include "knear/index/quantizers/coded_part.hpp"
 #include "knear/index/recall/recall_rule.hpp"
-#include "knear/knn/knn.hpp"
+#include "knear/knn/search/search_request.hpp"
+#include "knear/knn/segment_search.hpp"
 #include "knear/transform/transform.hpp"
 
 namespace knear::detail {
@@ -98,11 +99,14 @@ class CoarseQuantizer::Searcher {
       : centroids_(centroids.rows()),
         metric_(metric),
         index_(std::move(index)),
-        searcher_(centroids, {.metric = metric}) {}
+        rows_(centroids, metric, find_value_range(centroids, metric, "centroids", 0)) {}
 
   bool has_index() const { return index_ != nullptr; }
   Neighbors exact(AnyMatrixView vectors, std::int64_t k, int threads) const {
-    return searcher_.search(vectors, k, {.metric = metric_, .threads = threads});
+    const SearchSegment all{.rows = &rows_};
+    return search_segments(SearchRequest(SearchKind::nearest, {&all, 1}, vectors, k,
+                                         {.metric = metric_, .threads = threads}, Reuse::expected),
+                           nullptr);
   }
   Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const {
     if (!index_) return exact(vectors, k, threads);
@@ -143,7 +147,7 @@ class CoarseQuantizer::Searcher {
   const std::int64_t centroids_;
   const Metric metric_;
   const std::shared_ptr<const CentroidIndex> index_;
-  const ExactSearcher searcher_;
+  mutable PreparedRows rows_;  // has its own lock
 };
 
 CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts,
