@@ -193,6 +193,17 @@ TEST(MeasuredMetrics, WhatTheyHaveNotIsRefused) {
                                     "a recall below 1");
     EXPECT_EQ(choose_index(10'000'000, 16, {.metric = metric}).factory, "Flat");
   }
+  // A search that need not find everything makes no lists, however many rows there are.
+  const AnyMatrix many = numbers(ElementType::u8, 40'000, 8, 256, 9);
+  for (const Metric metric : {Metric::l1, Metric::hamming}) {
+    Index flat = make_index("Flat", 8, metric);
+    flat.add(many);
+    const AnyMatrixView asked = many.view().rows(0, 300);
+    const Neighbors all = flat.search(asked, 5);
+    for (int i = 0; i < 4; ++i)
+      EXPECT_TRUE(same(flat.search(asked, 5, {.method = {.recall = 0.8}}), all));
+    expect_refused<InvalidArgument>([&] { flat.tune(10); }, "but tuning, by inverted lists, takes");
+  }
   Index index = make_index("Flat", 16, Metric::hamming);
   expect_refused<InvalidArgument>([&] { index.add(floats.view()); }, "which takes u8");
 }

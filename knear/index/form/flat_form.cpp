@@ -19,9 +19,10 @@ class FlatForm final : public Form {
   }
 
   ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
-    if (auto near = query.state.flat_lists->search(query.state, shape_, query.queries, k,
-                                                   query.options, report))
-      return std::move(*near);
+    if (traits_of(shape_.metric).by_products)
+      if (auto near = query.state.flat_lists->search(query.state, shape_, query.queries, k,
+                                                     query.options, report))
+        return std::move(*near);
     return nearest_in_segments(request(SearchKind::nearest, query, k), report);
   }
   RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
@@ -39,6 +40,7 @@ class FlatForm final : public Form {
   std::int64_t bytes(const State& state) const override { return state.flat_lists->bytes(); }
   std::vector<OperatingPoint> tune(const State& state, std::int64_t k, AnyMatrixView vectors,
                                    const ChangeOptions& options) const override {
+    check_by_products(shape_.metric, "tuning, by inverted lists,");
     const TransformedQueries inner(state, shape_.metric, vectors, options.threads);
     return points_of(state.flat_lists->tune(state, shape_, k, inner.view(), options));
   }
