@@ -85,8 +85,9 @@ template <class T>
 ValueRange find_value_range(AnyMatrixView data, Metric metric, std::string_view argument,
                             int threads, std::int64_t first_row) {
   if (traits_of(metric).bits && data.type() != ElementType::u8)
-    throw InvalidArgument("metric is {}, which takes u8, eight bits a byte, but {} have type {}",
-                          name_of(metric), argument, name_of(data.type()));
+    throw InvalidArgument(
+        "metric is {}, which takes u8, eight bits a byte, but elements of {} are {}",
+        name_of(metric), argument, name_of(data.type()));
   const std::int64_t block =
       std::max<std::int64_t>(1, (1 << 18) / std::max<std::int64_t>(1, data.cols()));
   const std::int64_t blocks = (data.rows() + block - 1) / block;

@@ -177,9 +177,9 @@ TEST(MeasuredMetrics, WhatTheyHaveNotIsRefused) {
   refused({.metric = Metric::hamming, .device = "cuda"}, "device is cuda, but metric is hamming");
   expect_refused<InvalidArgument>(
       [&] { knn(floats, floats, 3, {.metric = Metric::hamming}); },
-      "metric is hamming, which takes u8, eight bits a byte, but base have type f32");
+      "metric is hamming, which takes u8, eight bits a byte, but elements of base are f32");
   expect_refused<InvalidArgument>([&] { knn(bytes, floats, 3, {.metric = Metric::hamming}); },
-                                  "but base have type f32");
+                                  "but elements of base are f32");
   for (const Metric metric : {Metric::l1, Metric::hamming}) {
     for (const std::string factory :
          {"IVF16,Flat", "PQ4", "SQ8", "Graph16", "PCA8,Flat", "SQfp16", "L2norm,Flat", "SQ8,RFlat"})
