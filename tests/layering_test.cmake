@@ -32,7 +32,7 @@ set(PROCESSOR_CALLS "__builtin_cpu_[a-z]+|__get_cpuid[a-z_]*|getauxval|elf_aux_i
 set(OPENS_IN "^knear/io/open_file\\.cpp$|^knear/core/(system_linux|system_posix|cpu_groups)\\.cpp$|^knear/io/mapped_pages\\.cpp$|^knear/cost/peak_cache\\.cpp$|^knear/mpi/nccl_sums\\.cpp$|^cli/program\\.cpp$")
 set(OPENS_BY "std::(i|)fstream|[^a-z_]fopen[ \t]*\\(|gzopen[ \t]*\\(|open[ \t]*\\([^()]*(\\([^()]*\\)[^()]*)*O_[A-Z]+")
 
-# What differs between metrics is asked of traits_of() (knear/core/metric.hpp).
+# Code asks traits_of() (knear/core/metric.hpp) how metrics differ.
 set(METRICS_BY "[!=]=[ \t]*(knear::)?Metric::|Metric::[a-z0-9]+[ \t]*[!=]=")
 
 # Whose names say the level, or that they are what its files share.

@@ -81,7 +81,7 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
                             bool lists, double most_row_bytes) {
   const auto d = static_cast<double>(dim);
   const bool bytes = needs.type == ElementType::u8 || needs.type == ElementType::i8;
-  // What no scan by products has is measured as it lies.
+  // A metric without products measures vectors as they are.
   if (!traits_of(needs.metric).by_products)
     return {
         {"", "Flat", "vectors as they are", d * static_cast<double>(size_of(needs.type)), true}};

@@ -15,7 +15,7 @@
 
 namespace knear::detail {
 
-// What an index was trained to.
+// The result of training an index.
 struct TrainedForm {
   std::int64_t dim = 0;
   Metric metric = Metric::l2;

@@ -58,7 +58,7 @@ class BitRows {
                [&](std::int64_t i) { return std::int64_t{rows[static_cast<std::size_t>(i)]}; });
   }
 
-  // Calls take(bits, i) for the rows of which at most limit() bits differ from query q, ascending;
+  // Calls take(bits, i) for each row that differs from query q in at most limit() bits, ascending;
   // limit() is asked again after every few rows.
   template <class Limit, class Take>
   void each_near(std::int64_t q, Limit limit, Take take) const {

@@ -246,8 +246,8 @@ void write_for_faiss(const Index& index, const nb::bytes& file, const nb::object
   without_interpreter(progress_to, [&](Progress progress) { write_faiss(index, path, progress); });
 }
 
-// Of knear.faiss: kind: how rows are kept, "vectors", "f16", "bf16", or "codes" of so many parts,
-// 0 for a byte or half a byte a column.
+// knear.faiss makes its indexes by this. kind says how rows are kept: "vectors", "f16", "bf16", or
+// "codes" with a number of parts, 0 for a byte or half a byte a column.
 void bind_trained_index(nb::module_& m) {
   m.def(
       "trained_index",

@@ -1,5 +1,5 @@
 // l1 and hamming, which no scan by products has: their answers are those of the reference, to the
-// bit, whatever searches; and what they have not is refused in one line.
+// bit, in every kind of search; what they lack is refused in one line.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Codes, whose distances are those of the vectors that they stand for: in inverted lists or all of
-// them, and measured by finer codes or by the vectors themselves where these are kept too.
+// This form keeps rows as codes, in inverted lists or without. A distance to a code is the distance
+// to the vector that it stands for; finer codes or the vectors themselves may refine the answer.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -192,7 +192,7 @@ class CodesForm final : public ProbedForm {
     const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::nearest);
     if (!query.state.coarse) return nearest_of_all(query, k, options, refine_factor, report);
     const std::int64_t lists = query.state.coarse->lists(), asked = probes_of(options, lists);
-    // Of codes of no rows nothing has to be known.
+    // An index without rows needs no curve of recall.
     const bool nothing = query.state.size == 0;
     const std::int64_t probes = nothing ? lists : asked;
     const SearchRequest request =
@@ -294,8 +294,8 @@ class CodesForm final : public ProbedForm {
                             factor, *options.method.recall);
     return !shape_.refine ? 0 : factor > 0 ? factor : usual_refine_factor;
   }
-  // The nearest by what codes stand for, of which codes that are refined measure too few. A range
-  // search measures all.
+  // An exact search compares all codes. It is refused where codes are refined, since only some of
+  // them are then measured; a range search measures all.
   void ask_for_all(SearchOptions& options, const State& state, SearchKind kind) const override {
     if (shape_.refine && kind == SearchKind::nearest)
       throw InvalidArgument(

@@ -1,5 +1,5 @@
-// Vectors, all of which are compared; where a search need not find everything, some in lists that
-// the form makes once they pay (index/lists/flat_lists.hpp).
+// This form compares a query with all vectors. Where a search need not find everything, it makes
+// inverted lists once they pay (index/lists/flat_lists.hpp).
 #include "knear/index/form/form.hpp"
 #include "knear/index/lists/flat_lists.hpp"
 #include "knear/knn/search/search.hpp"

@@ -20,7 +20,7 @@
 
 namespace knear::detail {
 
-// What is asked of the rows of a state.
+// A search of the rows of a state.
 struct FormQuery {
   const State& state;
   std::span<const SearchSegment> segments;  // those of the state, in its order
@@ -40,8 +40,8 @@ class Form {
 
   // Gives a state, new or read from a file, what searches of this form need beside its rows.
   virtual void begin(State& state) const = 0;
-  // The same for `next`, which a change makes of `before`; added: the ids of rows that are new or
-  // have other vectors, if follows_ids().
+  // Does the same for `next`, which a change makes of `before`. added holds the ids of rows that
+  // are new or have other vectors, if follows_ids() is true.
   virtual void follow(State& next, const State& before, std::span<const Id> added) const = 0;
   virtual bool follows_ids() const { return false; }
 
@@ -69,9 +69,9 @@ class Form {
   // nothing, where an index is made ready by compact().
   virtual std::optional<std::int64_t> make_ready(const State& state,
                                                  const ChangeOptions& options) const = 0;
-  // Whether what make_ready() makes goes on from changes that are made meanwhile.
+  // Returns whether make_ready() may run while the index is changed.
   virtual bool is_made_beside_changes() const { return false; }
-  // Of what the form has beside rows.
+  // Returns the bytes that the form takes beside its rows.
   virtual std::int64_t bytes(const State& state) const = 0;
   // Throws InvalidArgument for queries, as users have them, that tune() has no use for.
   virtual void check_tuned_by(AnyMatrixView /*queries*/) const {}
@@ -110,10 +110,10 @@ class TransformedQueries {
 // The form of a shape, which has to stay.
 std::unique_ptr<const Form> form_of(const IndexShape& shape);
 
-// What a caller is told of a curve.
+// Returns the points of a curve as Index::tune() returns them.
 std::vector<OperatingPoint> points_of(const RecallCurve& curve);
 
-// Those that there are, each in a source of its own.
+// Each of these makes a form and is defined in its own source.
 std::unique_ptr<const Form> flat_form(const IndexShape& shape);
 std::unique_ptr<const Form> graph_form(const IndexShape& shape);
 std::unique_ptr<const Form> lists_form(const IndexShape& shape);

@@ -1,4 +1,4 @@
-// Vectors with a graph over them, along whose edges the nearest are looked for.
+// This form has a graph over its vectors, and searches follow the edges of the graph.
 #include "knear/index/form/form.hpp"
 #include "knear/index/graph/graph_search.hpp"
 

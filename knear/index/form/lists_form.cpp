@@ -1,4 +1,4 @@
-// Inverted lists of vectors: of each query those rows are scanned that lie in some lists.
+// This form has inverted lists of vectors. A search scans the rows of some lists for each query.
 #include <algorithm>
 #include <utility>
 

@@ -118,7 +118,7 @@ RangeLists ProbedForm::within_lists(const FormQuery& query, const SearchRequest&
                                     bool proven, KnnReport* report) const {
   const CoarseQuantizer* const coarse = query.state.coarse.get();
   const AnyMatrixView queries = query.queries;
-  // Of all queries the numbers of their lists and, of codes, their terms.
+  // The search keeps the numbers of all lists that it probes and, for codes, a term for each.
   const std::unique_ptr<ProbedSearch> search =
       open(query, request, refine_factor,
            queries.rows() * probes * 12 + bytes_of_probing(request, probes));

@@ -32,7 +32,7 @@ class ProbedForm : public Form {
   std::int64_t bytes(const State& state) const override;
 
  protected:
-  // What a scan of these rows takes: check_list_options() or check_code_options().
+  // Throws InvalidArgument for options that a scan of these rows does not take.
   virtual void check_scan_options(const KnnOptions& options) const = 0;
   // Codes that are measured more finely for each neighbour; 0: none. Throws InvalidArgument for a
   // factor, and for a proof, that the form has not.

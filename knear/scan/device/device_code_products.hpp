@@ -143,7 +143,7 @@ struct KeyDistance {
       case Metric::ip:
         size = query * longest, vectors = query * rounded;
         break;
-      case Metric::l1:  // no codes are of these
+      case Metric::l1:  // these have no codes
       case Metric::hamming:
       case Metric::cosine:
         if (!(least_scalar > 0x1p-40)) return none;

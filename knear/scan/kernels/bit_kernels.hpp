@@ -14,7 +14,7 @@ struct BitHit {
 };
 
 inline constexpr std::int64_t bit_rows_together = 8;
-// within() takes multiples of so many times eight rows.
+// within() takes groups of eight rows, a multiple of this number of groups.
 inline constexpr std::int64_t bit_groups_together = 4;
 
 struct BitKernels {
@@ -22,13 +22,13 @@ struct BitKernels {
   // [groups][words][8]. Places of rows that are not there are left as they are.
   void (*lay_out)(const void* first, std::int64_t stride, std::int64_t count, std::int64_t bytes,
                   std::uint64_t* out);
-  // Writes the rows of `rows` [groups][words][8] of which at most `limit` bits differ from
-  // query [words], in their order, and returns how many. out [8 groups]; groups is a multiple of
-  // bit_groups_together; limit is at most 2^62.
+  // Finds the rows of `rows` [groups][words][8] that differ from query [words] in at most `limit`
+  // bits, writes them in their order and returns their number. out [8 groups]; groups is a multiple
+  // of bit_groups_together; limit is at most 2^62.
   std::int64_t (*within)(const std::uint64_t* rows, std::int64_t groups, std::int64_t words,
                          const std::uint64_t* query, std::uint64_t limit, BitHit* out);
-  // The same of `count` rows of `bytes` bytes each as they lie, `stride` bytes apart, which takes
-  // less time for one query than laying them out. query [words, padded with zeros]; out [count].
+  // Does the same for `count` rows of `bytes` bytes, which lie `stride` bytes apart. For one query
+  // this takes less time than laying them out. query [words, padded with zeros]; out [count].
   std::int64_t (*within_rows)(const void* first, std::int64_t stride, std::int64_t count,
                               std::int64_t bytes, const std::uint64_t* query, std::uint64_t limit,
                               BitHit* out);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t groups_at_once = bit_groups_together;
 constexpr int64_t vectors = bit_rows_together / lanes;  // of a group
-// Sums of bytes hold the bits of so many words.
+// A sum in a byte holds the bits of this number of words at most.
 constexpr int64_t words_in_bytes = 31;
 
 static int64_t within(const uint64_t* rows, int64_t groups, int64_t words, const uint64_t* query,

@@ -21,7 +21,7 @@ KNEAR_HD inline float code_key(Metric metric, float term, float sum, float scala
     case Metric::ip:
       key = term + sum;
       break;
-    case Metric::l1:  // no codes are of these
+    case Metric::l1:  // these have no codes
     case Metric::hamming:
     case Metric::cosine:
       key = scalar > 0 ? 1 + (term + sum) / scalar : 1;

@@ -156,7 +156,7 @@ class IndexBinary(Sealed):
         else:
             self.add_with_ids(codes, ids)
 
-    # What a class has of its own.
+    # A class defines the methods below.
     @property
     def ntotal(self) -> int:
         raise NotImplementedError
