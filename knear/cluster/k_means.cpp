@@ -247,7 +247,8 @@ class Lloyd {
     const bool any_empty = std::any_of(weights().begin() + fixed_, weights().end(),
                                        [](std::int64_t weight) { return weight == 0; });
     if (!measures_ && any_empty) measure_costs(scan_on_host(scan));
-    if (out.moved > 0) out.empty = move_centroids();
+    if (out.moved > 0)
+      out.empty = move_centroids(any_empty ? far_rows(scan_on_host(scan)) : std::vector<FarRow>());
     out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return out;
   }
@@ -404,9 +405,72 @@ class Lloyd {
   const Matrix<std::int64_t>& sums() const { return in_parts() ? all_sums_ : sums_; }
   const std::vector<std::int64_t>& weights() const { return in_parts() ? all_weights_ : weights_; }
 
+  // The row of a centroid that gains most by a centroid of its own.
+  struct FarRow {
+    double gain = 0;        // 0: no row gains
+    std::int64_t row = -1;  // number among the rows of all processes
+  };
+
+  // Returns the far row of each centroid [count_]; ties go to the smaller row.
+  std::vector<FarRow> far_rows(const CentroidScan& scan) {
+    const auto count = static_cast<std::size_t>(count_);
+    std::vector<double> best(2 * count, 0.0);  // gains, then rows: values that in_turn() passes on
+    rows_.work([&] {
+      std::vector<double> gains;
+      each_block(rows_.own, [&](std::int64_t begin, AnyMatrixView block) {
+        const auto first = static_cast<std::size_t>(begin),
+                   some = static_cast<std::size_t>(block.rows());
+        gains.resize(some);
+        scan.measure(block, std::span(nearest_).subspan(first, some), gains);
+        to_gains(begin, block, gains);
+        for (std::size_t i = 0; i < some; ++i) {
+          const std::uint32_t c = nearest_[first + i];
+          if (!(gains[i] > best[c])) continue;
+          best[c] = gains[i];
+          best[count + c] = static_cast<double>(rows_.first + begin + static_cast<std::int64_t>(i));
+        }
+      });
+    });
+    if (rows_.peers) {
+      const std::vector<double> own = best;
+      std::fill(best.begin(), best.end(), 0.0);
+      rows_.peers->in_turn(best, [&] {
+        for (std::size_t c = 0; c < count; ++c)
+          if (own[c] > best[c]) best[c] = own[c], best[count + c] = own[count + c];
+      });
+    }
+    std::vector<FarRow> out(count);
+    for (std::size_t c = 0; c < count; ++c)
+      if (best[c] > 0) out[c] = {best[c], static_cast<std::int64_t>(best[count + c])};
+    return out;
+  }
+  // Turns the order keys of a block's rows into what each gains by a centroid of its own: its cost;
+  // for ip its length less its inner product.
+  void to_gains(std::int64_t begin, AnyMatrixView block, std::span<double> keys) const {
+    constexpr std::int64_t together = 1024;
+    parallel_for(threads_, (block.rows() + together - 1) / together, [&](std::int64_t task) {
+      std::vector<double> row(static_cast<std::size_t>(rows_.own.dim));
+      const std::int64_t end = std::min(block.rows(), (task + 1) * together);
+      for (std::int64_t i = task * together; i < end; ++i) {
+        double& value = keys[static_cast<std::size_t>(i)];
+        double gain = distance_of_key(options_.metric, value);
+        if (spherical_) {
+          load_row(block, i, options_.metric, row.data());
+          double squares = 0;
+          for (const double x : row) squares += x * x;
+          if (traits_of(options_.metric).product)
+            gain = std::sqrt(squares) - gain;
+          else if (squares == 0)  // has no direction
+            gain = 0;
+        }
+        value = weight_of(static_cast<std::size_t>(begin + i)) * gain;
+      }
+    });
+  }
+
   // Puts each centroid in the middle of its rows, and those without rows beside others. Returns how
   // many have none.
-  std::int64_t move_centroids() {
+  std::int64_t move_centroids(const std::vector<FarRow>& far) {
     parallel_for(threads_, (count_ - fixed_ + 63) / 64, [&](std::int64_t task) {
       std::vector<double> mean(static_cast<std::size_t>(rows_.own.dim));
       const std::int64_t end = std::min(count_, fixed_ + (task + 1) * 64);
@@ -426,13 +490,14 @@ class Lloyd {
         if (traits_of(options_.metric).squared) cost = std::max(0.0, cost - weight * moved);
       }
     });
-    return split_for_empty();
+    return split_for_empty(far);
   }
 
   // A centroid without rows goes beside the one that costs most (ip: that has most rows), a short
-  // way in a direction of its own, and takes the rows on that side. The other stays where it is, so
-  // that no row loses.
-  std::int64_t split_for_empty() {
+  // way towards the far row of that one, and takes the rows on that side: the far row at least. The
+  // other stays where it is, so that no row loses. A second one beside the same centroid goes in a
+  // direction of its own, and may get no row.
+  std::int64_t split_for_empty(const std::vector<FarRow>& far) {
     const auto weight = [&](std::int64_t c) {
       return static_cast<double>(weights()[static_cast<std::size_t>(c)]) * units_.weight;
     };
@@ -442,32 +507,75 @@ class Lloyd {
     const bool no_costs =
         traits_of(options_.metric).product ||
         std::none_of(costs.begin(), costs.end(), [](double cost) { return cost > 0; });
+    const bool some_gain =
+        std::any_of(far.begin(), far.end(), [](const FarRow& one) { return one.gain > 0; });
     for (std::int64_t c = 0; c < count_; ++c) {
       const auto at = static_cast<std::size_t>(c);
       if (no_costs) costs[at] = weight(c);
+      if (some_gain && far[at].gain == 0) costs[at] = 0;  // dividing equal rows gains nothing
       if (traits_of(options_.metric).product)
         spreads[at] = 1 / std::sqrt(dim);
       else if (weight(c) > 0)  // |x - c|^2 of rows of length 1 is twice 1 - cos
         spreads[at] = std::sqrt((spherical_ ? 2 : 1) * costs_[at] / (weight(c) * dim));
     }
-    std::int64_t empty = 0;
+    struct Split {
+      std::int64_t empty, donor, row;  // row: the far row of the donor; -1: none
+    };
+    std::vector<Split> splits;
+    std::vector<std::int64_t> rows_of_splits;
+    std::vector<bool> is_split(costs.size());
     for (std::int64_t c = fixed_; c < count_; ++c) {
       const auto at = static_cast<std::size_t>(c);
       if (weights()[at] > 0) continue;
-      ++empty;
       const std::int64_t donor = std::max_element(costs.begin(), costs.end()) - costs.begin();
       const auto from = static_cast<std::size_t>(donor);
       costs[from] /= 2, costs[at] = costs[from], spreads[at] = spreads[from];
-      Random signs(static_cast<std::uint64_t>(c));
-      std::vector<double> beside(static_cast<std::size_t>(rows_.own.dim));
-      for (std::size_t j = 0; j < beside.size(); ++j) {
-        const double x = centroids_.row(donor)[j];
-        const double step = 0x1p-6 * spreads[from] + 0x1p-22 * std::fabs(x);
-        beside[j] = signs.below(2) == 0 ? x + step : x - step;
-      }
-      write_centroid(beside, spherical_, centroids_.row(c));
+      splits.push_back({c, donor, is_split[from] ? -1 : far[from].row});
+      is_split[from] = true;
+      if (splits.back().row >= 0) rows_of_splits.push_back(splits.back().row);
     }
-    return empty;
+    std::sort(rows_of_splits.begin(), rows_of_splits.end());
+    AnyMatrix rows;
+    if (!rows_of_splits.empty())
+      rows = rows_of_all(rows_, part_of(rows_of_splits, rows_.first, rows_.own.rows));
+    for (const Split& split : splits) {
+      const auto at = std::lower_bound(rows_of_splits.begin(), rows_of_splits.end(), split.row) -
+                      rows_of_splits.begin();
+      if (split.row < 0 || !put_towards(rows, at, split.donor, split.empty))
+        put_beside(split.donor, spreads[static_cast<std::size_t>(split.donor)], split.empty);
+    }
+    return std::ssize(splits);
+  }
+  // Writes centroid c a short way from the donor towards a row, farther if float32 cannot tell it
+  // from the donor. Returns false if it cannot tell the row itself from the donor.
+  bool put_towards(AnyMatrixView rows, std::int64_t row, std::int64_t donor, std::int64_t c) {
+    const auto dim = static_cast<std::size_t>(rows_.own.dim);
+    std::vector<double> target(dim), between(dim);
+    load_row(rows, row, options_.metric, target.data());
+    if (spherical_) {
+      double squares = 0;
+      for (const double x : target) squares += x * x;
+      for (double& x : target) x /= std::sqrt(squares);
+    }
+    const float* from = centroids_.row(donor);
+    for (double share = 0x1p-6; share <= 1; share *= 2) {
+      for (std::size_t j = 0; j < dim; ++j) between[j] = from[j] + share * (target[j] - from[j]);
+      if (write_centroid(between, spherical_, centroids_.row(c)) &&
+          !std::equal(from, from + dim, centroids_.row(c)))
+        return true;
+    }
+    return false;
+  }
+  // Writes centroid c a short way from the donor in a direction that is drawn for c.
+  void put_beside(std::int64_t donor, double spread, std::int64_t c) {
+    Random signs(static_cast<std::uint64_t>(c));
+    std::vector<double> beside(static_cast<std::size_t>(rows_.own.dim));
+    for (std::size_t j = 0; j < beside.size(); ++j) {
+      const double x = centroids_.row(donor)[j];
+      const double step = 0x1p-6 * spread + 0x1p-22 * std::fabs(x);
+      beside[j] = signs.below(2) == 0 ? x + step : x - step;
+    }
+    write_centroid(beside, spherical_, centroids_.row(c));
   }
 
   const DividedRows& rows_;
@@ -555,6 +663,33 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
   }
 }
 
+// Draws `count` different rows, ascending, each with a probability of its weight among the weights
+// of the rows that are not drawn yet. At least `count` weights must be above 0.
+std::vector<std::int64_t> drawn_by_weight(const std::vector<double>& weights, std::int64_t count,
+                                          Random& random) {
+  // A tree whose nodes hold the sum of their two children: sums never keep a rest of a weight that
+  // has been taken out.
+  const std::size_t leaves = std::bit_ceil(weights.size());
+  std::vector<double> tree(2 * leaves, 0.0);
+  std::copy(weights.begin(), weights.end(), tree.begin() + static_cast<std::ptrdiff_t>(leaves));
+  for (std::size_t node = leaves - 1; node > 0; --node)
+    tree[node] = tree[2 * node] + tree[2 * node + 1];
+  std::vector<std::int64_t> out;
+  while (std::ssize(out) < count) {
+    double at = random.uniform() * tree[1];
+    std::size_t node = 1;
+    while (node < leaves) {
+      node *= 2;
+      if (tree[node + 1] > 0 && at >= tree[node]) at -= tree[node++];
+    }
+    out.push_back(static_cast<std::int64_t>(node - leaves));
+    for (tree[node] = 0, node /= 2; node > 0; node /= 2)
+      tree[node] = tree[2 * node] + tree[2 * node + 1];
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 // The first centroids: those given, then seeded ones. progress: asked whether to go on.
 Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
                               const KMeansOptions& options, const Progress& progress,
@@ -585,7 +720,17 @@ Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
   const std::size_t rank = rows.peers ? static_cast<std::size_t>(rows.peers->rank()) : 0;
   const std::int64_t before = std::accumulate(
       counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), std::int64_t{0});
-  std::vector<std::int64_t> which = part_of(sample_of(n, wanted, random), before, counts[rank]);
+  const auto draw = [&] {
+    if (!weighted || far) return sample_of(n, wanted, random);
+    std::vector<float> own_weights;
+    for (const std::int64_t row : heavy)
+      own_weights.push_back(options.weights[static_cast<std::size_t>(row)]);
+    const std::vector<double> weights = weights_of_all(rows, own_weights);
+    const bool equal = std::all_of(weights.begin(), weights.end(),
+                                   [&](double weight) { return weight == weights[0]; });
+    return equal ? sample_of(n, wanted, random) : drawn_by_weight(weights, wanted, random);
+  };
+  std::vector<std::int64_t> which = part_of(draw(), before, counts[rank]);
   if (weighted)
     for (std::int64_t& row : which) row = heavy[static_cast<std::size_t>(row)];
   const AnyMatrix sample = rows_of_all(rows, which);

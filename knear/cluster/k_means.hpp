@@ -30,7 +30,9 @@ namespace knear {
 
 // The first centroids, where none are given.
 enum class Seeding : std::uint8_t {
-  random,  // rows drawn at random, no row twice
+  // Rows drawn at random, no row twice; with weights, each with a probability of its weight among
+  // the rows that are left.
+  random,
   // Each next one far from those before (Arthur and Vassilvitskii, 2007), drawn from 64 rows for
   // each centroid at most, whose distances are measured in float64: 64 k^2 dim operations.
   k_means_plus_plus

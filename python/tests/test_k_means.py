@@ -151,7 +151,7 @@ def test_errors(rng):
         knear.KMeans(31).train(x)
     with pytest.raises(knear.InvalidArgument, match="seeding must be random or k-means"):
         knear.KMeans(3, seeding="best").train(x)
-    with pytest.raises(knear.InvalidArgument, match="metric must be"):
+    with pytest.raises(knear.InvalidArgument, match="metric is l1, but k-means takes"):
         knear.KMeans(3, metric="l1").train(x)
     with pytest.raises(knear.InvalidArgument, match="k must be a whole number"):
         knear.KMeans(3.5)

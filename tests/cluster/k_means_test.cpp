@@ -319,6 +319,70 @@ TEST(KMeans, CentroidsWithoutRowsSplitOthers) {
   EXPECT_EQ(still.steps.back().objective, 0);
 }
 
+// A centroid that went off in a direction of its own got no row, at each step again.
+TEST(KMeans, OneRowFarFromEqualOnesGetsACentroid) {
+  const AnyMatrix far = gaussians(30, 33, 8);
+  for (const Metric metric : {Metric::l2, Metric::cosine, Metric::ip})
+    for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus})
+      for (const std::int64_t dim : {2, 8, 33})
+        for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+          const float* other = far.view().as<float>().row(static_cast<std::int64_t>(seed) - 1);
+          const AnyMatrix rows =
+              make(ElementType::f32, 249, dim, [&](std::int64_t r, std::int64_t c) {
+                return r == 100 ? 10.0 * static_cast<double>(other[c]) : 1.0;
+              });
+          double best = 0;  // of ip: each row's own direction gives its length
+          for (std::int64_t r = 0; r < 249 && traits_of(metric).product; ++r) {
+            double squares = 0;
+            for (std::int64_t c = 0; c < dim; ++c)
+              squares += std::pow(double{rows.view().as<float>().row(r)[c]}, 2);
+            best += std::sqrt(squares);
+          }
+          for (const bool measured : {true, false}) {
+            const KMeansOptions options{.metric = metric, .seed = seed, .seeding = seeding};
+            const Matrix<float> centroids = measured ? k_means(rows.view(), 2, options).centroids
+                                                     : detail::codebook(rows, 2, options);
+            EXPECT_NEAR(objective(rows, centroids, metric), best, 1e-4)
+                << name_of(metric) << " seed " << seed << " dim " << dim;
+          }
+        }
+  // Two groups of equal rows are far, and there are more centroids than different rows.
+  const AnyMatrix groups = make(ElementType::f32, 300, 4, [](std::int64_t r, std::int64_t c) {
+    return r < 260 ? 1.0 : r < 290 ? 50.0 + static_cast<double>(c) : -70.0;
+  });
+  for (std::uint64_t seed = 1; seed <= 10; ++seed)
+    EXPECT_EQ(k_means(groups.view(), 6, {.seed = seed}).steps.back().objective, 0) << seed;
+}
+
+// Row 7 has nearly all the weight, so nearly every draw begins with it.
+TEST(KMeans, RandomSeedingDrawsRowsByTheirWeights) {
+  const AnyMatrix rows = gaussians(500, 3, 5);
+  std::vector<float> weights(500, 1);
+  weights[7] = 1e6f, weights[9] = 0;
+  int heavy = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const KMeans found =
+        k_means(rows.view(), 3, {.iterations = 0, .seed = seed, .weights = weights});
+    for (std::int64_t c = 0; c < 3; ++c) {
+      heavy += std::memcmp(found.centroids.row(c), rows.view().row(7), 12) == 0;
+      EXPECT_NE(std::memcmp(found.centroids.row(c), rows.view().row(9), 12), 0);
+      for (std::int64_t other = 0; other < c; ++other)
+        EXPECT_NE(std::memcmp(found.centroids.row(c), found.centroids.row(other), 12), 0);
+    }
+  }
+  EXPECT_GE(heavy, 39);
+  // All rows of a weight are drawn if there are centroids for them.
+  std::fill(weights.begin(), weights.end(), 0.0f);
+  for (int i = 0; i < 5; ++i) weights[static_cast<std::size_t>(90 * i)] = static_cast<float>(1 + i);
+  const KMeans all = k_means(rows.view(), 5, {.iterations = 0, .weights = weights});
+  for (std::int64_t i = 0; i < 5; ++i)
+    EXPECT_EQ(std::memcmp(all.centroids.row(i), rows.view().row(90 * i), 12), 0);
+  // Equal weights are those of rows without weights.
+  weights.assign(500, 0.25f);
+  EXPECT_TRUE(same_bits(k_means(rows.view(), 9, {.iterations = 3, .weights = weights}).centroids,
+                        k_means(rows.view(), 9, {.iterations = 3}).centroids));
+}
+
 // Most rows are equal: dividing those gains nothing, so centroids have to go to the others.
 TEST(KMeans, CentroidsLeaveEqualRowsAlone) {
   for (const double offset : {0.0, 1e6}) {
@@ -489,6 +553,12 @@ TEST(KMeansOfManyProcesses, HasTheBitsOfOne) {
   const AnyMatrix copies =
       make(ElementType::u8, 300, 4, [](std::int64_t i, std::int64_t) { return i % 5; });
   cases.push_back({copies, 40, {.iterations = 4, .seed = 2}});
+  // One row is far: a centroid without rows takes it.
+  const AnyMatrix far = make(ElementType::f32, 249, 5, [](std::int64_t i, std::int64_t j) {
+    return i == 140 ? (j % 3 == 1 ? 9.0 : -4.0) : i == 60 ? -20.0 : 1.0;
+  });
+  for (const Metric metric : {Metric::l2, Metric::cosine, Metric::ip})
+    cases.push_back({far, 4, {.metric = metric, .iterations = 9, .seed = 2}});
   cases.push_back({few, 30, {.iterations = 5, .seeding = Seeding::k_means_plus_plus}});
   const Matrix<float> initial = k_means(rows, 4, {.iterations = 1}).centroids;
   cases.push_back({rows, 9, {.iterations = 5, .initial = initial.view(), .frozen_rows = 2}});
