@@ -106,6 +106,9 @@ class KnearVectorStore(VectorStore):
         relevance_score_fn: Callable[[float], float] | None = None,
     ) -> None:
         Index("Flat", dim=1, metric=metric)  # refuses a metric that there is not
+        if metric not in _RELEVANCE:
+            there = ", ".join(sorted(_RELEVANCE))
+            raise InvalidArgument(f"metric must be one of {there} for texts, but is {metric!r}")
         self.embedding = _embeddings(embedding)
         self._factory, self._metric = _arrays.text("factory", factory), metric
         if rows is not None:

@@ -180,7 +180,11 @@ def test_what_is_refused_leaves_the_dataset_as_it_was():
         (7, {}, "column must be text, but is 7"),
         ("good", {"index_name": 7}, "index_name must be text, but is 7"),
         ("good", {"batch_size": 0}, "batch_size must be at least 1, but is 0"),
-        ("good", {"metric": "l1"}, "metric must be one of l2, ip, cosine, but is 'l1'"),
+        (
+            "good",
+            {"metric": "l3"},
+            "metric must be one of l2, ip, cosine, l1, hamming, but is 'l3'",
+        ),
         ("good", {"factory": "none"}, "factory 'none'"),
     ):
         with pytest.raises(ValueError, match=text) as caught:

@@ -376,7 +376,8 @@ def test_searches_that_are_refused(embedding):
     assert empty.get_by_ids(["a"]) == [] and empty.delete() and empty.add_texts([]) == []
     assert empty.add_documents([]) == [] and empty.index is None
     for words, text in (
-        ({"metric": "l1"}, "metric must be one of l2, ip, cosine, but is 'l1'"),
+        ({"metric": "l3"}, "metric must be one of l2, ip, cosine, l1, hamming, but is 'l3'"),
+        ({"metric": "l1"}, "metric must be one of cosine, ip, l2 for texts, but is 'l1'"),
         ({"factory": 7}, "factory must be text"),
         ({"factory": "no index", "dim": 4}, "factory 'no index'"),
         ({"dim": 0}, "dim"),

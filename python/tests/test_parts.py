@@ -78,7 +78,7 @@ def test_what_is_refused(x):
     with pytest.raises(knear.InvalidArgument, match="part 0 must have keys of float64"):
         knear.merge_parts([one.search(x[:5], 3)], 3)
     with pytest.raises(knear.InvalidArgument, match="metric"):
-        found[0].rounded(3, "l1")
+        found[0].rounded(3, "l3")
     with pytest.raises(knear.InvalidArgument, match="2 shards"):
         knear.Index("Flat", dim=6, shards=2).search_part(x[:5], 3)
     with pytest.raises(knear.ShapeMismatch, match="columns"):
