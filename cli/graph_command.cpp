@@ -169,7 +169,8 @@ void add_graph_arguments(CLI::App& command, GraphArguments& arguments) {
       .add_option("--from", arguments.from,
                   "begin with this graph, .knear or ids, and make it better (NN-descent)")
       ->type_name("GRAPH");
-  command.add_option("--metric", arguments.metric, "l2 (default), ip, cosine, l1 or hamming")->type_name("M");
+  command.add_option("--metric", arguments.metric, "l2 (default), ip, cosine, l1 or hamming")
+      ->type_name("M");
   add_number(command, "--recall", arguments.recall,
              "the least mean share of the true neighbours, in (0, 1] (default 1: exact, as fewer "
              "than 100,000 rows are in any case)");

@@ -1,7 +1,7 @@
 """knear serve, killed under load, within checkpoints and within starts: nothing answered is lost.
 
-Three quarters of a minute of `bench/serve kills`, all kinds of index: the same kills in each run but for
-time.
+Three quarters of a minute of `bench/serve kills`, all kinds of index: the same kills in each run,
+but for time.
 """
 
 import os
