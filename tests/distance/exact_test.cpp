@@ -17,7 +17,7 @@
 namespace knear {
 namespace {
 
-constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
+constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine, Metric::l1};
 
 // Random elements of the type; floats spread over 12 powers of ten, some zero and denormal.
 AnyMatrix random_matrix(ElementType type, std::int64_t rows, std::int64_t cols,
