@@ -306,7 +306,7 @@ class PlainSearch::Block {
   };
   struct State {
     std::vector<Candidate> found;
-    double kth = std::numeric_limits<double>::infinity();  // key of the k-th, of those so far
+    double kth = std::numeric_limits<double>::infinity();  // key of the k-th nearest so far
     float limit = std::numeric_limits<float>::infinity();  // of keys of rows that may be among k
     std::size_t cut_at = 0;                                // candidates
     double error = 0;                                      // of keys, whatever they are
@@ -449,7 +449,7 @@ class PlainSearch::Block {
         std::nextafter(static_cast<float>(key + error), std::numeric_limits<float>::infinity());
   }
 
-  // Drops the candidates of which k others are certainly nearer.
+  // Drops each candidate that has k others which are certainly nearer.
   void cut(State& state) const {
     if (std::ssize(state.found) <= k_ || k_ == 0) return;
     const auto nearer = [](const Candidate& a, const Candidate& b) { return a.key < b.key; };

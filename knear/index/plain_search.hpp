@@ -38,11 +38,11 @@ class PlainSearch {
     Kind kind;
     Metric metric;  // l2 or ip
     std::int64_t dim;
-    // Of codes: an index with their quantiser, and with the lists, if there are any.
+    // For codes: an index with their quantiser and, if the rows are in lists, its lists.
     const Index* like = nullptr;
-    // Of bits6: the least value of each column and what the largest is above it [dim].
+    // For bits6: the least value of each column, and the largest less the least [dim].
     std::span<const float> low = {}, span = {};
-    // Of all but codes: rows stand for what is left of vectors beside these [lists x dim].
+    // For all but codes: rows are differences from these centroids [lists x dim], if any.
     MatrixView<float> centroids = {};
     // The centroids by which lists are found [lists x dim]; without columns: they are given.
     MatrixView<float> coarse = {};

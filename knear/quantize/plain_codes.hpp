@@ -31,10 +31,10 @@ class PlainCode {
   // Bytes of a code: numbers follow one another, low bits first.
   std::int64_t code_size() const;
 
-  // Codes [n x code_size] of rows [n x dim]. centroids: row list_of[i] of these is taken from row i
-  // first, in float; without columns: nothing is. Returns the first row with a value that has no
-  // code, since it is not finite or beyond a finite half; n where all have. The codes of such rows
-  // and of those that follow mean nothing. Requires that list_of [n] are rows of
+  // Writes codes [n x code_size] of rows [n x dim]. Row list_of[i] of `centroids` is taken from row
+  // i first, in float, unless `centroids` has no columns. Returns the first row that has no code,
+  // since a value is not finite or too large for a half, or n if every row has one. The codes from
+  // that row on are undefined. Requires that list_of [n] are rows of
   // `centroids`, and that `out` is at an even address where codes are halves.
   std::int64_t encode(MatrixView<float> rows, MatrixView<float> centroids,
                       std::span<const std::int64_t> list_of, int threads, std::uint8_t* out) const;

@@ -8,7 +8,7 @@ enum class Isa : std::uint8_t;  // core/cpu.hpp
 }
 namespace knear::detail {
 
-// A row [n] of which a centroid [n] is taken first; nullptr: none.
+// A row [n] and the centroid [n] to subtract from it first, or nullptr.
 struct PlainRow {
   const float* x;
   const float* centroid;
@@ -29,7 +29,7 @@ struct PlainComparison {
   const float* scale;                  // [n], what a row's number counts for; nullptr: 1
   float* sums[most_queries];           // [count] each: the result
   float* sizes[most_queries];          // [count] each, of products: the sums of absolute values
-  // Rows that will be compared next, of so many bytes.
+  // The rows to compare next, to fetch early, and their bytes.
   struct Later {
     const std::uint8_t* const* rows;
     std::int64_t count, bytes;

@@ -73,7 +73,7 @@ class CodeRecall {
       return nearness_scales(request_.queries, request_.options.metric, near);
     return scales_without_lists(request_.queries, request_.options.metric);
   }
-  // Whether queries that are like those of the curve have found rows as near as these.
+  // Whether these distances are like those that the calibration found for its queries.
   bool finds_as_calibrated(const ExactNeighbors& found, std::span<const Nearness> scales) const {
     return filtered_ || !promised_ ||
            detail::finds_as_calibrated(point_, recall_, request_.k_asked, found, scales);
@@ -146,7 +146,7 @@ class CodeRecall {
   Calibrations calibration_;
 };
 
-// Which rows of a base have ids that an index holds, all of which have to be there.
+// The rows of a base whose ids the index holds. Throws unless the base has all of them.
 RowFilter rows_held(const State& state, std::span<const Id> ids) {
   std::vector<Id> rows;
   for (std::size_t i = 0; i < ids.size(); ++i)

@@ -93,7 +93,7 @@ std::int64_t probes_of(const SearchOptions& options, std::int64_t lists);
 // The calibrations that a search has to make before it can begin, which its report names.
 class Calibrations {
  public:
-  // Makes the curve of the index for so many neighbours, which it keeps.
+  // Measures the recall curve of the index for k neighbours and keeps it.
   template <class Make>
   RecallCurve first(Make make) {
     made_first_ = true;
