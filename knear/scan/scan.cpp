@@ -326,7 +326,7 @@ class CertifiedNearest : NearestTask {
         for (std::int64_t i = 0; i < count; ++i)
           least = std::min(least, interval(places_[static_cast<std::size_t>(i)]).lower);
         if (count >= job_.k) c.threshold = std::max(c.threshold, least);
-        const double at_least = c.threshold * per_unit;
+        const double at_least = scores_.in_space(q, c.threshold) * per_unit;
         collect(at_least > -1e30
                     ? static_cast<float>(at_least - std::abs(at_least) * 0x1p-22 - 1e-30)
                     : -std::numeric_limits<float>::max());

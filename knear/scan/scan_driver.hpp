@@ -92,8 +92,11 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
   const auto pack = [&](std::size_t s) {
     const auto anew = [&] {
       const QuerySet& set = table.sets[s];
-      return pack_queries(packed, job.queries, table.queries.data() + set.begin, set.count(),
-                          group_sizes[table.group], job.query_range, job.coded, !is_self_join);
+      const auto pack_for = [&](const Coding& coding) {
+        return pack_queries(coding, job.queries, table.queries.data() + set.begin, set.count(),
+                            group_sizes[table.group], job.query_range, job.coded, !is_self_join);
+      };
+      return set.list < 0 ? pack_for(packed) : pack_for(packed.of_list(set.list));
     };
     return job.kept ? job.kept->get(s, anew) : anew();
   };

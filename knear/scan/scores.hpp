@@ -111,6 +111,10 @@ class IntegerScores {
   double worst_;  // no key is larger
 };
 
+// Intervals and thresholds are numbers g of the coding space. Where lists have centres of their
+// own, a query has another g for each list, so they are less |u|^2 / 2, or more by <x, mean>,
+// instead: half the negative key, or the negative key and more, whatever the list (docs/bounds.md,
+// 3).
 class CertifiedScores {
  public:
   static constexpr bool exact = false;
@@ -119,7 +123,9 @@ class CertifiedScores {
       : packed_(&packed),
         queries_(queries),
         metric_(job.metric),
-        slack_(traits_of(packed.space.metric).squared ? 2 * packed.space.slack : 0) {}
+        squared_(traits_of(packed.space.metric).squared),
+        by_list_(packed.centres.any()),
+        slack_(squared_ ? 2 * packed.space.slack : 0) {}
 
   // Goes on with hits of another base, for which the queries are coded alike; the number of its row
   // 0 among those of all.
@@ -128,13 +134,17 @@ class CertifiedScores {
   }
 
   KeyScale scale(std::int64_t q) const {
-    return {metric_, queries_.squares[static_cast<std::size_t>(q)],
-            queries_.constant[static_cast<std::size_t>(q)]};
+    return by_list_ ? KeyScale{metric_, 0, 0} : scale_in_space(q);
   }
   ScoreInterval interval(std::int64_t q, const GroupHead& head, const Hit& hit) const {
     ScoreInterval out =
         interval_of(*packed_, head, hit, queries_.squares[static_cast<std::size_t>(q)]);
     out.row += first_row_;
+    if (by_list_) {
+      const KeyScale own = scale_in_space(q);
+      const double more = own.moved();
+      out.upper += more, out.lower += more - own.moved_margin();
+    }
     return out;
   }
   KeyInterval keys(std::int64_t q, const GroupHead& head, const Hit& hit) const {
@@ -143,11 +153,17 @@ class CertifiedScores {
     return {by.key_at_least(g.upper), by.key_at_most(g.lower)};
   }
 
+  // A threshold as one on g of the coding space at hand.
+  double in_space(std::int64_t q, double threshold) const {
+    if (!by_list_ || std::isinf(threshold)) return threshold;
+    const KeyScale own = scale_in_space(q);
+    return threshold - own.moved() - own.moved_margin() - 0x1p-50 * std::fabs(threshold);
+  }
   // Rows whose interval is below this threshold on g need not come.
   void publish_threshold(std::int64_t q, double threshold) {
     queries_.heads[static_cast<std::size_t>(q / queries_.group_size)]
         .threshold[q % queries_.group_size] =
-        threshold - slack_ * queries_.squares[static_cast<std::size_t>(q)];
+        in_space(q, threshold) - slack_ * queries_.squares[static_cast<std::size_t>(q)];
   }
   // Rows whose key is certainly above `bound` need not come.
   void publish(std::int64_t q, double bound) {
@@ -162,10 +178,17 @@ class CertifiedScores {
   }
 
  private:
+  KeyScale scale_in_space(std::int64_t q) const {
+    return {metric_, queries_.squares[static_cast<std::size_t>(q)],
+            queries_.constant[static_cast<std::size_t>(q)]};
+  }
+
   const PackedBase* packed_;
   std::uint32_t first_row_ = 0;
   PackedQueries& queries_;
   Metric metric_;
+  bool squared_;
+  bool by_list_;  // whether lists have centres of their own
   double slack_;
 };
 

@@ -28,6 +28,7 @@ namespace knear::detail {
 struct QuerySet {
   std::int64_t begin, end;
   std::int64_t first_task, last_task;
+  std::int64_t list = -1;  // the list around whose centre the queries are coded; -1: there is none
 
   std::int64_t count() const { return end - begin; }
   bool alone() const { return last_task == first_task + 1; }

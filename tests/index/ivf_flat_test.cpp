@@ -529,8 +529,8 @@ TEST(IvfFlatMemory, IsWhatTheHeaderStates) {
 // probes a thread codes its queries itself, for each list.
 TEST(IvfFlatMemory, OfASearchCountsTheCodesOfQueries) {
   const std::int64_t dim = 512, queries = 2000;
-  const Matrix<float> base = clustered(3000, dim, 1, tight),
-                      asked = clustered(queries, dim, 2, tight);
+  constexpr Clusters one{.count = 1, .spread = 1};  // whose lists are as wide as all rows
+  const Matrix<float> base = clustered(3000, dim, 1, one), asked = clustered(queries, dim, 2, one);
   IvfFlatIndex index(dim, 16);
   index.train(base.view(), {.iterations = 2});
   index.add(base.view());
@@ -546,6 +546,54 @@ TEST(IvfFlatMemory, OfASearchCountsTheCodesOfQueries) {
     return report.memory_bytes;
   };
   EXPECT_GE(within(8) - within(7), queries * dim);
+}
+
+// Of two columns the rows of a list are closer to one another than a unit of 8-bit codes of all
+// rows, so each list is coded around its centroid: few rows are measured, in memory and in files.
+// A search that proves its answers looks at few lists.
+TEST(IvfFlatOfFewColumns, MeasuresFewRows) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("knear-few-" + std::to_string(getpid()));
+  constexpr Clusters uniform{.count = 1, .spread = 1};
+  const Matrix<float> base = clustered(20000, 2, 1, uniform),
+                      queries = clustered(300, 2, 2, uniform);
+  FlatIndex flat(2);
+  flat.add(base.view());
+  IvfFlatIndex index(2, 200);
+  index.train(base.view(), {.iterations = 4});
+  index.add(base.view().rows(0, 9000));
+  index.add(base.view().rows(9000, 20000));
+  index.save(path);
+  const Index loaded = Index::load(path);
+  std::vector<Id> gone;
+  for (Id id = 0; id < 20000; id += 3) gone.push_back(id);
+  const auto check = [&](const Index& of, const FlatIndex& all) {
+    KnnReport report;
+    expect_equal(of.search(queries.view(), 10, {.method = {.recall = 1}}, &report),
+                 all.search(queries.view(), 10));
+    EXPECT_LT(report.survivors_per_query, 60);
+    EXPECT_LT(report.probes, 20);
+    EXPECT_EQ(report.certified_queries, 300);
+    of.search(queries.view(), 10, {.method = {.probes = 8}}, &report);
+    EXPECT_LT(report.survivors_per_query, 60);
+    // One query by itself is coded for each of its lists.
+    const auto one = queries.view().rows(7, 8);
+    expect_equal(of.search(one, 10, {.method = {.recall = 1}}), all.search(one, 10));
+    const IdFilter even = IdFilter::of_bits(std::vector<std::uint8_t>(2500, 0x55), 20000);
+    expect_equal(of.search(queries.view(), 10, {.filter = even, .method = {.recall = 1}}),
+                 all.search(queries.view(), 10, {.filter = even}));
+    const auto within = of.range_search(queries.view(), 1e-4, {.method = {.probes = 200}});
+    const auto expected = all.range_search(queries.view(), 1e-4);
+    EXPECT_EQ(within.ids, expected.ids);
+    EXPECT_EQ(within.distances, expected.distances);
+  };
+  check(index, flat);
+  check(loaded, flat);
+  index.remove(gone), flat.remove(gone);
+  check(index, flat);
+  index.compact();
+  check(index, flat);
+  std::filesystem::remove(path);
 }
 
 TEST(IvfFlatErrors, SayWhatIsWrong) {

@@ -380,13 +380,18 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
       auto form = load_packed(in, packed_name(number, pass), pass, shape, worth);
       if (index.lists > 0) {
         if (form->duplicates.any()) in.refuse(about, "its lists leave out copies of rows");
+        if (in.has(prefix + "around")) {
+          if (in.fields<std::int64_t>(prefix + "around") != 1)
+            in.refuse(prefix + "around", "it must be 1");
+          form->centres = saved.state.coarse->centres();
+        }
         made->set_lists(std::make_shared<ListedRows>(
                             load_lists(in, prefix + "lists", index.lists, rows, std::move(*form))),
                         std::move(radii));
       } else {
         made->prepared().adopt(pass, std::move(form));
       }
-      made->prepared().note_worth(pass, worth, true);
+      if (made->prepared().is_adopted(pass)) made->prepared().note_worth(pass, worth, true);
     }
   }
   const std::string about_prefix = packed_name(number, FirstPass::prefix);
@@ -615,6 +620,12 @@ void add_parts(io::ArchiveWriter& writer, const State& state, const IndexShape& 
     for (int p = 0; p < first_pass_count; ++p)
       if (rows.prepared().is_adopted(static_cast<FirstPass>(p)))
         about.forms |= std::uint64_t{1} << p;
+    // Lists that are coded around their centroids are no form for a scan of all rows.
+    const auto around =
+        rows.lists() && !rows.lists()->numbers() && rows.lists()->first_form()->has_centres()
+            ? rows.lists()->first_form()
+            : nullptr;
+    if (around) about.forms |= std::uint64_t{1} << static_cast<int>(FirstPass::int8);
     writer.add_copy(prefix + "fields", &about, sizeof about);
     if (rows.has_own_ids())
       writer.add(prefix + "ids", rows.own_ids().data(), rows.own_ids().size_bytes());
@@ -636,8 +647,13 @@ void add_parts(io::ArchiveWriter& writer, const State& state, const IndexShape& 
         writer.add(prefix + "lists", first.data(), first.size() * sizeof first[0]);
       }
     }
+    if (around) {
+      const std::int64_t yes = 1;
+      writer.add_copy(prefix + "around", &yes, sizeof yes);
+      add_packed(writer, packed_name(s, FirstPass::int8), around->packed, 0);
+    }
     for (int p = 0; p < first_pass_count; ++p)
-      if (const auto pass = static_cast<FirstPass>(p); rows.prepared().is_adopted(pass))
+      if (const auto pass = static_cast<FirstPass>(p); !around && rows.prepared().is_adopted(pass))
         add_packed(writer, packed_name(s, pass), *rows.prepared().kept(pass),
                    rows.prepared().worth_up_to(pass));
     const AdoptedPrefix& adopted = kept.prefixes.emplace_back(rows.prepared().adopted_prefix());

@@ -77,8 +77,9 @@ std::shared_ptr<SegmentRows> SegmentRows::of_codes(CodedRows rows) {
 void SegmentRows::set_lists(std::shared_ptr<ListedRows> lists, std::vector<float> radii) {
   lists_ = std::move(lists), radii_ = std::move(radii);
   if (lists_->numbers()) return;
-  // A scan of all rows goes by the same codes.
   const std::shared_ptr<const PackedLists> packed = lists_->first_form();
+  if (packed->has_centres()) return;
+  // A scan of all rows goes by the same codes.
   prepared_->adopt(FirstPass::int8, std::shared_ptr<const PackedBase>(packed, &packed->packed));
 }
 

@@ -443,13 +443,16 @@ Segment SegmentStore::segment_of(MatrixRows rows, ListAssignment lists, const Ch
   }
   const auto made = SegmentRows::of_matrix(std::move(rows), metric_);
   std::shared_ptr<ListedRows> listed;
-  if (packs)
+  if (packs) {
+    CodingSpace space = space_of_lists(*coarse, made->prepared());
+    ListCentres centres = centres_that_pay(made->base(), lists.list_of, space, coarse->centres());
     listed =
         std::make_shared<ListedRows>(std::make_shared<const PackedLists>(PackedLists::certified(
-            made->base(), lists.list_of, coarse->lists(), format_int8,
-            space_of_lists(*coarse, made->prepared()), options.threads, options.progress)));
-  else
+            made->base(), lists.list_of, coarse->lists(), format_int8, std::move(space),
+            options.threads, options.progress, std::move(centres))));
+  } else {
     listed = std::make_shared<ListedRows>(RowLists(lists.list_of, coarse->lists()));
+  }
   made->set_lists(std::move(listed), std::move(lists.radii));
   return {made, RowSet(n)};
 }

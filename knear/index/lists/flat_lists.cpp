@@ -132,8 +132,11 @@ Segment listed(const Segment& segment, const CoarseQuantizer& coarse, ElementTyp
         keeps_as_panels(metric, segment.rows->found())
             ? PackedLists::integer(base, all.list_of, lists, metric, active_isa(),
                                    segment.rows->found(), threads, progress)
-            : PackedLists::certified(base, all.list_of, lists, format_int8,
-                                     segment.rows->prepared().coding_space(), threads, progress)));
+            : PackedLists::certified(
+                  base, all.list_of, lists, format_int8, segment.rows->prepared().coding_space(),
+                  threads, progress,
+                  centres_that_pay(base, all.list_of, segment.rows->prepared().coding_space(),
+                                   coarse.centres()))));
   }
   return {SegmentRows::with_lists(segment.rows, std::move(made), std::move(all.radii)),
           segment.live};

@@ -152,16 +152,16 @@ class CoarseQuantizer::Searcher {
 
 CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts,
                                  CentroidIndexes indexes)
-    : centroids_(std::move(centroids)),
+    : centroids_(std::make_shared<const Matrix<float>>(std::move(centroids))),
       metric_(metric),
       lifts_(std::move(lifts)),
       indexes_(std::move(indexes)),
-      by_metric_(std::make_unique<Searcher>(centroids_.view(), metric,
+      by_metric_(std::make_unique<Searcher>(centroids_->view(), metric,
                                             assigned_by() == metric ? indexes_.plain : nullptr)) {
   if (assigned_by() != metric)
-    by_l2_ = std::make_unique<Searcher>(centroids_.view(), assigned_by(), indexes_.plain);
+    by_l2_ = std::make_unique<Searcher>(centroids_->view(), assigned_by(), indexes_.plain);
   if (lifts_.longest == 0) return;
-  lifted_centroids_ = lifted_by(centroids_.view(), lifts_);
+  lifted_centroids_ = lifted_by(centroids_->view(), lifts_);
   by_lifted_ = std::make_unique<Searcher>(lifted_centroids_.view(), Metric::l2, indexes_.lifted);
 }
 
@@ -195,7 +195,7 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::turned(const Transform& 
                                                                const IndexShape& shape,
                                                                const TrainOptions& options,
                                                                TrainCentroidIndex index) const {
-  Matrix<float> centroids = turn.apply(centroids_.view(), options.threads);
+  Matrix<float> centroids = turn.apply(centroids_->view(), options.threads);
   CentroidIndexes indexes = indexes_of(shape, centroids.view(), lifts_, options, index);
   return std::make_shared<CoarseQuantizer>(std::move(centroids), metric_, lifts_,
                                            std::move(indexes));
@@ -203,10 +203,10 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::turned(const Transform& 
 
 std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::renumbered(
     std::span<const std::uint32_t> order) const {
-  Matrix<float> centroids(lists(), centroids_.cols());
+  Matrix<float> centroids(lists(), centroids_->cols());
   Lifts lifts{lifts_.longest, std::vector<float>(lifts_.values.size())};
   for (std::size_t i = 0; i < order.size(); ++i) {
-    std::copy_n(centroids_.row(order[i]), centroids_.cols(),
+    std::copy_n(centroids_->row(order[i]), centroids_->cols(),
                 centroids.row(static_cast<std::int64_t>(i)));
     if (!lifts.values.empty()) lifts.values[i] = lifts_.values[order[i]];
   }
@@ -297,7 +297,7 @@ ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
       out.list_of[i] = static_cast<std::uint32_t>(near.ids.data()[i]);
     set_keys(rows, out.list_of, threads, keys);
   } else {
-    CentroidScan scan(centroids_.view(), assigned_by(), resolve_threads(threads));
+    CentroidScan scan(centroids_->view(), assigned_by(), resolve_threads(threads));
     scan.assign(rows, false, out.list_of, keys, progress);
   }
   set_radii(keys, out);
@@ -321,7 +321,7 @@ void CoarseQuantizer::set_keys(AnyMatrixView rows, std::span<const std::uint32_t
     for (std::int64_t i = b * block; i < std::min(rows.rows(), (b + 1) * block); ++i) {
       const auto at = static_cast<std::size_t>(i);
       distance.set_query(rows, i);
-      keys[at] = distance.key(centroids_.row(list_of[at]));
+      keys[at] = distance.key(centroids_->row(list_of[at]));
     }
   });
 }
@@ -370,7 +370,7 @@ Matrix<float> CoarseQuantizer::distances(AnyMatrixView queries, int threads) con
 
 std::int64_t CoarseQuantizer::bytes() const {
   std::int64_t out =
-      centroids_.rows() * centroids_.cols() * static_cast<std::int64_t>(sizeof(float));
+      centroids_->rows() * centroids_->cols() * static_cast<std::int64_t>(sizeof(float));
   for (const CentroidIndex* index : {indexes_.plain.get(), indexes_.lifted.get()})
     if (index) out += index->memory_bytes();
   return out;

@@ -11,6 +11,7 @@
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/index/quantizers/centroid_index.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 
 namespace knear {
 class Transform;
@@ -68,8 +69,10 @@ class CoarseQuantizer {
   // order [lists] has each number once.
   std::shared_ptr<const CoarseQuantizer> renumbered(std::span<const std::uint32_t> order) const;
 
-  std::int64_t lists() const { return centroids_.rows(); }
-  MatrixView<float> centroids() const { return centroids_.view(); }
+  std::int64_t lists() const { return centroids_->rows(); }
+  MatrixView<float> centroids() const { return centroids_->view(); }
+  // The centroids as what rows of their lists may be coded around.
+  ListCentres centres() const { return {centroids(), centroids_}; }
   // Whether rows are assigned alike.
   bool equals(const CoarseQuantizer& other) const;
 
@@ -89,6 +92,9 @@ class CoarseQuantizer {
   Neighbors probe(AnyMatrixView queries, std::int64_t probes, int threads) const;
   // The distance of each query to each centroid by the metric [queries x lists].
   Matrix<float> distances(AnyMatrixView queries, int threads) const;
+  // Whether probe() gives the nearest lists, by distances from their centroids: without lifts or an
+  // index over centroids, which may miss some.
+  bool finds_nearest_lists() const { return !traits_of(metric_).lifted && !indexes_.plain; }
   // Whether the keys that probe() gives are squares of distances, or in proportion to these.
   bool keys_are_distances() const { return !traits_of(metric_).lifted || lifts_.longest > 0; }
   const Lifts& lifts() const { return lifts_; }
@@ -107,7 +113,7 @@ class CoarseQuantizer {
                 std::span<double> keys) const;
   void set_radii(std::span<const double> keys, ListAssignment& to) const;
 
-  const Matrix<float> centroids_;
+  const std::shared_ptr<const Matrix<float>> centroids_;
   const Metric metric_;
   const Lifts lifts_;
   const CentroidIndexes indexes_;

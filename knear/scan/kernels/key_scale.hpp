@@ -33,6 +33,12 @@ struct KeyScale {
     const double key = key_at_least(lower);
     return key + 0x1p-49 * (squares + std::fabs(key) + std::fabs(constant) + 1);
   }
+  // What g becomes more by where squares and constant are left out of it, so that its key is that
+  // of a scale without them; and a bound on what they add to the rounding of keys.
+  KNEAR_HD double moved() const { return traits_of(metric).squared ? -0.5 * squares : constant; }
+  KNEAR_HD double moved_margin() const {
+    return 0x1p-49 * (squares + std::fabs(constant) + 1e-300);
+  }
   // A row whose g is certainly below this has a larger key than `key`.
   KNEAR_HD double threshold_for(double key) const {
     const double margin = 0x1p-50 * (squares + std::fabs(key) + std::fabs(constant) + 1e-300);

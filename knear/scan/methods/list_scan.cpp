@@ -39,6 +39,47 @@ WorkTable table_for(const ListParts& lists, GroupSize group) {
   return out;
 }
 
+// About how far queries are from the centres of lists, as a coding space has them.
+class CentreDistances {
+ public:
+  CentreDistances(const ListParts& lists, const ScanJob& job)
+      : centres_(lists.first().packed.centres.values),
+        queries_(job.queries.rows(), centres_.cols()) {
+    const bool unit_rows = traits_of(job.metric).unit_rows;
+    std::vector<double> row(static_cast<std::size_t>(queries_.cols()));
+    for (std::int64_t q = 0; q < queries_.rows(); ++q) {
+      row_as_doubles(job.queries, q, row.data());
+      double squares = 0;
+      for (const double x : row) squares += x * x;
+      const double factor = unit_rows && squares > 0 ? 1 / std::sqrt(squares) : 1;
+      for (std::int64_t j = 0; j < queries_.cols(); ++j)
+        queries_.row(q)[j] = static_cast<float>(row[static_cast<std::size_t>(j)] * factor);
+    }
+  }
+
+  // Brings queries that are near the centre of a list to the front, and fills `out` with their
+  // distances.
+  void sort(std::int64_t list, std::span<std::int64_t> queries, std::vector<float>& out) const {
+    const float* const centre = centres_.row(list);
+    std::vector<std::pair<float, std::int64_t>> order;
+    for (const std::int64_t q : queries) {
+      const float* const x = queries_.row(q);
+      float squares = 0;
+      for (std::int64_t j = 0; j < queries_.cols(); ++j)
+        squares += (x[j] - centre[j]) * (x[j] - centre[j]);
+      order.emplace_back(std::sqrt(squares), q);
+    }
+    std::sort(order.begin(), order.end());
+    out.clear();
+    for (std::size_t i = 0; i < order.size(); ++i)
+      queries[i] = order[i].second, out.push_back(order[i].first);
+  }
+
+ private:
+  const MatrixView<float> centres_;
+  Matrix<float> queries_;
+};
+
 // Queries [begin, end) and their probes [first, last), list by list.
 WorkTable by_list(const ListParts& lists, const ScanJob& job, MatrixView<Id> probes,
                   std::int64_t first, std::int64_t last) {
@@ -61,18 +102,35 @@ WorkTable by_list(const ListParts& lists, const ScanJob& job, MatrixView<Id> pro
   const auto differ = [&](std::int64_t shorter, std::int64_t longer) {
     return job.coded && job.coded->differ(shorter, longer);
   };
+  // Queries that are coded together have one scale, so those near a centre go by themselves.
+  std::optional<CentreDistances> centres;
+  if (lists.first().has_centres()) centres.emplace(lists, job);
+  constexpr float most_apart = 4;
+  std::vector<float> distances;
   WorkTable out = table_for(lists, group_12);
   std::vector<PanelRange> panels;
   const std::int64_t most = queries_in_block(job.k);
   for (std::int64_t l = 0; l < lists.lists(); ++l) {
     panels.clear();
     add_panels(lists, l, panels);
-    const std::int64_t end = begin[static_cast<std::size_t>(l) + 1];
-    for (std::int64_t q = begin[static_cast<std::size_t>(l)]; q < end && !panels.empty();) {
+    const std::int64_t from = begin[static_cast<std::size_t>(l)],
+                       end = begin[static_cast<std::size_t>(l) + 1];
+    if (centres)
+      centres->sort(l,
+                    std::span(queries).subspan(static_cast<std::size_t>(from),
+                                               static_cast<std::size_t>(end - from)),
+                    distances);
+    const auto apart = [&](std::int64_t nearer, std::int64_t farther) {
+      if (!centres) return differ(queries[nearer], queries[farther]);
+      return distances[static_cast<std::size_t>(farther - from)] >
+             most_apart * distances[static_cast<std::size_t>(nearer - from)];
+    };
+    for (std::int64_t q = from; q < end && !panels.empty();) {
       std::int64_t count = 1;
-      while (count < most && q + count < end && !differ(queries[q], queries[q + count])) ++count;
+      while (count < most && q + count < end && !apart(q, q + count)) ++count;
       out.queries.insert(out.queries.end(), queries.begin() + q, queries.begin() + q + count);
       out.add(count, panels, 1);
+      if (lists.first().has_centres()) out.sets.back().list = l;
       q += count;
     }
   }
@@ -106,6 +164,24 @@ WorkTable by_query(const ListParts& lists, const ScanJob& job, MatrixView<Id> pr
   return out;
 }
 
+// The same where each list has its own centre, around which a query is coded for it: a set for each
+// query and list.
+WorkTable by_query_and_list(const ListParts& lists, MatrixView<Id> probes, std::int64_t first,
+                            std::int64_t last) {
+  WorkTable out = table_for(lists, group_12);
+  std::vector<PanelRange> panels;
+  for (const std::int64_t q : by_first_list(probes))
+    for (std::int64_t p = first; p < last && probes.row(q)[p] != no_id; ++p) {
+      panels.clear();
+      add_panels(lists, probes.row(q)[p], panels);
+      if (panels.empty()) continue;
+      out.queries.push_back(q);
+      out.add(1, panels, 1);
+      out.sets.back().list = probes.row(q)[p];
+    }
+  return out;
+}
+
 // Whether so many queries come to each list that twelve of them can be scored side by side; fewer
 // leave places empty.
 bool goes_by_list(std::int64_t lists, std::int64_t pairs) {
@@ -115,9 +191,10 @@ bool goes_by_list(std::int64_t lists, std::int64_t pairs) {
 
 WorkTable table_of(const ListParts& lists, const ScanJob& job, MatrixView<Id> probes,
                    std::int64_t first, std::int64_t last) {
-  return goes_by_list(lists.lists(), probes.rows() * (last - first))
-             ? by_list(lists, job, probes, first, last)
-             : by_query(lists, job, probes, first, last);
+  if (goes_by_list(lists.lists(), probes.rows() * (last - first)))
+    return by_list(lists, job, probes, first, last);
+  return lists.first().has_centres() ? by_query_and_list(lists, probes, first, last)
+                                     : by_query(lists, job, probes, first, last);
 }
 
 // The queries coded, where each is packed several times: for each list that it probes. Their codes
@@ -126,7 +203,8 @@ WorkTable table_of(const ListParts& lists, const ScanJob& job, MatrixView<Id> pr
 std::optional<CodedQueries> coded_for(const PackedLists& lists, const ScanJob& job,
                                       MatrixView<Id> probes) {
   const std::int64_t least = lists.packed.is_integer ? 2 : 8;
-  if (probes.cols() < least || !goes_by_list(lists.lists(), probes.rows() * (probes.cols() - 1)))
+  if (lists.has_centres() || probes.cols() < least ||
+      !goes_by_list(lists.lists(), probes.rows() * (probes.cols() - 1)))
     return {};
   return code_all(lists.packed, job.queries, job.query_range, job.threads);
 }

@@ -72,6 +72,13 @@ CodingSpace CodingSpace::choose(const BaseRows& base, Metric metric, Isa isa) {
   return space;
 }
 
+CodingSpace CodingSpace::around(const float* centre, std::int64_t dim) const {
+  CodingSpace out = *this;
+  out.mean.assign(centre, centre + dim);
+  out.mean_norm = std::sqrt(kernels->measure(out.mean.data(), dim).squares) * (1 + slack);
+  return out;
+}
+
 void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
   const std::int64_t dim = data.cols();
   const double* m = mean.empty() ? nullptr : mean.data();
@@ -128,6 +135,13 @@ void Coding::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   tiles = tiling.tiles, panels_per_tile = tiling.panels_per_tile;
 }
 
+Coding Coding::of_list(std::int64_t list) const {
+  Coding out;
+  out.format = format, out.dim = dim, out.steps = steps;
+  out.space = space.around(centres.values.row(list), dim);
+  return out;
+}
+
 Coding Coding::whole_numbers(Metric metric, Isa isa, const ValueRange& found) {
   Coding out;
   out.is_integer = true;
@@ -175,7 +189,7 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
   out.space = std::move(space);
   if (find_copies) out.duplicates = Duplicates::find(base, subset, threads);
   pack_certified(out, base, out.duplicates.any() ? out.duplicates.distinct() : subset, false, {},
-                 threads, progress);
+                 {}, threads, progress);
   return out;
 }
 
@@ -187,13 +201,25 @@ PackedBase PackedBase::certified_in_order(const BaseRows& base,
   out.tile_bytes = tile_bytes;
   out.format = format;
   out.space = std::move(space);
-  pack_certified(out, base, order, true, terms, threads, progress);
+  pack_certified(out, base, order, true, terms, {}, threads, progress);
+  return out;
+}
+
+PackedBase PackedBase::certified_around(const BaseRows& base, std::span<const std::uint32_t> order,
+                                        std::span<const std::int64_t> first_panel, Format format,
+                                        CodingSpace space, ListCentres centres, int threads,
+                                        const Progress& progress) {
+  PackedBase out;
+  out.format = format;
+  out.space = std::move(space), out.centres = std::move(centres);
+  pack_certified(out, base, order, true, {}, first_panel, threads, progress);
   return out;
 }
 
 void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
                                 std::span<const std::uint32_t> subset, bool in_order,
-                                const RowTerms& terms, int threads, const Progress& progress) {
+                                const RowTerms& terms, std::span<const std::int64_t> first_panel,
+                                int threads, const Progress& progress) {
   out.make_room(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()),
                 base.cols());
   out.heads = AlignedArray<PanelHead>(out.panels());
@@ -215,8 +241,18 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
     };
     // The rows of a tile lie far apart, so that the hardware does not prefetch the next.
     std::vector<std::byte> scratch(base.scratch_bytes());
+    CodingSpace of_list;
+    const CodingSpace* space = &out.space;
     const auto load = [&](std::int64_t row, double* to) {
-      out.space.load(base.row_view(row, scratch.data()), 0, to);
+      space->load(base.row_view(row, scratch.data()), 0, to);
+    };
+    // The end of the panels that are coded around one centre.
+    std::int64_t end_of_list = 0;
+    const auto enter_list = [&](std::int64_t panel) {
+      if (!out.centres.any() || panel < end_of_list || panel >= first_panel.back()) return;
+      const auto next = std::upper_bound(first_panel.begin(), first_panel.end(), panel);
+      of_list = out.space.around(out.centres.values.row(next - first_panel.begin() - 1), dim);
+      space = &of_list, end_of_list = *next;
     };
     const auto prefetch = [&](std::int64_t row) { base.prefetch(row, base.row_bytes()); };
     // Sorted by largest coordinate, then coded 32 at a time.
@@ -235,6 +271,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
     if (!in_order) std::sort(order.begin(), order.end());
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
       const std::int64_t panel = tile * out.panels_per_tile + p;
+      enter_list(panel);
       const std::int64_t first = p * panel_rows;
       int filled = static_cast<int>(std::clamp<std::int64_t>(count - first, 0, panel_rows));
       while (filled > 0 && order[first + filled - 1].second == no_row) --filled;
@@ -253,7 +290,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
         if (r < filled) ids[r] = order[j].second;
         if (j + 4 < count && order[j + 4].second != no_row) prefetch(order[j + 4].second);
         load(order[j].second, v.data() + r * dim);
-        const VectorSize size = out.space.kernels->measure(v.data() + r * dim, dim);
+        const VectorSize size = space->kernels->measure(v.data() + r * dim, dim);
         max_coordinate = std::max(max_coordinate, size.largest);
         squares[r] = size.squares;
         max_squares = std::max(max_squares, squares[r]);
@@ -261,15 +298,15 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
       head.scale = scale_for(format, max_coordinate, std::sqrt(max_squares));
       head.norm = head.error = 0;
       for (int r = 0; r < panel_rows; ++r) {
-        const CodeSize code = out.space.kernels->encode[format](
+        const CodeSize code = space->kernels->encode[format](
             v.data() + r * dim, dim, head.scale, format == format_int8 ? 128 : 0,
             codes + r * step_bytes, panel_step_bytes);
         const double norm = norm_above(squares[r], slack);
         head.norm = std::max({head.norm, norm, norm_above(code.squares, slack) * head.scale});
         // A row of a cosine space was divided by its length first: the error is relative to unit
         // size, whatever v is.
-        const double size = traits_of(out.space.metric).unit_rows ? norm + out.space.mean_norm + 1
-                                                                  : norm + out.space.mean_norm;
+        const double size = traits_of(space->metric).unit_rows ? norm + space->mean_norm + 1
+                                                               : norm + space->mean_norm;
         head.error =
             std::max(head.error, error_above(code.error, 0, slack) + (l2 ? norm : size) * slack);
       }
@@ -277,21 +314,21 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
       // but for rows that are too short for any scale.
       if (format == format_fp32 && max_coordinate > 0)
         head.norm = std::max(head.norm, head.scale / 2);
-      const double off = out.space.off_of(head.norm);
+      const double off = space->off_of(head.norm);
       head.error += off;
       head.norm += off;
       // The row behind one with a given term is at most this long; `moved` is what its products
       // were moved by.
-      const double moved = terms.values ? out.space.mean_norm + terms.norm : 0;
+      const double moved = terms.values ? space->mean_norm + terms.norm : 0;
       const double longest = head.norm + moved;
       if (terms.values) head.error += terms.slack * longest;
       head.error += accumulation_error(format, dim) * head.norm;
       double b[panel_rows], lowest = 0;
       head.bias_max = 0;
       for (int r = 0; r < panel_rows; ++r) {
-        b[r] = l2                       ? -squares[r] / 2
-               : out.space.mean.empty() ? 0
-                                        : dot(v.data() + r * dim, out.space.mean.data(), dim);
+        b[r] = l2                    ? -squares[r] / 2
+               : space->mean.empty() ? 0
+                                     : dot(v.data() + r * dim, space->mean.data(), dim);
         if (terms.values) b[r] += terms.values[order[first + std::min(r, filled - 1)].second];
         head.bias_max = r == 0 ? b[r] : std::max(head.bias_max, b[r]);
         lowest = r == 0 ? b[r] : std::min(lowest, b[r]);
@@ -299,11 +336,11 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
       const double unit = 1 / (head.scale * head.scale);
       for (int r = 0; r < panel_rows; ++r)  // rounded towards zero: never below the true value
         bias[r] = static_cast<float>((b[r] - head.bias_max) * unit) * (1.0f - 0x1p-22f);
-      const double mean_norm = out.space.mean_norm;
+      const double mean_norm = space->mean_norm;
       head.slack = 2 * slack *
                        (l2 ? head.norm * head.norm
                            : mean_norm * (head.norm + mean_norm) +
-                                 (traits_of(out.space.metric).unit_rows ? 1.0 : 0.0)) +
+                                 (traits_of(space->metric).unit_rows ? 1.0 : 0.0)) +
                    off * (l2 ? head.norm : mean_norm) + 2 * terms.slack * moved * longest;
       if (format == format_fp32) {  // the rounding of sum + row term, in float
         head.error += 0x1p-22 * head.norm;
@@ -448,7 +485,7 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
   return scale;
 }
 
-PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+PackedQueries pack_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                            std::int64_t count, int group_size, const ValueRange& found,
                            const CodedQueries* coded, bool fits_last) {
   PackedQueries out;

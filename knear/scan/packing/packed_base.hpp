@@ -52,6 +52,8 @@ struct CodingSpace {
   // The number of rows that choose() looks at.
   static std::int64_t sample_size(std::int64_t rows, std::int64_t dim);
 
+  // The same space with this mean [dim].
+  CodingSpace around(const float* centre, std::int64_t dim) const;
   // Row i of `data` in coding space, as doubles [dim].
   void load(AnyMatrixView data, std::int64_t i, double* v) const;
   // The squared lengths of rows in coding space, summed: the shorter, the finer are their codes.
@@ -61,13 +63,24 @@ struct CodingSpace {
   bool operator==(const CodingSpace&) const = default;
 };
 
+// Centres of inverted lists, around which rows and queries of a list are coded: where the rows of
+// a list lie close together beside all rows, a code unit is as fine as the list is small.
+struct ListCentres {
+  MatrixView<float> values = {};  // [lists x dim]; no rows: there are none
+  std::shared_ptr<const void> keeper = {};
+
+  bool any() const { return values.rows() > 0; }
+  bool operator==(const ListCentres& other) const { return values.data() == other.values.data(); }
+};
+
 // How rows are coded and laid out in panels, wherever the codes are.
 struct Coding {
   Format format = format_int8;
   bool is_integer = false;
-  CodingSpace space;                          // certified
-  int row_offset = 0;                         // integer: 128 if codes are y + 128, else 0
-  ValueRange range;                           // integer: of the base
+  CodingSpace space;    // certified
+  ListCentres centres;  // if there are any, each list has `space` around its own centre instead
+  int row_offset = 0;   // integer: 128 if codes are y + 128, else 0
+  ValueRange range;     // integer: of the base
   std::int64_t rows = 0, dim = 0, steps = 0;  // rows: those packed, without copies
   std::int64_t tiles = 0, panels_per_tile = 0;
   std::int64_t tile_bytes = 0;  // as asked for; 0: usual_tile_bytes()
@@ -81,8 +94,11 @@ struct Coding {
   // Whether queries that are coded for one are for the other too.
   bool shares_queries(const Coding& other) const {
     return is_integer == other.is_integer && row_offset == other.row_offset &&
-           format == other.format && dim == other.dim && space == other.space;
+           format == other.format && dim == other.dim && space == other.space &&
+           centres == other.centres;
   }
+  // The coding of a list that has a centre of its own, without the numbers of rows and panels.
+  Coding of_list(std::int64_t list) const;
   // Whether whole queries are lowered by 128 to fit the signed factor; the row sums correct for it.
   bool shifts_queries(const ValueRange& found) const { return is_integer && found.high > 127; }
 };
@@ -110,6 +126,12 @@ class PackedBase : public Coding {
                                        Format format, CodingSpace space, const RowTerms& terms,
                                        int threads, const Progress& progress,
                                        std::int64_t tile_bytes = 0);
+  // The same for the rows of lists, each coded around its centre. first_panel [lists + 1]: the
+  // panels of each list.
+  static PackedBase certified_around(const BaseRows& base, std::span<const std::uint32_t> order,
+                                     std::span<const std::int64_t> first_panel, Format format,
+                                     CodingSpace space, ListCentres centres, int threads,
+                                     const Progress& progress);
   // int8 codes that are the values themselves, for l2 and ip; `found` is the range of the whole
   // numbers.
   static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
@@ -146,7 +168,8 @@ class PackedBase : public Coding {
                            const Progress& progress);
   static void pack_certified(PackedBase& out, const BaseRows& base,
                              std::span<const std::uint32_t> subset, bool in_order,
-                             const RowTerms& terms, int threads, const Progress& progress);
+                             const RowTerms& terms, std::span<const std::int64_t> first_panel,
+                             int threads, const Progress& progress);
   // Requires that tile_bytes is set.
   void make_room(std::int64_t packed_rows, std::int64_t columns);
 };
@@ -193,7 +216,7 @@ struct CodedQueries;  // scan/packing/coded_queries.hpp
 // coded: what is known of all queries, coded for this base; nullptr: nothing. fits_last: the last
 // group has the least size that holds its queries, so that fewer places stay empty; otherwise that
 // of the others.
-PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+PackedQueries pack_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                            std::int64_t count, int group_size, const ValueRange& found,
                            const CodedQueries* coded = nullptr, bool fits_last = false);
 

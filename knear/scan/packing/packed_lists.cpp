@@ -10,7 +10,7 @@ namespace knear::detail {
 namespace {
 
 // Rows list by list, each list filled up with no_row to whole panels. sort(rows): brings those of a
-// list, which ascend, into the order in which panels suit them.
+// list, which ascend, into the order in which panels suit them; it is told which list.
 template <class Sort>
 std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std::int64_t lists,
                                     int threads, std::vector<std::int64_t>& first_panel,
@@ -30,7 +30,8 @@ std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std:
   parallel_for(threads, lists, [&](std::int64_t l) {
     const auto at = static_cast<std::size_t>(l);
     sort(std::span(order).subspan(static_cast<std::size_t>(first_panel[at] * panel_rows),
-                                  static_cast<std::size_t>(sizes[at])));
+                                  static_cast<std::size_t>(sizes[at])),
+         l);
   });
   return order;
 }
@@ -60,24 +61,30 @@ std::vector<std::uint32_t> PackedLists::list_of() const {
 
 PackedLists PackedLists::certified(const BaseRows& base, std::span<const std::uint32_t> list_of,
                                    std::int64_t lists, Format format, CodingSpace space,
-                                   int threads, const Progress& progress) {
+                                   int threads, const Progress& progress, ListCentres centres) {
   PackedLists out;
   // By the largest coordinate, so that one scale suits the rows of a panel.
-  const auto sort = [&](std::span<std::uint32_t> rows) {
+  const auto sort = [&](std::span<std::uint32_t> rows, std::int64_t list) {
+    const CodingSpace of_list =
+        centres.any() ? space.around(centres.values.row(list), base.cols()) : CodingSpace{};
+    const CodingSpace& own = centres.any() ? of_list : space;
     std::vector<double> v(static_cast<std::size_t>(base.cols()));
     std::vector<std::byte> scratch(base.scratch_bytes());
     std::vector<std::pair<float, std::uint32_t>> sizes;
     for (const std::uint32_t row : rows) {
-      space.load(base.row_view(row, scratch.data()), 0, v.data());
-      sizes.emplace_back(static_cast<float>(space.kernels->measure(v.data(), base.cols()).largest),
+      own.load(base.row_view(row, scratch.data()), 0, v.data());
+      sizes.emplace_back(static_cast<float>(own.kernels->measure(v.data(), base.cols()).largest),
                          row);
     }
     std::sort(sizes.begin(), sizes.end());
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = sizes[i].second;
   };
   const std::vector<std::uint32_t> order = order_of(list_of, lists, threads, out.first_panel, sort);
-  out.packed =
-      PackedBase::certified_in_order(base, order, format, std::move(space), {}, threads, progress);
+  out.packed = centres.any() ? PackedBase::certified_around(base, order, out.first_panel, format,
+                                                            std::move(space), std::move(centres),
+                                                            threads, progress)
+                             : PackedBase::certified_in_order(base, order, format, std::move(space),
+                                                              {}, threads, progress);
   out.packed.rows = base.rows();  // not places
   return out;
 }
@@ -87,8 +94,9 @@ PackedLists PackedLists::integer(const BaseRows& base, std::span<const std::uint
                                  const ValueRange& found, int threads, const Progress& progress) {
   PackedLists out;
   const std::vector<std::uint32_t> order = order_of(
-      list_of, lists, threads, out.first_panel,
-      [&](std::span<std::uint32_t> rows) { PackedBase::sort_for_panels(base, metric, rows); });
+      list_of, lists, threads, out.first_panel, [&](std::span<std::uint32_t> rows, std::int64_t) {
+        PackedBase::sort_for_panels(base, metric, rows);
+      });
   out.packed = PackedBase::integer_in_order(base, order, metric, isa, found, threads, progress);
   out.packed.rows = base.rows();
   return out;

@@ -42,6 +42,8 @@ struct PackedLists {
     return {first_panel[at], first_panel[at + 1]};
   }
 
+  // Whether each list is coded around a centre of its own.
+  bool has_centres() const { return packed.centres.any(); }
   // The list of each row [rows].
   std::vector<std::uint32_t> list_of() const;
   std::int64_t bytes() const {
@@ -51,10 +53,10 @@ struct PackedLists {
 
   // list_of [rows of base]: the list of each row, below `lists`. Codes as PackedBase::certified and
   // PackedBase::integer have them; equal rows are packed each by itself. Requires a row, and rows
-  // and padding below 2^31.
+  // and padding below 2^31. With centres [lists x dim] each list is coded around its own.
   static PackedLists certified(const BaseRows& base, std::span<const std::uint32_t> list_of,
                                std::int64_t lists, Format format, CodingSpace space, int threads,
-                               const Progress& progress = {});
+                               const Progress& progress = {}, ListCentres centres = {});
   static PackedLists integer(const BaseRows& base, std::span<const std::uint32_t> list_of,
                              std::int64_t lists, Metric metric, Isa isa, const ValueRange& found,
                              int threads, const Progress& progress = {});

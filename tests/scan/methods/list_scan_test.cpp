@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
 
 #include "tests/scan/random_probes.hpp"
 #include "tests/scan/scan_cases.hpp"
@@ -27,14 +30,36 @@ std::vector<std::uint32_t> lists_of(std::int64_t rows, std::uint64_t seed) {
   return out;
 }
 
+// Around what the rows of lists are coded.
+enum class Around { mean_of_all, own_centre };
+
+// Centres of lists, some of which lie among the rows and some far from them.
+ListCentres centres_of_lists(std::int64_t dim) {
+  AnyMatrix values = vectors(Codes::fp32, list_count, dim, 60);
+  for (std::int64_t l = 0; l < list_count; l += 4)
+    static_cast<float*>(values.row(l))[l % dim] += static_cast<float>(l);
+  auto kept = std::make_shared<AnyMatrix>(std::move(values));
+  const MatrixView<float> view(static_cast<const float*>(kept->view().data()), list_count, dim);
+  return {view, std::move(kept)};
+}
+ListCentres centres_for(Around around, std::int64_t dim) {
+  // One for each number of columns, since parts that are joined have the same.
+  static std::map<std::int64_t, ListCentres> made;
+  if (around == Around::mean_of_all) return {};
+  const auto [at, is_new] = made.try_emplace(dim);
+  if (is_new) at->second = centres_of_lists(dim);
+  return at->second;
+}
+
 PackedLists packed_lists(const ScanCase& c, Codes codes, const std::vector<std::uint32_t>& of,
-                         Isa isa = active_isa()) {
+                         Isa isa = active_isa(), Around around = Around::mean_of_all) {
   if (codes == Codes::integer)
     return PackedLists::integer(c.base.view(), of, list_count, c.metric, isa,
                                 find_value_range(c.base.view(), Metric::l2, "base", 1), 2);
   constexpr Format formats[] = {format_int8, format_int16, format_fp32};
   return PackedLists::certified(c.base.view(), of, list_count, formats[static_cast<int>(codes)],
-                                CodingSpace::choose(c.base.view(), c.metric, isa), 2);
+                                CodingSpace::choose(c.base.view(), c.metric, isa), 2, {},
+                                centres_for(around, c.base.view().cols()));
 }
 
 // Of `all`, the rows of the lists that a query probes.
@@ -47,17 +72,23 @@ std::vector<KeyedId> probed(std::vector<KeyedId> all, const std::vector<std::uin
   return all;
 }
 
-class ListScan : public testing::TestWithParam<std::tuple<Codes, Metric>> {
+class ListScan : public testing::TestWithParam<std::tuple<Codes, Metric, Around>> {
  protected:
+  PackedLists packed(const ScanCase& c, const std::vector<std::uint32_t>& of,
+                     Isa isa = active_isa()) const {
+    return packed_lists(c, codes, of, isa, around);
+  }
+
   const Codes codes = std::get<0>(GetParam());
   const Metric metric = std::get<1>(GetParam());
+  const Around around = std::get<2>(GetParam());
 };
 
 TEST_P(ListScan, PacksEachRowOnceInPanelsOfItsList) {
   for (const std::int64_t rows : {1, 31, 33, 3000}) {
     const ScanCase part(vectors(codes, rows, 20, 1), vectors(codes, 1, 20, 2), metric);
     const std::vector<std::uint32_t> of = lists_of(rows, 3);
-    const PackedLists lists = packed_lists(part, codes, of);
+    const PackedLists lists = packed(part, of);
     ASSERT_EQ(lists.lists(), list_count);
     ASSERT_EQ(lists.packed.rows, rows);
     ASSERT_EQ(lists.list_of(), of);
@@ -94,7 +125,7 @@ TEST_P(ListScan, GivesTheNearestOfTheListsThatAreProbed) {
   RowSet live(rows);
   for (std::int64_t i = 0; i < rows; i += 3) live.remove(i);
   for (const Isa isa : test::levels()) {
-    const PackedLists lists = packed_lists(c, codes, of, isa);
+    const PackedLists lists = packed(c, of, isa);
     for (const std::int64_t k : {1, 10, 40, 2000})
       for (const std::int64_t most : {0, 1, 2, 6, 23})
         for (const bool some_live : {false, true}) {
@@ -127,7 +158,7 @@ TEST_P(ListScan, GivesTheNearestOfTheListsThatAreProbed) {
 // Keys that others have found rule out what is farther.
 TEST_P(ListScan, StartsFromUpperBounds) {
   const ScanCase c(vectors(codes, 900, 16, 8), vectors(codes, 30, 16, 9), metric);
-  const PackedLists lists = packed_lists(c, codes, lists_of(900, 10));
+  const PackedLists lists = packed(c, lists_of(900, 10));
   std::vector<double> bounds;
   for (const auto& list : c.order) bounds.push_back(list[12].first);
   ScanJob job = c.job(20);
@@ -152,8 +183,8 @@ TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
   RowSet live(others);
   for (std::int64_t i = 0; i < others; i += 3) live.remove(i);
   for (const Isa isa : test::levels()) {
-    const PackedLists firsts = packed_lists(first, codes, of_first, isa),
-                      seconds = packed_lists(second, codes, of_second, isa);
+    const PackedLists firsts = packed(first, of_first, isa),
+                      seconds = packed(second, of_second, isa);
     for (const std::int64_t k : {1, 10, 40})
       for (const std::int64_t most : {2, 9, 23}) {
         const Matrix<Id> probes = test::random_probes(many, most, list_count, 35);
@@ -188,7 +219,7 @@ TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
           ASSERT_TRUE(is_list(found[0][at], out.keys.row(q), out.ids.row(q), k, bounds[at])) << q;
           ASSERT_TRUE(is_list(found[1][at], more.keys.row(q), more.ids.row(q), k, bounds[at])) << q;
         }
-        if (codes != Codes::integer && most == 23) {
+        if (codes != Codes::integer && around == Around::mean_of_all && most == 23) {
           EXPECT_LT(together.survivors, alone.survivors * 4 / 5) << "k " << k;
         }
       }
@@ -198,7 +229,7 @@ TEST_P(ListScan, RowsOfSeveralBasesWaitForEachOther) {
 // The rows of a case in several bases, with ids that go to and fro between them: row i under id i.
 struct InParts {
   InParts(const ScanCase& c, Codes codes, const std::vector<std::uint32_t>& of, Isa isa,
-          const std::vector<int>& part_of) {
+          const std::vector<int>& part_of, Around around) {
     const std::int64_t count = *std::max_element(part_of.begin(), part_of.end()) + 1;
     ids.resize(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < part_of.size(); ++i)
@@ -218,7 +249,8 @@ struct InParts {
               ? PackedLists::integer(base.view(), theirs, list_count, c.metric, isa,
                                      find_value_range(base.view(), Metric::l2, "base", 1), 2)
               : PackedLists::certified(base.view(), theirs, list_count,
-                                       formats[static_cast<int>(codes)], space, 2));
+                                       formats[static_cast<int>(codes)], space, 2, {},
+                                       centres_for(around, c.base.view().cols())));
     }
     for (std::size_t p = 0; p < packed.size(); ++p) {
       rows.add(bases[p].view(), {.ids = ids[p].data()});
@@ -251,7 +283,7 @@ TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
   const ScanCase c(std::move(base), vectors(codes, many, 24, 41), metric);
   const std::vector<std::uint32_t> of = lists_of(count, 42);
   for (const Isa isa : test::levels()) {
-    const InParts parts(c, codes, of, isa, part_of);
+    const InParts parts(c, codes, of, isa, part_of, around);
     ASSERT_EQ(parts.lists.parts.size(), 4u);
     for (const std::int64_t k : {1, 10, 40, 2000})
       for (const std::int64_t most : {0, 1, 2, 6, 23})
@@ -286,8 +318,8 @@ TEST_P(ListScan, PartsThatAreJoinedMeasureNoMoreRows) {
   const std::vector<std::uint32_t> of = lists_of(6000, 46);
   std::vector<int> part_of;
   for (int i = 0; i < 6000; ++i) part_of.push_back(i % 2);
-  const InParts parts(c, codes, of, active_isa(), part_of);
-  const PackedLists whole = packed_lists(c, codes, of);
+  const InParts parts(c, codes, of, active_isa(), part_of, around);
+  const PackedLists whole = packed(c, of);
   const Matrix<Id> probes = test::random_probes(60, 16, list_count, 47);
   ScanJob job = c.job(10, active_isa(), 2);
   ScanStats one, joined;
@@ -334,7 +366,7 @@ TEST_P(ListScan, FindsAllRowsWithinARadiusInTheListsThatAreProbed) {
   const std::vector<std::uint32_t> of = lists_of(1500, 14);
   RowSet live(1500);
   for (std::int64_t i = 0; i < 1500; i += 3) live.remove(i);
-  const PackedLists lists = packed_lists(c, codes, of);
+  const PackedLists lists = packed(c, of);
   const RowLists numbers(of, list_count);
   for (const std::int64_t most : {0, 1, 7, 23})
     for (const std::int64_t few : {50, 2})
@@ -399,7 +431,7 @@ TEST_P(ListScan, GivesWhatAFilterLeavesOfTheListsThatAreProbed) {
   const RowLists numbers(of, list_count);
   const Matrix<Id> probes = test::random_probes(many, 12, list_count, 24);
   for (const Isa isa : test::levels()) {
-    const PackedLists lists = packed_lists(c, codes, of, isa);
+    const PackedLists lists = packed(c, of, isa);
     for (const std::vector<Id>& ids : filters_of(of, 25)) {
       std::vector<Id> moved;
       for (const Id id : ids) moved.push_back(id + offset);
@@ -457,7 +489,7 @@ TEST_P(ListScan, GivesWhatAFilterLeavesOfTheListsThatAreProbed) {
 TEST_P(ListScan, ScoresNoListOfWhichAFilterLeavesLittle) {
   const ScanCase c(vectors(codes, 4000, 24, 26), vectors(codes, 60, 24, 27), metric);
   const std::vector<std::uint32_t> of = lists_of(4000, 28);
-  const PackedLists lists = packed_lists(c, codes, of);
+  const PackedLists lists = packed(c, of);
   const Matrix<Id> probes = test::random_probes(60, 12, list_count, 29);
   std::vector<std::int64_t> scored, hits;
   for (const std::vector<Id>& ids : filters_of(of, 30)) {
@@ -486,13 +518,71 @@ TEST_P(ListScan, ScoresNoListOfWhichAFilterLeavesLittle) {
 
 INSTANTIATE_TEST_SUITE_P(
     Codes, ListScan,
-    testing::Values(std::tuple(Codes::int8, Metric::l2), std::tuple(Codes::int8, Metric::ip),
-                    std::tuple(Codes::int8, Metric::cosine), std::tuple(Codes::int16, Metric::ip),
-                    std::tuple(Codes::fp32, Metric::l2), std::tuple(Codes::integer, Metric::l2),
-                    std::tuple(Codes::integer, Metric::ip)),
+    testing::Values(std::tuple(Codes::int8, Metric::l2, Around::mean_of_all),
+                    std::tuple(Codes::int8, Metric::ip, Around::mean_of_all),
+                    std::tuple(Codes::int8, Metric::cosine, Around::mean_of_all),
+                    std::tuple(Codes::int16, Metric::ip, Around::mean_of_all),
+                    std::tuple(Codes::fp32, Metric::l2, Around::mean_of_all),
+                    std::tuple(Codes::integer, Metric::l2, Around::mean_of_all),
+                    std::tuple(Codes::integer, Metric::ip, Around::mean_of_all),
+                    std::tuple(Codes::int8, Metric::l2, Around::own_centre),
+                    std::tuple(Codes::int8, Metric::ip, Around::own_centre),
+                    std::tuple(Codes::int8, Metric::cosine, Around::own_centre),
+                    std::tuple(Codes::fp32, Metric::l2, Around::own_centre)),
     [](const auto& p) {
-      return name_of(std::get<0>(p.param)) + "_" + std::string(name_of(std::get<1>(p.param)));
+      return name_of(std::get<0>(p.param)) + "_" + std::string(name_of(std::get<1>(p.param))) +
+             (std::get<2>(p.param) == Around::own_centre ? "_own_centre" : "");
     });
+
+// Lists that lie far apart beside their width: around their own centres 8 bits tell the rows of a
+// list from one another, around the mean of all they do not.
+TEST(ListScanOfFarLists, FewRowsAreMeasured) {
+  Random random(31);
+  const std::int64_t rows = 4600, dim = 16;
+  for (const Metric metric : {Metric::l2, Metric::cosine}) {
+    AnyMatrix centres(ElementType::f32, list_count, dim), base(ElementType::f32, rows, dim),
+        asked(ElementType::f32, 100, dim);
+    const auto fill = [&](AnyMatrix& m, std::int64_t row, std::int64_t list, double far) {
+      for (std::int64_t j = 0; j < dim; ++j)
+        static_cast<float*>(m.row(row))[j] =
+            (list < 0 ? 0 : static_cast<const float*>(centres.view().row(list))[j]) +
+            static_cast<float>(far * (random.uniform() - 0.5));
+    };
+    for (std::int64_t l = 0; l < list_count; ++l) fill(centres, l, -1, 200);
+    std::vector<std::uint32_t> of;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      of.push_back(static_cast<std::uint32_t>(i % list_count));
+      fill(base, i, i % list_count, 0.5);
+    }
+    for (std::int64_t q = 0; q < 100; ++q) fill(asked, q, q % list_count, 0.5);
+    if (metric == Metric::cosine)  // centres of rows of length 1
+      for (std::int64_t l = 0; l < list_count; ++l) {
+        auto* const row = static_cast<float*>(centres.row(l));
+        double squares = 0;
+        for (std::int64_t j = 0; j < dim; ++j) squares += double{row[j]} * row[j];
+        for (std::int64_t j = 0; j < dim; ++j)
+          row[j] = static_cast<float>(row[j] / std::sqrt(squares));
+      }
+    const ScanCase c(std::move(base), std::move(asked), metric);
+    const MatrixView<float> view(static_cast<const float*>(centres.view().data()), list_count, dim);
+    Matrix<Id> probes(100, 1);
+    for (std::int64_t q = 0; q < 100; ++q) *probes.row(q) = q % list_count;
+    const auto measured = [&](const ListCentres& around) {
+      const PackedLists lists = PackedLists::certified(
+          c.base.view(), of, list_count, format_int8,
+          CodingSpace::choose(c.base.view(), metric, active_isa()), 1, {}, around);
+      ExactNeighbors out(100, 10);
+      ScanStats stats;
+      scan_lists(lists, c.job(10), probes.view(), out, stats, {});
+      for (std::int64_t q = 0; q < 100; ++q)
+        EXPECT_TRUE(is_list(probed(c.found(q, {}), of, probes.view().rows(q, q + 1)),
+                            out.keys.row(q), out.ids.row(q), 10));
+      return stats.survivors;
+    };
+    EXPECT_GT(measured({}), 100 * 100) << name_of(metric);
+    EXPECT_LT(measured({view, {}}), 100 * 30) << name_of(metric);
+  }
+}
 
 // Queries of very unequal lengths, zeros among them, in lists of rows of their own lengths: answers
 // are the reference's, and no more rows are measured than if the long and the short ones had come
