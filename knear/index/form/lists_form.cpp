@@ -135,7 +135,10 @@ class ListsForm final : public ProbedForm {
       for_recall.emplace(query, request, shape_, *options.method.recall, attempt).run();
     } else {
       attempt.begin(0);
-      attempt.probing().probe(probes > 0 ? probes : std::min(first_probes, lists));
+      if (everything)
+        attempt.probing().probe_to_certify(std::min(first_probes, lists));
+      else
+        attempt.probing().probe(probes);
     }
     ListProbing& search = attempt.probing();
     if (options.method.widen) search.widen();

@@ -13,10 +13,7 @@ namespace knear::detail {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Bytes that the distances to all centroids of some queries may take.
-constexpr std::int64_t most_distance_bytes = 64 << 20;
-// What a list of a query takes at most while it is found and scanned, as measured.
-constexpr std::int64_t bytes_of_probe = 72;
+}  // namespace
 
 // What is certain of the keys of rows in lists that were not probed.
 class ListBounds {
@@ -30,12 +27,19 @@ class ListBounds {
     const MatrixView<float> centroids = state.coarse->centroids();
     for (std::int64_t l = 0; l < centroids.rows(); ++l)
       longest_ = std::max(longest_, length_of(centroids.rows(l, l + 1)));
+    for (const double radius : radii_) widest_ = std::max(widest_, radius);
   }
 
   // No row of a list has a smaller key, where the distance of its centroid from a query of a given
   // length was rounded to float32.
   double least_key(std::int64_t list, float distance, double query_length) const {
-    const double radius = radii_[static_cast<std::size_t>(list)];
+    return key_within(radii_[static_cast<std::size_t>(list)], distance, query_length);
+  }
+  // No row of any list whose centroid is at least so far has a smaller key; not for products.
+  double least_key_beyond(float distance) const { return key_within(widest_, distance, 0); }
+
+ private:
+  double key_within(double radius, float distance, double query_length) const {
     // Rounding to float32, and that of products and sums of up to 2^16 terms in float64.
     constexpr double to_float = 0x1p-23, sum = 1e-11;
     double d = distance;
@@ -53,11 +57,20 @@ class ListBounds {
     return cosine ? key / 2 - sum : key;
   }
 
- private:
   const Metric metric_;
   std::vector<double> radii_;
-  double longest_ = 0;
+  double longest_ = 0, widest_ = 0;
 };
+
+namespace {
+
+// Lists that are put in order at first to find those that may hold nearer rows, and how many may be
+// kept for all queries.
+constexpr std::int64_t least_ordered = 32, most_kept_lists = 1 << 24;
+// Bytes that the distances to all centroids of some queries may take.
+constexpr std::int64_t most_distance_bytes = 64 << 20;
+// What a list of a query takes at most while it is found and scanned, as measured.
+constexpr std::int64_t bytes_of_probe = 72;
 
 // Of fewer queries than that, one that is far from every centroid is one too many.
 constexpr std::int64_t few_queries = 11;
@@ -169,6 +182,17 @@ std::int64_t bytes_of_probing(const SearchRequest& request, std::int64_t lists) 
   return queries_together(request, lists) * lists * bytes_of_probe;
 }
 
+void ListProbing::probe_to_certify(std::int64_t probes) {
+  const std::int64_t queries = request_.queries.rows(),
+                     ordered = std::min(coarse_.lists(), std::max(least_ordered, 2 * probes));
+  if (!coarse_.finds_nearest_lists() || request_.limited() || queries == 0 ||
+      queries * ordered > most_kept_lists)
+    return probe(probes);
+  ordered_ = order_lists(request_.queries, ordered);
+  search_.nearest({ordered_.ids.data(), queries, probes, ordered}, found_);
+  probed_.assign(static_cast<std::size_t>(queries), probes);
+}
+
 void ListProbing::probe(std::int64_t probes) {
   const std::int64_t queries = request_.queries.rows(), block = queries_together(request_, probes);
   for (std::int64_t begin = 0; begin < queries; begin += block) {
@@ -253,6 +277,52 @@ void ListProbing::widen() {
   }
 }
 
+void ListProbing::find_left(const ListBounds& bounds, std::int64_t begin, std::int64_t end,
+                            std::span<std::vector<Id>> left) {
+  const std::int64_t lists = coarse_.lists();
+  std::vector<std::int64_t> open(static_cast<std::size_t>(end - begin));
+  std::iota(open.begin(), open.end(), begin);
+  std::int64_t ordered = 0;
+  for (const std::int64_t q : open)
+    ordered = std::max(ordered, probed_[static_cast<std::size_t>(q)]);
+  bool is_ordered = ordered_.ids.rows() > 0;
+  for (ordered = std::max(least_ordered, 2 * ordered); !open.empty(); ordered *= 4) {
+    ordered = std::min(ordered, lists);
+    const bool all = std::ssize(open) == end - begin;
+    Neighbors again;
+    if (is_ordered) {
+      ordered = ordered_.ids.cols();
+    } else {
+      const AnyMatrix some = all ? AnyMatrix{} : copies_of(request_.queries, open);
+      again = order_lists(all ? request_.queries.rows(begin, end) : some.view(), ordered);
+    }
+    const std::int64_t first = is_ordered ? begin : 0;
+    const Neighbors& near = is_ordered ? ordered_ : again;
+    is_ordered = false;
+    std::vector<char> is_open(open.size());
+    parallel_for(request_.threads, std::ssize(open), [&](std::int64_t i) {
+      const auto at = static_cast<std::size_t>(i);
+      const std::int64_t q = open[at];
+      const double kth = kth_key(q);
+      const float* const distances = near.distances.row(first + i);
+      if (ordered < lists && !(bounds.least_key_beyond(distances[ordered - 1]) > kth)) {
+        is_open[at] = true;
+        return;
+      }
+      std::vector<Id>& theirs = left[static_cast<std::size_t>(q - begin)];
+      for (std::int64_t p = probed_[static_cast<std::size_t>(q)]; p < ordered; ++p)
+        if (const Id list = near.ids.row(first + i)[p];
+            !(bounds.least_key(list, distances[p], 0) > kth))
+          theirs.push_back(list);
+      certified_[static_cast<std::size_t>(q)] = theirs.empty();
+    });
+    std::size_t still = 0;
+    for (std::size_t i = 0; i < open.size(); ++i)
+      if (is_open[i]) open[still++] = open[i];
+    open.resize(still);
+  }
+}
+
 void ListProbing::certify(bool go_on) {
   if (!certified_.empty()) return;  // that was done, and lists were probed out of order since
   const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
@@ -268,6 +338,13 @@ void ListProbing::certify(bool go_on) {
   for (std::int64_t first = 0; first < queries; first += together) {
     const std::int64_t last = std::min(queries, first + together);
     std::vector<std::vector<Id>> left(static_cast<std::size_t>(last - first));
+    if (coarse_.finds_nearest_lists()) {
+      for (std::int64_t q = first; q < last; q += block)
+        find_left(bounds, q, std::min(last, q + block),
+                  std::span(left).subspan(static_cast<std::size_t>(q - first)));
+      if (go_on) probe_all(left, first);
+      continue;
+    }
     for (std::int64_t begin = first; begin < last; begin += block) {
       const std::int64_t end = std::min(last, begin + block);
       const AnyMatrixView some = request_.queries.rows(begin, end);

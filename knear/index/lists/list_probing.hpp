@@ -30,6 +30,8 @@ struct NearLists {
       lists;  // numbers and keys; without rows where they are to be found again, query by query
 };
 
+class ListBounds;  // defined in list_probing.cpp
+
 class ListProbing {
  public:
   // search: among the rows of lists.
@@ -38,6 +40,8 @@ class ListProbing {
 
   // The first `probes` lists of each query.
   void probe(std::int64_t probes);
+  // The same for certify(true) to follow: puts more lists in order, which it looks at next.
+  void probe_to_certify(std::int64_t probes);
 
   // Those lists of each query that a rule says (index/recall/recall_rule.hpp), and more of queries
   // that find fewer than k rows in these. near: lists_near() by the same rule.
@@ -70,8 +74,12 @@ class ListProbing {
     return request_.k > 0 && found_.ids.row(q)[request_.k - 1] == no_id;
   }
   double kth_key(std::int64_t q) const;
-  // Some columns at a time: few queries have many.
-  // Of the queries from `first` on.
+  // Fills `left` with the lists that queries begin, ..., end - 1 have not probed and that may hold
+  // a row among their k, nearest first. It orders lists only until no farther one may.
+  void find_left(const ListBounds& bounds, std::int64_t begin, std::int64_t end,
+                 std::span<std::vector<Id>> left);
+  // Probes what find_left() gives for queries `first`, ...: some lists at a time, since few queries
+  // have many.
   void probe_all(const std::vector<std::vector<Id>>& left, std::int64_t first);
   // Probes these lists of queries [begin, ...), or of all.
   void search_lists(const Neighbors& near, std::int64_t begin);
@@ -82,7 +90,8 @@ class ListProbing {
   const CoarseQuantizer& coarse_;
   ExactNeighbors found_;
   std::vector<std::int64_t> probed_;  // lists of each query
-  std::vector<char> certified_;       // empty: not asked for
+  Neighbors ordered_;  // the nearest lists of all queries, for certify(); without rows: not kept
+  std::vector<char> certified_;  // empty: not asked for
   double coarse_seconds_ = 0;
 };
 
