@@ -252,11 +252,44 @@ double PreparedRows::spared_by_per_row_codes(double more) {
   return spared_ += more;
 }
 
+std::shared_ptr<const RowTree> PreparedRows::kept_tree() {
+  std::lock_guard lock(mutex_);
+  return tree_;
+}
+
+std::shared_ptr<const RowTree> PreparedRows::tree(const PackingJob& job) {
+  const auto find = [&] { return kept_tree(); };
+  return found_or_made(job.keep, find, [&] {
+    const Stopwatch time;
+    const auto made = RowTree::make(job.rows, coding_space(), job.threads, job.progress);
+    job.seconds += time.seconds();
+    std::lock_guard state(mutex_);
+    if (job.keep && !tree_) tree_ = made;
+    return made;
+  });
+}
+
+double PreparedRows::searched_without_tree(double more) {
+  std::lock_guard lock(mutex_);
+  return without_tree_ += more;
+}
+
 namespace {
 
 int magnitude_of(std::int64_t k) { return std::bit_width(static_cast<std::uint64_t>(k)); }
 
 }  // namespace
+
+double PreparedRows::known_leaves(std::int64_t k) {
+  std::lock_guard lock(mutex_);
+  const auto known = leaves_of_tree_.find(magnitude_of(k));
+  return known == leaves_of_tree_.end() ? 0 : known->second;
+}
+
+double PreparedRows::note_leaves(std::int64_t k, double leaves) {
+  std::lock_guard lock(mutex_);
+  return leaves_of_tree_[magnitude_of(k)] = leaves;
+}
 
 PreparedRows::PassStats PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {
   std::lock_guard lock(mutex_);
@@ -274,7 +307,7 @@ void PreparedRows::release_all_but(FirstPass pass) {
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
   if (pass != FirstPass::prefix) prefix_ = adopted_prefix_.base, study_ = nullptr;
-  per_row_codes_ = nullptr, spared_ = 0, bins_ = nullptr;
+  per_row_codes_ = nullptr, spared_ = 0, bins_ = nullptr, tree_ = nullptr;
 }
 
 std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
@@ -299,7 +332,7 @@ std::int64_t PreparedRows::bytes() {
 std::int64_t PreparedRows::other_bytes() const {
   const bool own_prefix = prefix_ && prefix_ != adopted_prefix_.base;
   return (own_prefix ? prefix_->bytes() : 0) + (study_ ? study_->bytes() : 0) +
-         (per_row_codes_ ? per_row_codes_->bytes() : 0);
+         (per_row_codes_ ? per_row_codes_->bytes() : 0) + (tree_ ? tree_->bytes() : 0);
 }
 
 }  // namespace knear::detail

@@ -17,6 +17,7 @@
 #include "knear/knn/options.hpp"
 #include "knear/knn/rows/device_copies.hpp"
 #include "knear/knn/rows/prefix_form.hpp"
+#include "knear/knn/rows/row_tree.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 
 namespace knear::detail {
@@ -129,6 +130,20 @@ class PreparedRows {
   // Seconds of one core that searches took which a prefix might have served.
   double searched_without_prefix(double more);
 
+  // The tree of rows of few columns; nullptr: none is kept. And that, or a new one, which is kept
+  // if the job says so.
+  std::shared_ptr<const RowTree> kept_tree();
+  std::shared_ptr<const RowTree> tree(const PackingJob& job);
+  // Seconds that searches took without a tree.
+  double searched_without_tree(double more);
+  // How many leaves a query for about k neighbours looks at; find() is called unless that is
+  // known.
+  template <class Find>
+  double leaves_of_tree(std::int64_t k, Find find) {
+    if (const double known = known_leaves(k); known > 0) return known;
+    return note_leaves(k, find());
+  }
+
   // Codes of rows by themselves, in their order and in the space of the packed base (one from a
   // file may have a space of its own), for what an 8-bit pass leaves. The first made are kept.
   std::shared_ptr<const PerRowCodes> kept_per_row_codes(const CodingSpace& space);
@@ -155,6 +170,8 @@ class PreparedRows {
   std::int64_t bytes();
 
  private:
+  double known_leaves(std::int64_t k);
+  double note_leaves(std::int64_t k, double leaves);
   const CodingSpace& space_chosen();
   std::int64_t other_bytes() const;  // of a prefix and codes of rows; mutex_ is held
   template <class Find, class Make>
@@ -181,7 +198,9 @@ class PreparedRows {
     std::size_t queries = 0, not_served = 0;
   };
   std::vector<PrefixDecision> prefix_decisions_;
-  double without_prefix_ = 0, spared_ = 0;
+  double without_prefix_ = 0, without_tree_ = 0, spared_ = 0;
+  std::shared_ptr<const RowTree> tree_;
+  std::map<int, double> leaves_of_tree_;  // by the power of two of k
   std::shared_ptr<const PerRowCodes> per_row_codes_;
   std::map<std::pair<FirstPass, int>, PassStats> seen_;  // by the power of two of k
   bool no_prefix_ = false;

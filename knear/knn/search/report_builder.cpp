@@ -37,6 +37,12 @@ void ReportBuilder::note_prefix(PreparedRows& prepared, const PrefixBase& prefix
   bytes_read_ += static_cast<double>(prefix.panels.codes.bytes());
 }
 
+void ReportBuilder::note_tree(PreparedRows& prepared, const RowTree& tree, bool keep) {
+  clusters_ = std::max(clusters_, tree.boxes().leaves());
+  tile_rows_ = std::max(tile_rows_, BoxTree::leaf_rows);
+  packed_bytes_ = std::max(packed_bytes_, prepared.kept_bytes(nullptr) + (keep ? 0 : tree.bytes()));
+}
+
 void ReportBuilder::note_search(const ReportBuilder& other) {
   stats.add(other.stats);
   stats.buffer_bytes = std::max(stats.buffer_bytes, other.stats.buffer_bytes);

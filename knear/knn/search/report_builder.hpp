@@ -27,6 +27,8 @@ class ReportBuilder {
   void note_listed(const Coding& coding, std::int64_t pairs);
   // That a prefix was, which is kept or made for this search alone.
   void note_prefix(PreparedRows& prepared, const PrefixBase& prefix, bool keep, double queries);
+  // A tree of rows was searched, which is kept or made for this search alone.
+  void note_tree(PreparedRows& prepared, const RowTree& tree, bool keep);
   // That per-row codes were made that are not kept.
   void note_codes(std::int64_t bytes) { code_bytes_ = std::max(code_bytes_, bytes); }
   // That the passes tried first, or a device, left so many queries to others.

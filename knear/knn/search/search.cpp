@@ -69,7 +69,8 @@ void Search::search_queries(std::vector<std::int64_t> todo, ExactNeighbors& out)
   at_.answer_zero_queries(chunk.todo, chunk.job.allowed, out);
   if (request_.kind == SearchKind::self_join) prefix_.self_join(chunk, out);
   if (request_.joined) return;
-  prefix_.search(chunk, out);
+  tree_.search(chunk, out);
+  if (!chunk.todo.empty()) prefix_.search(chunk, out);
   if (!chunk.todo.empty()) search_by_passes(chunk, out);
 }
 

@@ -5,6 +5,7 @@
 //   search_position.hpp     where the search stands: the rows at hand, the memory that is left
 //   report_builder.hpp      what was done so far
 //   first_pass_choice.hpp   by what the rows at hand are scored first
+//   tree_search.hpp         whether rows of few columns are searched by a tree, and doing so
 //   prefix_search.hpp       whether they are searched by a prefix, and doing so
 //   device_engine.hpp       a device that answers what it can before the processor does
 #pragma once
@@ -16,6 +17,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/knn/report.hpp"
 #include "knear/knn/search/prefix_search.hpp"
+#include "knear/knn/search/tree_search.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
@@ -71,6 +73,7 @@ class Search {
                                      bool survivors_known, ExactNeighbors& out);
 
   PrefixSearch prefix_{at_, report_, passes_};
+  TreeSearch tree_{at_, report_, passes_};
 };
 
 // As the functions of knn/segment_search.hpp with these names, with a device, or on the processor

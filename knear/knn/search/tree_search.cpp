@@ -1,0 +1,157 @@
+#include "knear/knn/search/tree_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "knear/core/threads.hpp"
+#include "knear/cost/plan.hpp"
+#include "knear/scan/methods/list_scan.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double no_bound = std::numeric_limits<double>::infinity();
+constexpr std::int64_t least_rows = 4096, most_neighbors = 1024;
+// A query that looks at more leaves is left to a scan of all rows; and queries that are answered
+// together.
+constexpr std::size_t most_leaves = 128;
+constexpr std::int64_t together = 1 << 14;
+
+// Times that were measured, in times that measuring a row takes: making a tree, for each row; a
+// query, and each leaf that it looks at.
+constexpr double making_a_row = 1, query_alone = 16, query_of_leaf = 4;
+
+}  // namespace
+
+bool TreeSearch::is_possible(const ChunkSearch& chunk) const {
+  const SearchRequest& request = at_.request;
+  const TuningOverrides& tuning = request.options.tuning;
+  const bool is_tuned = tuning.group || tuning.parts || tuning.columns || tuning.clusters ||
+                        tuning.tile || !tuning.guess || tuning.refine;
+  return at_.rows.cols() <= RowTree::most_columns && at_.rows.rows() >= least_rows &&
+         !chunk.todo.empty() && chunk.job.k >= 1 && chunk.job.k <= most_neighbors &&
+         request.options.first_pass == FirstPass::automatic && !is_tuned && !at_.device &&
+         !request.limited() && at_.whole && !at_.packs_always && chunk.choice.packed_rows.empty() &&
+         traits_of(request.options.metric).by_products && chunk.job.allowed.all();
+}
+
+std::shared_ptr<const RowTree> TreeSearch::tree_for(const ChunkSearch& chunk) {
+  PreparedRows& prepared = at_.prepared();
+  const AnyMatrixView queries = at_.request.queries;
+  const MachinePeaks& peaks = *chunk.job.peaks;
+  const double row = measured_row_seconds(at_.rows.cols(), peaks) / at_.request.threads,
+               share = static_cast<double>(chunk.todo.size()) / static_cast<double>(queries.rows()),
+               scanning = share * passes_.expected_seconds(chunk.choice);
+  const auto searching = [&](double leaves) {
+    return static_cast<double>(chunk.todo.size()) * row * (query_alone + query_of_leaf * leaves);
+  };
+  if (!(searching(1) < scanning)) return nullptr;
+  auto kept = prepared.kept_tree();
+  const double making = kept ? 0 : static_cast<double>(at_.rows.rows()) * row * making_a_row;
+  const double spent =
+      chunk.choice.keep ? prepared.searched_without_tree(kept ? 0 : scanning) : scanning;
+  if (!(making + searching(1) < spent)) return nullptr;
+  const double leaves = prepared.leaves_of_tree(chunk.job.k, [&] {
+    return leaves_of_query(at_.rows, queries, at_.request.options.metric, chunk.job.k);
+  });
+  if (leaves > static_cast<double>(most_leaves) / 2 || !(searching(leaves) < scanning) ||
+      !(making + searching(leaves) < spent))
+    return nullptr;
+  if (kept) return kept;
+  return prepared.tree(passes_.packing(chunk.choice));
+}
+
+void TreeSearch::answer(const RowTree& tree, const ScanJob& of_chunk,
+                        std::span<const std::int64_t> which, ExactNeighbors& out,
+                        std::vector<std::int64_t>& left) {
+  const std::int64_t count = std::ssize(which), k = of_chunk.k;
+  const BoxTree& boxes = tree.boxes();
+  const AnyMatrix queries = copies_of(of_chunk.queries, which);
+  const Matrix<double> points = tree_points(queries.view(), of_chunk.metric, at_.request.threads);
+  std::vector<double> bounds(which.size(), no_bound);
+  if (of_chunk.upper_bounds)
+    for (std::size_t i = 0; i < which.size(); ++i) bounds[i] = of_chunk.upper_bounds[which[i]];
+  ScanJob job = of_chunk;
+  job.queries = queries.view(), job.upper_bounds = bounds.data(), job.may_give_up = false;
+
+  // First the leaves where a query lies; what they have bounds the k-th key.
+  constexpr std::int64_t block = 64;
+  std::vector<BoxTree::Leaves> starts(which.size());
+  parallel_for(at_.request.threads, (count + block - 1) / block, [&](std::int64_t b) {
+    for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i)
+      starts[static_cast<std::size_t>(i)] = boxes.start(points.row(i), k);
+  });
+  std::int64_t most = 0;
+  for (const BoxTree::Leaves& leaves : starts) most = std::max(most, leaves.end - leaves.begin);
+  Matrix<Id> first(count, most);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [begin, end] = starts[static_cast<std::size_t>(i)];
+    for (std::int64_t j = 0; j < most; ++j) first.row(i)[j] = begin + j < end ? begin + j : no_id;
+  }
+  const Progress& progress = at_.request.options.progress;
+  const std::vector<double> known = bounds;
+  job.upper_bounds = known.data();
+  ScoredLists near(tree.lists(), job, first.view(), report_.stats, progress);
+  // Then all others that may have a nearer row.
+  std::vector<std::vector<std::int64_t>> more(which.size());
+  std::vector<char> too_many(which.size(), 0);
+  parallel_for(at_.request.threads, (count + block - 1) / block, [&](std::int64_t b) {
+    std::vector<double> keys;
+    for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i) {
+      const auto q = static_cast<std::size_t>(i);
+      keys.clear(), near.add_keys(i, keys);
+      if (std::ssize(keys) >= k) {
+        std::nth_element(keys.begin(), keys.begin() + (k - 1), keys.end());
+        bounds[q] = std::min(bounds[q], keys[static_cast<std::size_t>(k - 1)]);
+      }
+      if (bounds[q] < no_bound) boxes.within(points.row(i), bounds[q], more[q]);
+      std::erase_if(more[q], [&](std::int64_t leaf) {
+        return leaf >= starts[q].begin && leaf < starts[q].end;
+      });
+      too_many[q] = !(bounds[q] < no_bound) || more[q].size() > most_leaves;
+      if (too_many[q]) more[q].clear();
+    }
+  });
+  std::size_t widest = 0;
+  for (const auto& leaves : more) widest = std::max(widest, leaves.size());
+  Matrix<Id> rest(count, static_cast<std::int64_t>(widest));
+  std::fill_n(rest.data(), rest.rows() * rest.cols(), no_id);
+  for (std::int64_t i = 0; i < count; ++i)
+    std::copy(more[static_cast<std::size_t>(i)].begin(), more[static_cast<std::size_t>(i)].end(),
+              rest.row(i));
+  job.upper_bounds = bounds.data();
+  ScoredLists others(tree.lists(), job, rest.view(), report_.stats, progress);
+  ExactNeighbors best(count, k), part(count, k);
+  near.finish(bounds.data(), best, report_.stats);
+  others.finish(bounds.data(), part, report_.stats);
+  merge(best, part, k, at_.request.threads);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto q = static_cast<std::size_t>(i);
+    if (too_many[q]) {
+      left.push_back(which[q]);
+      continue;
+    }
+    std::copy_n(best.keys.row(i), k, out.keys.row(which[q]));
+    std::copy_n(best.ids.row(i), k, out.ids.row(which[q]));
+  }
+  report_.note_listed(tree.lists().packed, near.scored() + others.scored());
+}
+
+void TreeSearch::search(ChunkSearch& chunk, ExactNeighbors& out) {
+  if (!is_possible(chunk)) return;
+  const auto tree = tree_for(chunk);
+  if (!tree) return;
+  std::vector<std::int64_t> left;
+  const auto todo = std::span<const std::int64_t>(chunk.todo);
+  for (std::size_t begin = 0; begin < todo.size(); begin += together)
+    answer(*tree, chunk.job,
+           todo.subspan(begin, std::min<std::size_t>(together, todo.size() - begin)), out, left);
+  report_.note_pass(FirstPass::int8, std::ssize(chunk.todo) - std::ssize(left), at_.count);
+  report_.note_tree(at_.prepared(), *tree, chunk.choice.keep);
+  report_.note_fallback(std::ssize(left));
+  report_.learns = false;
+  chunk.todo = std::move(left);
+}
+
+}  // namespace knear::detail

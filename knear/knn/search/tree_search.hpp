@@ -1,0 +1,37 @@
+// knear/knn/search/tree_search.hpp -- rows of few columns by a tree of boxes
+// (knn/rows/row_tree.hpp): whether that is faster than a scan of all rows, and the search itself.
+// The answer is the same.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "knear/knn/rows/row_tree.hpp"
+#include "knear/knn/search/first_pass_choice.hpp"
+
+namespace knear::detail {
+
+class TreeSearch {
+ public:
+  TreeSearch(SearchPosition& at, ReportBuilder& report, FirstPassChoice& passes)
+      : at_(at), report_(report), passes_(passes) {}
+
+  // Answers the queries of chunk.todo, if a tree pays, and leaves those that would look at too many
+  // leaves.
+  void search(ChunkSearch& chunk, ExactNeighbors& out);
+
+ private:
+  // Whether the rows at hand and what was asked allow for a tree.
+  bool is_possible(const ChunkSearch& chunk) const;
+  // The tree that is kept, or a new one where it pays; else nullptr.
+  std::shared_ptr<const RowTree> tree_for(const ChunkSearch& chunk);
+  // Answers some queries, and adds those that it leaves to `left`.
+  void answer(const RowTree& tree, const ScanJob& of_chunk, std::span<const std::int64_t> which,
+              ExactNeighbors& out, std::vector<std::int64_t>& left);
+
+  SearchPosition& at_;
+  ReportBuilder& report_;
+  FirstPassChoice& passes_;
+};
+
+}  // namespace knear::detail
