@@ -108,8 +108,7 @@ TEST(CodesOfExtremeNumbers, FindWhatTheyFindAtScaleOneOrAreRefused) {
       const double usual = recall_at(1);
       EXPECT_GT(usual, 0.3);
       int refused = 0;
-      for (const double scale : {0x1p-120, 0x1p-80, 0x1p-66, 0x1p-40, 0x1p-20, 0x1p-10, 0x1p30,
-                                 0x1p62, 0x1p66, 0x1p120}) {
+      for (const double scale : {0x1p-120, 0x1p-66, 0x1p-10, 0x1p62, 0x1p66, 0x1p120}) {
         double recall = usual;
         const std::string said = message([&] { recall = recall_at(scale); });
         // Halves of less than 2^-14 have fewer bits, and products are compared by these.
