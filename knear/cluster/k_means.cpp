@@ -555,6 +555,7 @@ class Lloyd {
     if (spherical_) {
       double squares = 0;
       for (const double x : target) squares += x * x;
+      if (!(squares > 0)) return false;
       for (double& x : target) x /= std::sqrt(squares);
     }
     const float* from = centroids_.row(donor);
@@ -605,8 +606,9 @@ class Lloyd {
 };
 
 // Draws centroids [first, count) from `rows`, each next one with a probability that grows with the
-// distance from those before (squared, or 1 - cosine) and the weight.
-void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metric metric,
+// distance from those before (squared, or 1 - cosine) and the weight. Zero rows have no direction,
+// so that spherical k-means draws none of them while there are others.
+void seed_far_apart(AnyMatrixView rows, std::vector<double> weights, Metric metric,
                     std::int64_t first, int threads, const Progress& progress, Random& random,
                     Matrix<float>& centroids) {
   constexpr std::int64_t together = 256;
@@ -617,6 +619,11 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
   std::vector<double> sums(static_cast<std::size_t>(blocks)),
       row(static_cast<std::size_t>(rows.cols()));
   Reporter reporter(progress, "k-means", centroids.rows());
+  for (std::int64_t i = 0; i < n && is_spherical(metric); ++i) {
+    load_row(rows, i, metric, row.data());
+    if (std::all_of(row.begin(), row.end(), [](double x) { return x == 0; }))
+      weights[static_cast<std::size_t>(i)] = 0;
+  }
   // What is left of each row's share beside centroid c; c < 0: none.
   const auto measure = [&](std::int64_t c) {
     parallel_for(threads, blocks, [&](std::int64_t block) {
@@ -658,7 +665,7 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
     // All rows coincide with centroids: any will do.
     if (chosen < 0) chosen = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n)));
     load_row(rows, chosen, metric, row.data());
-    write_centroid(row, is_spherical(metric), centroids.row(c));
+    if (!write_centroid(row, is_spherical(metric), centroids.row(c))) centroids.row(c)[0] = 1;
     total = measure(c);
   }
 }

@@ -14,7 +14,10 @@
 //                     with transforms or product quantizers
 //   ...,RFlat         codes and the vectors, by which the nearest codes are measured
 //   ...,Refine(form)  the same by codes or halves of the vectors: SQfp16, SQbf16, SQ8, SQ4, PQm
-//   PCAn,...          n principal components first; PCAW: whitened, PCAR: rotated, PCAWR
+//   PCAn,...          n principal components first; PCAW: whitened, PCAR: rotated, PCAWR. By l2 the
+//                     mean is subtracted. By ip and cosine it stays, and the components are the
+//                     directions of the largest sums of squares, of rows of length 1 for cosine:
+//                     with all components, products and cosines are those of the vectors
 //   OPQm_d,...        rotated to d columns for a quantiser of m parts; OPQm: to as many as before
 //   RRn,... RR,...    a random rotation, to n columns or as many; of more columns than there are,
 //                     which lengthens rows and changes no distance but for its rounding

@@ -76,10 +76,10 @@ class Index {
   // Learns from vectors [n x dim] of any element type, like those to come; an index that has rows
   // has to be emptied first. The same result for the same vectors and seed on every machine. Throws
   // ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity and, of
-  // codes by l2, a row whose squared length is beyond float32, naming the row, for fewer rows than
-  // centroids or principal components, for options.rows below 0, without inverted lists for
-  // options.iterations, and of an index that learns nothing for options that say how; Cancelled.
-  // Then nothing has changed.
+  // codes by l2 and ip, a row whose squared length is beyond float32, naming the row, or rows whose
+  // squared lengths all vanish in it, for fewer rows than centroids or principal components, for
+  // options.rows below 0, without inverted lists for options.iterations, and of an index that
+  // learns nothing for options that say how; Cancelled. Then nothing has changed.
   void train(AnyMatrixView vectors, const TrainOptions& options = {});
 
   // Of inverted lists: how many there are (0: this is a flat index), and their centroids
@@ -95,8 +95,9 @@ class Index {
   // Appends copies of the rows [n x dim]; they get the ids next_id(), next_id() + 1, ... The first
   // rows decide the element type; later ones of another type are converted. Throws ShapeMismatch
   // for another number of columns; InvalidArgument before training, for a NaN or infinity, for a
-  // value that the element type of the index cannot hold exactly and, of codes by l2, for a row
-  // whose squared length is beyond float32, naming the row; MemoryBudgetError; Cancelled. Then
+  // value that the element type of the index cannot hold exactly, of codes by l2 and ip, for a row
+  // whose squared length is beyond float32, naming the row, and of halves for rows so small that
+  // these keep next to nothing; MemoryBudgetError; Cancelled. Then
   // nothing is added.
   void add(AnyMatrixView vectors, const ChangeOptions& options = {});
   // Appends rows with ids of the caller's, one a row, from 0 to 2^62, none of them twice or held by

@@ -69,8 +69,6 @@ struct ProductQuantizer::State {
   detail::CodeBook book;
   std::int64_t dim, parts;  // parts: sub-quantisers
   int bits;
-  std::vector<FewRowsScan> scans;  // one for each part, where they suit
-
   std::int64_t count() const { return book.count(); }
   std::int64_t width() const { return book.width(); }
   std::int64_t code_size() const { return book.code_size(); }
@@ -80,9 +78,16 @@ struct ProductQuantizer::State {
       : book(std::move(all), sub_quantizers, bits_),
         dim(book.dim()),
         parts(sub_quantizers),
-        bits(bits_) {
-    if (!FewRowsScan::suits(count(), width())) return;
-    for (std::int64_t m = 0; m < parts; ++m) scans.emplace_back(part(m));
+        bits(bits_) {}
+
+  bool suits_registers() const { return FewRowsScan::suits(count(), width()); }
+  // One for each part, where they suit. They are made by the first call, since codes of scalar
+  // quantisers need none.
+  const std::vector<FewRowsScan>& scans() const {
+    std::call_once(once_, [&] {
+      for (std::int64_t m = 0; m < parts; ++m) scans_.emplace_back(part(m));
+    });
+    return scans_;
   }
 
   void put(std::uint8_t* code, std::int64_t m, std::uint32_t centroid) const {
@@ -106,6 +111,10 @@ struct ProductQuantizer::State {
     if (vectors.cols() != dim)
       throw ShapeMismatch("{} have {} columns, the quantizer {}", argument, vectors.cols(), dim);
   }
+
+ private:
+  mutable std::once_flag once_;
+  mutable std::vector<FewRowsScan> scans_;
 };
 
 ProductQuantizer::ProductQuantizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -190,10 +199,10 @@ Matrix<std::uint8_t> ProductQuantizer::encode(AnyMatrixView rows, int threads,
     threads = resolve_threads(threads);
     find_value_range(rows, Metric::l2, "rows", threads);
     Matrix<std::uint8_t> out(rows.rows(), code_size());
-    if (state_->scans.empty())
-      state_->encode_by_codes(rows, threads, progress, out);
-    else
+    if (state_->suits_registers())
       state_->encode_in_registers(rows, threads, progress, out);
+    else
+      state_->encode_by_codes(rows, threads, progress, out);
     return out;
   });
 }
@@ -205,6 +214,7 @@ void ProductQuantizer::State::encode_in_registers(AnyMatrixView rows, int thread
   const std::int64_t tasks = (rows.rows() + task_rows - 1) / task_rows;
   Reporter reporter(progress, "encode", tasks);
   const Isa isa = active_isa();
+  const std::vector<FewRowsScan>& scans = this->scans();
   parallel_for(threads, tasks, [&](std::int64_t task) {
     std::uint32_t nearest[together];
     const std::int64_t end = std::min(rows.rows(), (task + 1) * task_rows);

@@ -65,6 +65,82 @@ Levels best_levels(const std::vector<double>& values, int last) {
   return best;
 }
 
+constexpr std::int64_t columns_together = 16;  // columns that lie in the same cache line
+
+using Ranges = std::vector<std::pair<double, double>>;  // the least and the largest value
+
+// The range of each column over the rows that are not `far` [n]; empty: over all.
+Ranges ranges_of(AnyMatrixView rows, const std::vector<char>& far, int threads) {
+  Ranges out(static_cast<std::size_t>(rows.cols()), {INFINITY, -INFINITY});
+  parallel_for(threads, (rows.cols() + columns_together - 1) / columns_together,
+               [&](std::int64_t task) {
+                 const std::int64_t first = task * columns_together,
+                                    end = std::min(rows.cols(), first + columns_together);
+                 visit(rows, [&](auto typed) {
+                   for (std::int64_t i = 0; i < typed.rows(); ++i) {
+                     if (!far.empty() && far[static_cast<std::size_t>(i)]) continue;
+                     for (std::int64_t j = first; j < end; ++j) {
+                       const double x = to_double(typed.row(i)[j]);
+                       auto& [least, most] = out[static_cast<std::size_t>(j)];
+                       least = std::min(least, x), most = std::max(most, x);
+                     }
+                   }
+                 });
+               });
+  return out;
+}
+
+// Beyond these a value is far: the middle 98 % of a sample of the column, widened by 16 times their
+// width. Columns in which most values are equal have no such limits.
+Ranges far_limits(AnyMatrixView rows, int threads) {
+  constexpr std::int64_t most_sampled = 2048;
+  constexpr double width = 16;
+  Random random(2);
+  AnyMatrix sample;
+  if (rows.rows() > most_sampled) {
+    sample = detail::rows_at(rows, detail::sample_of(rows.rows(), most_sampled, random));
+    rows = sample.view();
+  }
+  Ranges out(static_cast<std::size_t>(rows.cols()));
+  parallel_for(threads, rows.cols(), [&](std::int64_t j) {
+    std::vector<double> values;
+    visit(rows, [&](auto typed) {
+      for (std::int64_t i = 0; i < typed.rows(); ++i) values.push_back(to_double(typed.row(i)[j]));
+    });
+    const std::ptrdiff_t rank = std::ssize(values) / 100;
+    std::nth_element(values.begin(), values.begin() + rank, values.end());
+    const double low = values[static_cast<std::size_t>(rank)];
+    std::nth_element(values.begin(), values.end() - 1 - rank, values.end());
+    const double high = values[values.size() - 1 - static_cast<std::size_t>(rank)];
+    const double reach = high > low ? width * (high - low) : INFINITY;
+    out[static_cast<std::size_t>(j)] = {low - reach, high + reach};
+  });
+  return out;
+}
+
+// Which rows are far [n]; empty: none, or so many that they are no exceptions.
+std::vector<char> far_rows(AnyMatrixView rows, const Ranges& ranges, int threads) {
+  constexpr std::int64_t least_rows = 200, share = 1000;
+  if (rows.rows() < least_rows) return {};
+  const Ranges limits = far_limits(rows, threads);
+  std::vector<std::int64_t> suspects;
+  for (std::size_t j = 0; j < limits.size(); ++j)
+    if (ranges[j].first < limits[j].first || ranges[j].second > limits[j].second)
+      suspects.push_back(static_cast<std::int64_t>(j));
+  if (suspects.empty()) return {};
+  std::vector<char> out(static_cast<std::size_t>(rows.rows()));
+  visit(rows, [&](auto typed) {
+    for (std::int64_t i = 0; i < typed.rows(); ++i)
+      for (const std::int64_t j : suspects) {
+        const double x = to_double(typed.row(i)[j]);
+        const auto& [low, high] = limits[static_cast<std::size_t>(j)];
+        out[static_cast<std::size_t>(i)] |= x < low || x > high;
+      }
+  });
+  const auto count = std::count(out.begin(), out.end(), 1);
+  return count <= std::max<std::int64_t>(1, rows.rows() / share) ? out : std::vector<char>();
+}
+
 }  // namespace
 
 std::string_view name_of(ScalarCode code) {
@@ -225,33 +301,35 @@ ScalarQuantizer ScalarQuantizer::train(AnyMatrixView rows, ScalarCode code, int 
       sample = detail::rows_at(rows, detail::sample_of(rows.rows(), most_rows, random));
       rows = sample.view();
     }
-    // Columns of a task lie in the same cache lines.
-    constexpr std::int64_t columns = 16;
     const int last = last_level(code);
     std::vector<float> low(static_cast<std::size_t>(rows.cols())), step(low.size());
-    parallel_for(threads, (rows.cols() + columns - 1) / columns, [&](std::int64_t task) {
-      const std::int64_t first = task * columns, end = std::min(rows.cols(), first + columns);
-      std::vector<std::vector<double>> values(static_cast<std::size_t>(end - first));
-      std::vector<std::pair<double, double>> ranges(values.size(), {INFINITY, -INFINITY});
-      visit(rows, [&](auto typed) {
-        for (std::int64_t i = 0; i < typed.rows(); ++i)
+    Ranges ranges = ranges_of(rows, {}, threads);
+    const std::vector<char> far = far_rows(rows, ranges, threads);
+    if (!far.empty()) ranges = ranges_of(rows, far, threads);
+    parallel_for(
+        threads, (rows.cols() + columns_together - 1) / columns_together, [&](std::int64_t task) {
+          const std::int64_t first = task * columns_together,
+                             end = std::min(rows.cols(), first + columns_together);
+          std::vector<std::vector<double>> values(static_cast<std::size_t>(end - first));
+          if (code == ScalarCode::bits4)
+            visit(rows, [&](auto typed) {
+              for (std::int64_t i = 0; i < typed.rows(); ++i) {
+                if (!far.empty() && far[static_cast<std::size_t>(i)]) continue;
+                for (std::int64_t j = first; j < end; ++j)
+                  values[static_cast<std::size_t>(j - first)].push_back(to_double(typed.row(i)[j]));
+              }
+            });
           for (std::int64_t j = first; j < end; ++j) {
-            const double x = to_double(typed.row(i)[j]);
-            auto& [least, most] = ranges[static_cast<std::size_t>(j - first)];
-            least = std::min(least, x), most = std::max(most, x);
-            if (code == ScalarCode::bits4) values[static_cast<std::size_t>(j - first)].push_back(x);
+            const auto& [least, most] = ranges[static_cast<std::size_t>(j)];
+            const Levels levels =
+                code == ScalarCode::bits8
+                    ? Levels{least, (most - least) / last}
+                    : best_levels(values[static_cast<std::size_t>(j - first)], last);
+            // A step beyond the range of floats cannot be: levels end within that of the values.
+            low[static_cast<std::size_t>(j)] = static_cast<float>(levels.low);
+            step[static_cast<std::size_t>(j)] = static_cast<float>(std::max(0.0, levels.step));
           }
-      });
-      for (std::int64_t j = first; j < end; ++j) {
-        const auto& [least, most] = ranges[static_cast<std::size_t>(j - first)];
-        const Levels levels = code == ScalarCode::bits8
-                                  ? Levels{least, (most - least) / last}
-                                  : best_levels(values[static_cast<std::size_t>(j - first)], last);
-        // A step beyond the range of floats cannot be: levels end within that of the values.
-        low[static_cast<std::size_t>(j)] = static_cast<float>(levels.low);
-        step[static_cast<std::size_t>(j)] = static_cast<float>(std::max(0.0, levels.step));
-      }
-    });
+        });
     return from_levels(code, low, step);
   });
 }

@@ -197,6 +197,57 @@ Matrix<double> covariance_of(AnyMatrixView rows, const std::vector<double>& mean
   return out;
 }
 
+// The `components` eigenvectors of the covariance of rows that have the largest eigenvalues,
+// largest first [components x dim], and these.
+struct Directions {
+  Matrix<double> vectors;
+  std::vector<double> variances;
+};
+
+Directions directions_by_columns(AnyMatrixView rows, const std::vector<double>& mean,
+                                 std::int64_t components, int threads, const Progress& progress) {
+  const std::int64_t dim = rows.cols();
+  const Matrix<double> covariance = covariance_of(rows, mean, threads, progress);
+  const detail::SymmetricEigen eigen = detail::symmetric_eigen(covariance.view());
+  Directions out{Matrix<double>(components, dim), {}};
+  for (std::int64_t c = 0; c < components; ++c) {
+    out.variances.push_back(std::max(0.0, eigen.values[static_cast<std::size_t>(dim - 1 - c)]));
+    std::copy_n(eigen.vectors.row(dim - 1 - c), dim, out.vectors.row(c));
+  }
+  return out;
+}
+
+// The same for n rows that are fewer than their columns: with X the rows less the mean and u an
+// eigenvector of X X^T [n x n], X^T u is one of X^T X [dim x dim], with the same eigenvalue.
+Directions directions_by_rows(AnyMatrixView rows, const std::vector<double>& mean,
+                              std::int64_t components, int threads, const Progress& progress) {
+  const std::int64_t dim = rows.cols(), n = rows.rows(), known = std::min(components, n);
+  Reporter reporter(progress, "principal components", 3);
+  Matrix<double> x(n, dim);
+  load(rows, x.data());
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < dim; ++j) x.row(i)[j] -= mean[static_cast<std::size_t>(j)];
+  Matrix<double> gram(n, n), turn(n, known), along(dim, known), columns(dim, components);
+  multiply(x.view(), detail::transposed(x.view()).view(), gram, threads);
+  reporter.add(1);
+  for (std::int64_t i = 0; i < n * n; ++i) gram.data()[i] /= static_cast<double>(n);
+  const detail::SymmetricEigen eigen = detail::symmetric_eigen(gram.view());
+  reporter.add(1);
+  Directions out{{}, std::vector<double>(static_cast<std::size_t>(components))};
+  for (std::int64_t c = 0; c < known; ++c) {
+    out.variances[static_cast<std::size_t>(c)] =
+        std::max(0.0, eigen.values[static_cast<std::size_t>(n - 1 - c)]);
+    for (std::int64_t i = 0; i < n; ++i) turn.row(i)[c] = eigen.vectors.row(n - 1 - c)[i];
+  }
+  multiply_transposed(x.view(), turn.view(), along, threads);
+  for (std::int64_t j = 0; j < dim; ++j) std::copy_n(along.row(j), known, columns.row(j));
+  // A column of length 0 and those behind the last become any directions that complete the basis.
+  detail::make_orthonormal(columns, threads);
+  out.vectors = detail::transposed(columns.view());
+  reporter.add(1);
+  return out;
+}
+
 // A product of many numbers, none of them 0: fraction * 2^exponent, 0.5 <= fraction < 1.
 struct Product {
   double fraction = 0.5;
@@ -262,19 +313,18 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
       rows = sample.view();
     }
     find_value_range(rows, Metric::l2, "rows", threads);
-    const std::vector<double> mean = mean_of(rows, threads);
-    const Matrix<double> covariance = covariance_of(rows, mean, threads, options.progress);
-    const detail::SymmetricEigen eigen = detail::symmetric_eigen(covariance.view());
-    std::vector<double> variances;
-    for (std::int64_t c = 0; c < components; ++c)
-      variances.push_back(std::max(0.0, eigen.values[static_cast<std::size_t>(dim - 1 - c)]));
+    const std::vector<double> mean = options.centre
+                                         ? mean_of(rows, threads)
+                                         : std::vector<double>(static_cast<std::size_t>(dim));
+    const auto find = rows.rows() < dim ? directions_by_rows : directions_by_columns;
+    const auto [vectors, variances] = find(rows, mean, components, threads, options.progress);
     if (options.whiten && !(variances[0] > 0))
       throw InvalidArgument("rows do not vary, so that whitening would divide by nothing");
     const std::vector<std::int64_t> order = balanced(variances, options.balance_over);
     Matrix<double> basis(components, dim);
     for (std::int64_t c = 0; c < components; ++c) {
       const std::int64_t from = order[static_cast<std::size_t>(c)];
-      const double* vector = eigen.vectors.row(dim - 1 - from);
+      const double* vector = vectors.row(from);
       std::int64_t largest = 0;
       for (std::int64_t j = 1; j < dim; ++j)
         if (std::abs(vector[j]) > std::abs(vector[largest])) largest = j;
@@ -301,6 +351,7 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
     Matrix<float> matrix(components, dim);
     for (std::int64_t i = 0; i < components * dim; ++i)
       matrix.data()[i] = static_cast<float>(basis.data()[i]);
+    if (!options.centre) return linear(matrix.view());
     return chain({shift(less(mean)), linear(matrix.view())});
   });
 }

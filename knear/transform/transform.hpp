@@ -30,6 +30,10 @@ struct PcaOptions {
   // product of variances, as product quantisers want it (Ge, He, Ke, Sun, "Optimized product
   // quantization", 2013, section 4.3). Must divide the components. 1: largest variance first.
   std::int64_t balance_over = 1;
+  // Subtracts the mean of the rows. If false, the components are the directions of the largest sums
+  // of squares, and there is no shift: products of vectors stay as they are, as far as the
+  // components hold them. "Variance" then means the mean square.
+  bool centre = true;
   std::int64_t most_rows = 131072;  // uses a sample of so many rows; 0: all
   std::uint64_t seed = 1;           // of the sample and the rotation
   int threads = 0;                  // 0: as many as the process may use
@@ -44,6 +48,7 @@ class Transform {
   // largest coordinate positive. The inverse gives the nearest vector
   // that these components can say. Throws InvalidArgument naming the argument, for a NaN or an
   // infinity with its row, and for whitening of rows that are all the same; Cancelled.
+  // The time grows with dim^3, or with dim n^2 for fewer rows than columns.
   static Transform pca(AnyMatrixView rows, std::int64_t components, const PcaOptions& options = {});
   // A random rotation, the same for the same seed. To fewer columns it is the projection on a
   // random subspace, from which there is no way back; to more columns lengths stay.

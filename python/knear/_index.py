@@ -53,7 +53,8 @@ class Index(Sealed):
         them, ",Refine(SQ8)" finer codes; "Graph32" keeps the vectors and a graph of 32 links each,
         for one query at a time at a high recall; "PCA64,", "OPQ16_64,", "RR64," and "L2norm,"
         transform vectors first (RR64 to more columns too, which changes no distance but for
-        rounding; PCA64 and OPQ16_64 take as many columns at least). "auto": as
+        rounding; PCA64 and OPQ16_64 take as many columns at least; PCA64 subtracts the mean by
+        "l2" alone, since products and cosines would change). "auto": as
         knear.choose_index() says for `rows`, `memory`, `recall`, `batch` and `dtype`, which are for
         that alone.
     dim: number of columns of every matrix, from 1 to 65536.

@@ -127,6 +127,9 @@ class PCA(_Transform):
     >>> y.shape, pca.inverse(y).shape
     ((500, 8), (500, 16))
 
+    The mean is subtracted, which keeps distances but not products and cosines: for these take
+    knear.Index("PCA8,Flat", metric="ip" or "cosine"), which leaves it in.
+
     components: columns that are left, at most dim.
     whiten: divide each component by its standard deviation; components in which the rows do not
         vary become zeros.

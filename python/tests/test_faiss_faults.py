@@ -277,6 +277,30 @@ def test_whitening_of_rows_in_fewer_dimensions():
     assert (index.search(x, 1)[1].ravel() == np.arange(500)).all()
 
 
+def test_principal_components_of_fewer_rows_than_columns():
+    """The products of the rows are decomposed; of all columns it took minutes."""
+    x = np.random.default_rng(1).standard_normal((30, 80)).astype(np.float32)
+    pca = ours.PCAMatrix(80, 25)
+    pca.train(x)
+    apart = x - x.mean(0)
+    values = np.square(np.linalg.svd(apart.astype(np.float64), compute_uv=False))
+    y = pca.apply(x)
+    np.testing.assert_allclose(np.square(y).sum(0, np.float64), values[:25], rtol=1e-4)
+    a = ours.vector_to_array(pca.A).reshape(25, 80)
+    np.testing.assert_allclose(a @ a.T, np.eye(25), atol=1e-5)
+    white = knear.PCA(25, whiten=True).train(x).apply(x)
+    np.testing.assert_allclose(white.std(0), 1, rtol=1e-3)
+
+
+def test_whitening_of_equal_rows_is_refused():
+    x = np.ones((40, 6), np.float32)
+    words = "rows do not vary, so that whitening would divide by nothing"
+    with refused(match=words):
+        ours.PCAMatrix(6, 3, -0.5).train(x)
+    with pytest.raises(knear.InvalidArgument, match=words):
+        knear.PCA(3, whiten=True).train(x)
+
+
 def test_what_runs_on_the_processor(rows):
     with pytest.warns(UserWarning, match="gpu=True.* runs on the processor"):
         km = ours.Kmeans(12, 3, gpu=True)

@@ -646,3 +646,35 @@ def test_codes_of_our_own(rows, string, tmp_path):
     again = knear.Index.load(path)
     found, expected = again.search(rows[:200], 5, **asked), ours.search(rows[:200], 5, **asked)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_pca_by_products_means_what_its_file_says(tmp_path):
+    """FAISS subtracts the mean from queries too; knear did, and leaves it in now. Files answer as
+    whoever trained them did."""
+    random = np.random.default_rng(1)
+    x = (random.standard_normal((3000, 16)) + 1).astype(np.float32)
+    queries = (random.standard_normal((50, 16)) + 1).astype(np.float32)
+    path = tmp_path / "index"
+    theirs = faiss.index_factory(16, "PCA16,Flat", faiss.METRIC_INNER_PRODUCT)
+    theirs.train(x)
+    theirs.add(x)
+    faiss.write_index(theirs, str(path))
+    index = knear.Index.load(path)
+    with_shift = index.search(queries, 10)
+    distances, ids = theirs.search(queries, 10)
+    assert np.array_equal(with_shift.ids, ids)
+    np.testing.assert_allclose(with_shift.distances, distances, rtol=1e-4, atol=1e-4)
+    index.save(path)  # as files of older versions have it
+    assert np.array_equal(knear.Index.load(path).search(queries, 10).ids, ids)
+    exact = knear.knn(queries, x, 10, "ip")
+    own = knear.Index("PCA16,Flat", dim=16, metric="ip")
+    own.train(x)
+    own.add(x)
+    assert (own.search(queries, 10).ids == exact.ids).mean() > 0.99
+    assert (with_shift.ids == exact.ids).mean() < 0.9
+    own.write_faiss(path)
+    for read in (
+        knear.Index.load(path).search(queries, 10).ids,
+        faiss.read_index(str(path)).search(queries, 10)[1],
+    ):
+        assert (read == exact.ids).mean() > 0.99

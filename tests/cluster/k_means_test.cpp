@@ -354,6 +354,32 @@ TEST(KMeans, OneRowFarFromEqualOnesGetsACentroid) {
     EXPECT_EQ(k_means(groups.view(), 6, {.seed = seed}).steps.back().objective, 0) << seed;
 }
 
+// Empty texts and items without a buyer are zero rows, which have no direction. A centroid of one
+// was all zeros, and k-means that went on from there refused it.
+TEST(KMeans, ZeroRowsAreNoCentroidsOfSphericalKMeans) {
+  const AnyMatrix some = gaussians(600, 8, 21);
+  for (const Metric metric : {Metric::ip, Metric::cosine})
+    for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus})
+      for (const std::int64_t zeros : {1, 2, 600}) {  // each row, or each second one, or one of all
+        const AnyMatrix rows = make(ElementType::f32, 600, 8, [&](std::int64_t r, std::int64_t c) {
+          return zeros == 600     ? (r == 5 ? 0.0 : double{some.view().as<float>().row(r)[c]})
+                 : r % zeros == 0 ? 0.0
+                                  : double{some.view().as<float>().row(r)[c]};
+        });
+        const KMeans found =
+            k_means(rows.view(), 20, {.metric = metric, .iterations = 4, .seeding = seeding});
+        for (std::int64_t c = 0; c < 20; ++c) {
+          double squares = 0;
+          for (std::int64_t j = 0; j < 8; ++j)
+            squares += std::pow(double{found.centroids.row(c)[j]}, 2);
+          EXPECT_NEAR(squares, 1, 1e-5) << name_of(metric) << " " << zeros << " centroid " << c;
+        }
+        EXPECT_NO_THROW(
+            k_means(rows.view(), 20,
+                    {.metric = metric, .iterations = 2, .initial = found.centroids.view()}));
+      }
+}
+
 // Row 7 has nearly all the weight, so nearly every draw begins with it.
 TEST(KMeans, RandomSeedingDrawsRowsByTheirWeights) {
   const AnyMatrix rows = gaussians(500, 3, 5);

@@ -183,6 +183,59 @@ TEST(Transform, WhiteningMakesVariancesOne) {
   }
 }
 
+// Fewer rows than columns: the products of the rows are decomposed, which took minutes by columns.
+// The same rows twice have the same components, and are decomposed by columns.
+TEST(Transform, PrincipalComponentsOfFewerRowsThanColumns) {
+  const AnyMatrix rows = stretched(20, 36, 8);
+  const AnyMatrix twice = make(ElementType::f32, 40, 36, [&](std::int64_t i, std::int64_t j) {
+    return value(rows.view(), i % 20, j);
+  });
+  for (const bool centre : {true, false}) {
+    const Transform one = Transform::pca(rows.view(), 8, {.centre = centre}),
+                    two = Transform::pca(twice.view(), 8, {.centre = centre});
+    const Matrix<float> a = one.apply(rows.view()), b = two.apply(rows.view());
+    for (std::int64_t i = 0; i < 20; ++i)
+      for (std::int64_t j = 0; j < 8; ++j) ASSERT_NEAR(a.row(i)[j], b.row(i)[j], 1e-3) << j;
+  }
+  // All columns: those beyond the rank complete the basis, and are nothing after whitening.
+  EXPECT_TRUE(Transform::pca(rows.view(), 36).keeps_distances());
+  const Transform white = Transform::pca(rows.view(), 36, {.whiten = true});
+  const Matrix<float> y = white.apply(rows.view());
+  const Matrix<double> after = covariance(y.view());
+  for (int c = 0; c < 36; ++c) EXPECT_NEAR(after.row(c)[c], c < 19 ? 1 : 0, 2e-2) << c;
+  // Rows on a line span one direction.
+  const AnyMatrix line = make(ElementType::f32, 5, 9,
+                              [](std::int64_t i, std::int64_t j) { return double(i * (j + 1)); });
+  const Transform few = Transform::pca(line.view(), 9, {.whiten = true});
+  const Matrix<float> ends = few.apply(line.view());
+  for (std::int64_t i = 0; i < 5; ++i)
+    for (std::int64_t j = 1; j < 9; ++j) EXPECT_EQ(ends.row(i)[j], 0);
+  EXPECT_NEAR(covariance(ends.view()).row(0)[0], 1, 1e-3);
+}
+
+// Without its shift the map is linear: products and lengths stay where all columns are kept.
+TEST(Transform, PrincipalComponentsWithoutCentringKeepProducts) {
+  const AnyMatrix rows = stretched(300, 12, 9);
+  const Transform turn = Transform::pca(rows.view(), 12, {.centre = false});
+  ASSERT_EQ(turn.steps().size(), 1u);
+  const Matrix<float> y = turn.apply(rows.view());
+  for (std::int64_t i = 0; i < 20; ++i)
+    for (std::int64_t k = 0; k < 20; ++k) {
+      double was = 0, is = 0;
+      for (std::int64_t j = 0; j < 12; ++j) {
+        was += value(rows, i, j) * value(rows, k, j);
+        is += double{y.row(i)[j]} * double{y.row(k)[j]};
+      }
+      ASSERT_NEAR(is, was, 1e-5 * std::abs(was) + 1e-4);
+    }
+  // The first component is the direction in which the rows lie, not that in which they differ.
+  double first = 0, others = 0;
+  for (std::int64_t i = 0; i < 300; ++i)
+    for (std::int64_t j = 0; j < 12; ++j)
+      (j == 0 ? first : others) += double{y.row(i)[j]} * double{y.row(i)[j]};
+  EXPECT_GT(first, others);
+}
+
 TEST(Transform, RotatedComponentsHaveAlikeVariances) {
   const AnyMatrix rows = stretched(3000, 32, 4);
   const Transform turned = Transform::pca(rows.view(), 32, {.rotate = true});

@@ -2,6 +2,7 @@
 // to the vector that it stands for; finer codes or the vectors themselves may refine the answer.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -43,6 +44,22 @@ const RecallPoint& point_of_codes(const RecallCurve& curve, const IndexShape& sh
       "recall is {}, but {} is the highest that is promised of the codes of index {}: longer "
       "ones, or vectors to refine them by (RFlat), reach more",
       recall, highest, shape.description());
+}
+
+// Throws InvalidArgument for queries whose products with codes are beyond float32, in which tables
+// of products are summed, or vanish in it.
+void check_products(const FormQuery& query, Metric metric) {
+  if (!traits_of(metric).product) return;
+  const double longest = query.state.coder->longest();
+  for (std::int64_t q = 0; q < query.queries.rows(); ++q) {
+    const double length = length_of(query.queries.rows(q, q + 1)), most = length * longest;
+    const bool vanishes = most > 0 && most < double{std::numeric_limits<float>::min()};
+    if (vanishes || most > double{std::numeric_limits<float>::max()})
+      throw InvalidArgument(
+          "queries hold a row {} of length {:.3g}, whose products with codes of vectors of length "
+          "{:.3g} {} float32: multiply it by a power of two, such as 2^{}",
+          q, length, longest, vanishes ? "vanish in" : "are beyond", -std::ilogb(length));
+  }
 }
 
 // A search of codes for a recall: by which rule, and what is to be said of it.
@@ -188,6 +205,7 @@ class CodesForm final : public ProbedForm {
 
   ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
     check_scan(query.options);
+    check_products(query, shape_.metric);
     const std::int64_t refine_factor = refine_factor_of(query.options);
     const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::nearest);
     if (!query.state.coarse) return nearest_of_all(query, k, options, refine_factor, report);
@@ -214,6 +232,7 @@ class CodesForm final : public ProbedForm {
   RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
     check_scan(query.options);
     check_processor(options_of_scan(query.options, shape_.metric), "a range search of codes");
+    check_products(query, shape_.metric);
     const std::int64_t refine_factor = refine_factor_of_range(query.options);
     const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::range);
     const CoarseQuantizer* const coarse = query.state.coarse.get();

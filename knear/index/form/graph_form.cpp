@@ -13,7 +13,7 @@ class GraphForm final : public Form {
     if (!state.graph) state.graph = std::make_shared<GraphOfState>();
   }
   void follow(State& next, const State& before, std::span<const Id> added) const override {
-    next.graph = before.graph->after(added);
+    next.graph = before.graph->after(added, next);
   }
   bool follows_ids() const override { return true; }
 

@@ -397,6 +397,10 @@ SearchOptions as_scan(const SearchOptions& options) {
 
 }  // namespace
 
+// Ids that were added since the graph was made are looked up once this many more have come; those
+// that are gone again are forgotten.
+constexpr std::size_t ids_looked_up_together = 1024;
+
 std::unique_ptr<GraphWalk> IdleWalks::take(const RowGraph& graph) {
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock && !idle_.empty()) {
     std::unique_ptr<GraphWalk> out = std::move(idle_.back());
@@ -413,15 +417,20 @@ GraphOfState::Made GraphOfState::as_made(std::shared_ptr<const RowGraph> graph,
           std::make_shared<const std::vector<Id>>(std::move(added))};
 }
 
-std::shared_ptr<GraphOfState> GraphOfState::after(std::span<const Id> added) const {
+std::shared_ptr<GraphOfState> GraphOfState::after(std::span<const Id> added,
+                                                  const State& next) const {
   auto out = std::make_shared<GraphOfState>();
   out->made_ = made();
   if (out->made_) out->made_->beside = nullptr;  // that is of a state
   if (!out->made_ || added.empty()) return out;
   std::vector<Id> all(*out->made_->added);
+  const std::size_t before = all.size();
   all.insert(all.end(), added.begin(), added.end());
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
+  // Looked up now and then, so that an id costs little.
+  if (all.size() / ids_looked_up_together != before / ids_looked_up_together)
+    std::erase_if(all, [&](Id id) { return next.find(id).row < 0; });
   out->made_->added = std::make_shared<const std::vector<Id>>(std::move(all));
   return out;
 }

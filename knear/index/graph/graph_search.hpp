@@ -62,7 +62,7 @@ class GraphOfState {
     std::shared_ptr<const RowGraph> graph;
     std::shared_ptr<RecallCurves> curves;  // of searches of this graph
     std::shared_ptr<IdleWalks> walks;
-    // Ids that were added since, ascending; some may be gone again.
+    // Ids that were added since, ascending; up to about a thousand may be gone again.
     std::shared_ptr<const std::vector<Id>> added;
     // Those of them that are there; nullptr until somebody asked for the graph of this state.
     std::shared_ptr<const RowsBeside> beside = {};
@@ -73,8 +73,8 @@ class GraphOfState {
   explicit GraphOfState(Made made) : made_(std::move(made)) {}
   static Made as_made(std::shared_ptr<const RowGraph> graph, std::vector<Id> added = {});
 
-  // That of the state after a change that added rows with these ids.
-  std::shared_ptr<GraphOfState> after(std::span<const Id> added) const;
+  // That of the state `next`, after a change that added rows with these ids.
+  std::shared_ptr<GraphOfState> after(std::span<const Id> added, const State& next) const;
   // The graph, which is made first if there is none or it says too little of the state that this
   // belongs to; nothing for too few rows, and where the caller may not make it
   // (core/stop_check.hpp). One caller makes it while others wait. seconds: of making.

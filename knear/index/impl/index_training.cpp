@@ -30,19 +30,34 @@ std::int64_t least_rows(const TransformShape& shape) {
                                             : 0;
 }
 
-Transform trained(const TransformShape& shape, AnyMatrixView rows, const TrainOptions& options) {
+// By a metric of products the mean stays: subtracted from rows and queries alike it would change
+// products and angles. Directions for cosines are those of rows of length 1, so that the lengths of
+// rows do not matter.
+Transform principal_components_for(const TransformShape& shape, Metric metric, AnyMatrixView rows,
+                                   const TrainOptions& options) {
+  Matrix<float> unit;
+  if (traits_of(metric).unit_rows) {
+    unit = Transform::unit_norm(rows.cols()).apply(rows, options.threads);
+    rows = unit.view();
+  }
+  return Transform::pca(rows, shape.dim_out,
+                        {.whiten = shape.whiten,
+                         .rotate = shape.rotate,
+                         .centre = traits_of(metric).squared,
+                         .seed = options.seed,
+                         .threads = options.threads,
+                         .progress = options.progress});
+}
+
+Transform trained(const TransformShape& shape, Metric metric, AnyMatrixView rows,
+                  const TrainOptions& options) {
   const std::int64_t least = least_rows(shape);
   if (rows.rows() < least)
     throw InvalidArgument("vectors are {} rows, but training {} takes {} at least", rows.rows(),
                           shape.name(), least);
   switch (shape.kind) {
     case TransformKind::pca:
-      return Transform::pca(rows, shape.dim_out,
-                            {.whiten = shape.whiten,
-                             .rotate = shape.rotate,
-                             .seed = options.seed,
-                             .threads = options.threads,
-                             .progress = options.progress});
+      return principal_components_for(shape, metric, rows, options);
     case TransformKind::opq:
       return rotation_for(shape, rows, options);
     case TransformKind::rotation:
@@ -159,12 +174,12 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const Tr
       const AnyMatrixView others = held_out.others(rows, storage);
       next.coarse = CoarseQuantizer::trained(others, shape, options, index);
       const Matrix<float> left = next.coarse->residuals(others, options.threads, options.progress);
-      check_lengths(left.view(), shape.metric, number);
-      chain.push_back(trained(one, left.view(), options));
+      check_lengths(left.view(), number);
+      chain.push_back(trained(one, shape.metric, left.view(), options));
       next.coarse = next.coarse->turned(chain.back(), shape, options, index);
     } else {
-      chain.push_back(
-          trained(one, least_rows(one) > 0 ? held_out.others(rows, storage) : rows, options));
+      chain.push_back(trained(
+          one, shape.metric, least_rows(one) > 0 ? held_out.others(rows, storage) : rows, options));
     }
     if (last && !shape.is_probed()) break;
     transformed = chain.back().apply(rows, options.threads);

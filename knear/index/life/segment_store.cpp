@@ -95,6 +95,43 @@ AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads, std::
 
 namespace {
 
+// Throws InvalidArgument for vectors so small that halves keep fewer than five bits of their
+// largest number. By cosine each row counts by itself. By other metrics small rows may stand among
+// larger ones, so that only the first vectors of an index are looked at, together.
+void check_kept_by_halves(ElementType type, AnyMatrixView vectors, Metric metric, bool first_ones,
+                          int threads, std::int64_t first) {
+  const bool by_row = traits_of(metric).unit_rows;
+  if (!by_row && !first_ones) return;
+  const double least = type == ElementType::f16 ? 0x1p-19 : 0x1p-131;
+  std::vector<double> largest(static_cast<std::size_t>(vectors.rows()));
+  parallel_for(threads, (vectors.rows() + 1023) / 1024, [&](std::int64_t task) {
+    visit(vectors, [&](auto rows) {
+      for (std::int64_t i = task * 1024; i < std::min(rows.rows(), (task + 1) * 1024); ++i)
+        for (std::int64_t j = 0; j < rows.cols(); ++j) {
+          double& most = largest[static_cast<std::size_t>(i)];
+          most = std::max(most, std::abs(to_double(rows.row(i)[j])));
+        }
+    });
+  });
+  const auto advice = [&](double most) {
+    return fmt::format(
+        "{:.3g}, of which {} keeps next to nothing: multiply vectors and queries "
+        "by a power of two, such as 2^{}",
+        most, name_of(type), -std::ilogb(most));
+  };
+  if (by_row) {
+    const auto small = std::find_if(largest.begin(), largest.end(),
+                                    [&](double most) { return most > 0 && most < least; });
+    if (small != largest.end())
+      throw InvalidArgument("vectors hold a row {} whose largest number is {}",
+                            first + (small - largest.begin()), advice(*small));
+  } else if (!largest.empty()) {
+    const double most = *std::max_element(largest.begin(), largest.end());
+    if (most > 0 && most < least)
+      throw InvalidArgument("vectors have no number larger than {}", advice(most));
+  }
+}
+
 void copy_in_parallel(AnyMatrixView in, std::byte* out, int threads) {
   const std::int64_t row_bytes = in.cols() * size_of(in.type());
   const std::int64_t block = std::max<std::int64_t>(1, (1 << 20) / row_bytes);
@@ -155,6 +192,10 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
     }
     return;
   }
+  const bool first_ones = next.segments.empty();
+  if (shape_.refine && shape_.refine->rounded)
+    check_kept_by_halves(*shape_.refine->rounded, vectors, metric_, first_ones, options.threads,
+                         first);
   Matrix<float> inner;
   AnyMatrix halves;
   ValueRange found_inner = found;
@@ -164,6 +205,7 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
     found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
   }
   if (shape_.rounded) {
+    check_kept_by_halves(*shape_.rounded, vectors, metric_, first_ones, options.threads, first);
     halves = rounded_to(*shape_.rounded, vectors, options.threads, first);
     vectors = halves;
     found_inner = find_value_range(vectors, metric_, "vectors", options.threads);

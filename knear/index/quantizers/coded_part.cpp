@@ -47,17 +47,28 @@ void refuse_length(std::int64_t row) {
   throw InvalidArgument("vectors hold a row {} whose squared length is beyond float32", row);
 }
 
-std::int64_t first_too_long(MatrixView<float> coded, Metric metric) {
-  const double most = traits_of(metric).squared ? std::numeric_limits<float>::max()
-                                                : std::numeric_limits<double>::max();
-  for (std::int64_t i = 0; i < coded.rows(); ++i)
-    if (!(length_of(coded.rows(i, i + 1)) <= std::sqrt(most))) return i;
-  return coded.rows();
+std::int64_t first_too_long(AnyMatrixView rows) {
+  const double most = std::sqrt(double{std::numeric_limits<float>::max()});
+  for (std::int64_t i = 0; i < rows.rows(); ++i)
+    if (!(length_of(rows.rows(i, i + 1)) <= most)) return i;
+  return rows.rows();
 }
 
-void check_lengths(MatrixView<float> coded, Metric metric, const RowNumber& number) {
-  if (const std::int64_t row = first_too_long(coded, metric); row < coded.rows())
+void check_lengths(AnyMatrixView rows, const RowNumber& number) {
+  if (const std::int64_t row = first_too_long(rows); row < rows.rows())
     refuse_length(number ? number(row) : row);
+}
+
+void check_not_all_too_short(AnyMatrixView rows) {
+  const double least = std::sqrt(double{std::numeric_limits<float>::min()});
+  double longest = 0;
+  for (std::int64_t i = 0; i < rows.rows() && longest < least; ++i)
+    longest = std::max(longest, length_of(rows.rows(i, i + 1)));
+  if (longest > 0 && longest < least)
+    throw InvalidArgument(
+        "vectors are no longer than {:.3g}, so that their squared lengths vanish in float32: "
+        "multiply vectors and queries by a power of two, such as 2^{}",
+        longest, -std::ilogb(longest));
 }
 
 }  // namespace knear::detail

@@ -98,6 +98,8 @@ class RowCoder {
   // Variance of what codes stand for, summed over the columns, if each centroid is as frequent as
   // the others.
   double variance() const { return variance_; }
+  // No code stands for a longer vector than this.
+  double longest() const { return longest_; }
 
   std::int64_t bytes() const { return book().bytes(); }
 
@@ -110,7 +112,7 @@ class RowCoder {
   const ProductQuantizer quantizer_;
   const std::optional<ScalarQuantizer> scalar_;
   std::vector<double> middle_;  // m; empty: 0
-  double variance_ = 0;
+  double variance_ = 0, longest_ = 0;
 };
 
 }  // namespace knear::detail

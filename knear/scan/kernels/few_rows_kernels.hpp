@@ -4,9 +4,10 @@
 // Where the base is so small, the scores of a query with all of its rows stay in registers: the
 // least of them is the threshold, and nothing has to be kept between calls. Scores are float32,
 //   s = |y - m|^2 - 2 <x - m, y - m>,
-// with m near the middle of the rows, and a row is a candidate unless it is proven that another one
-// is nearer: unless s > least + slack, where slack bounds twice the error of a score
-// (docs/bounds.md 11).
+// with m near the middle of the rows, each lowered by the part of its error that grows with the
+// row, so that one row far from the others does not make all of them candidates. A row is a
+// candidate unless it is proven that another one is nearer: unless s > least + slack, where slack
+// bounds twice the error of a score (docs/bounds.md 11).
 #pragma once
 #include <cstdint>
 
@@ -19,10 +20,11 @@ inline constexpr std::int64_t few_rows_block = 256;
 struct FewRowsArgs {
   // The base: [dim][padded] and [padded]. Rows that pad it have squares of infinity.
   const float* factors;  // -2 (y - m)
-  const float* squares;  // |y - m|^2
+  const float* squares;  // |y - m|^2 (1 - relative_slack)
   std::int64_t dim, padded;
-  // The slack of a query is relative_slack (|x - m|^2 + twice_largest) + absolute_slack, and
-  // infinite beyond 1e38, where scores may overflow.
+  // The slack of a query is relative_slack (|x - m|^2 + t) + absolute_slack with t the smaller of
+  // twice_largest and 8.2 |x - m|^2 + 4.2 max(least score, 0). It is infinite if |x - m|^2 +
+  // twice_largest is beyond 1e38, where scores may overflow.
   float twice_largest;  // of the squares
   float relative_slack, absolute_slack;
   const float* queries;  // [count x dim]

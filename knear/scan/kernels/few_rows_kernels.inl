@@ -25,11 +25,13 @@ static inline Floats load_floats(const float* p) {
 // x - 0, not x + 0: that would turn -0 into +0, so it can't be left out.
 static inline Floats broadcast(float x) { return x - Floats{}; }
 
-// What a score of a query may exceed the least one by; squares: |x - m|^2.
-static inline Floats slack_of(const FewRowsArgs& a, Floats squares) {
-  const Floats size = squares + a.twice_largest;
+// What a score of a query may exceed the least one by; squares: |x - m|^2. The row of the least
+// score is no longer than the longest one, nor than its distance from the query allows.
+static inline Floats slack_of(const FewRowsArgs& a, Floats squares, Floats least_score) {
+  const Floats twice = 8.2f * squares + 4.2f * (least_score > 0.0f ? least_score : Floats{});
+  const Floats size = squares + smaller(twice, Floats{} + a.twice_largest);
   const Floats slack = a.relative_slack * size + a.absolute_slack;
-  return size < 1e38f ? slack : Floats{} + __builtin_inff();
+  return squares + a.twice_largest < 1e38f ? slack : Floats{} + __builtin_inff();
 }
 
 // The scores of registers [first, first + count) of the rows; returns |x - m|^2 in each lane.
@@ -99,8 +101,8 @@ static int64_t in_registers(const FewRowsArgs* args) {
   for (int64_t i = 0; i < a.count; ++i) {
     const float* u = a.queries + i * a.dim;
     Floats s[count];
-    const Floats slack = slack_of(a, score<count>(a, u, 0, s));
-    mark<count>(s, least(smallest<count>(s)) + slack, a.candidates + undecided * words);
+    const Floats squares = score<count>(a, u, 0, s), m = least(smallest<count>(s));
+    mark<count>(s, m + slack_of(a, squares, m), a.candidates + undecided * words);
     undecided = decide(a, i, undecided, words);
   }
   return undecided;
@@ -122,7 +124,8 @@ static int64_t in_cache(const FewRowsArgs* args) {
       squares = score<KNEAR_CHUNK>(a, u, first, s + first);
       m = smaller(smallest<KNEAR_CHUNK>(s + first), m);
     }
-    const Floats limit = least(m) + slack_of(a, squares);
+    m = least(m);
+    const Floats limit = m + slack_of(a, squares, m);
     for (int64_t w = 0; w < words; ++w)
       mark<together>(s + w * together, limit, a.candidates + undecided * words + w);
     undecided = decide(a, i, undecided, words);

@@ -65,33 +65,36 @@ bool FewRowsScan::suits(std::int64_t rows, std::int64_t dim) {
 FewRowsScan::FewRowsScan(MatrixView<float> rows)
     : rows_(rows),
       padded_(padded_rows(rows.rows())),
-      mean_(static_cast<std::size_t>(rows.cols())),
+      middle_(static_cast<std::size_t>(rows.cols())),
       factors_(static_cast<std::size_t>(rows.cols() * padded_)),
       squares_(static_cast<std::size_t>(padded_)) {
   const std::int64_t dim = rows.cols();
   std::vector<double> squares(static_cast<std::size_t>(rows.rows()));
+  std::vector<float> column(squares.size());
   for (std::int64_t j = 0; j < dim; ++j) {
-    double sum = 0;
-    for (std::int64_t r = 0; r < rows.rows(); ++r) sum += rows.row(r)[j];
-    const auto mean = static_cast<float>(sum / static_cast<double>(rows.rows()));
-    mean_[static_cast<std::size_t>(j)] = mean;
+    // The median, unlike the mean, stays among the rows if one of them is far away.
+    for (std::int64_t r = 0; r < rows.rows(); ++r)
+      column[static_cast<std::size_t>(r)] = rows.row(r)[j];
+    const auto half = column.begin() + rows.rows() / 2;
+    std::nth_element(column.begin(), half, column.end());
+    const float middle = middle_[static_cast<std::size_t>(j)] = *half;
     for (std::int64_t r = 0; r < rows.rows(); ++r) {
-      const double w = double{rows.row(r)[j]} - double{mean};
+      const double w = double{rows.row(r)[j]} - double{middle};
       squares[static_cast<std::size_t>(r)] += w * w;
       factors_[static_cast<std::size_t>(j * padded_ + r)] = static_cast<float>(-2 * w);
     }
   }
+  relative_slack_ = static_cast<float>(2.1 * static_cast<double>(dim + 8) * 0x1p-24);
   double most = 0;
   std::fill_n(squares_.data(), padded_, std::numeric_limits<float>::infinity());
   for (std::size_t r = 0; r < squares.size(); ++r) {
-    squares_[r] = static_cast<float>(squares[r]);
+    squares_[r] = static_cast<float>(squares[r] * (1 - double{relative_slack_}));
     most = std::max(most, squares[r]);
   }
   // A row that equals one before it is never the answer, and would leave a choice for ever.
   for (const std::int64_t r : repeated_rows(rows))
     squares_[static_cast<std::size_t>(r)] = std::numeric_limits<float>::infinity();
   twice_largest_ = static_cast<float>(2 * most);
-  relative_slack_ = static_cast<float>(2.1 * static_cast<double>(dim + 8) * 0x1p-24);
 }
 
 std::int64_t FewRowsScan::find(AnyMatrixView queries, Isa isa,
@@ -106,7 +109,7 @@ std::int64_t FewRowsScan::find(AnyMatrixView queries, Isa isa,
       float* out = moved.data();
       for (std::int64_t i = 0; i < typed.rows(); ++i, out += dim)
         for (std::int64_t j = 0; j < dim; ++j)
-          out[j] = difference(typed.row(i)[j], mean_[static_cast<std::size_t>(j)]);
+          out[j] = difference(typed.row(i)[j], middle_[static_cast<std::size_t>(j)]);
     });
     measured += find_some(some, moved.data(), isa, nearest.data() + begin);
   }

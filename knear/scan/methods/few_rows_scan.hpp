@@ -37,7 +37,7 @@ class FewRowsScan {
 
   MatrixView<float> rows_;
   std::int64_t padded_;
-  AlignedArray<float> mean_, factors_, squares_;
+  AlignedArray<float> middle_, factors_, squares_;
   float twice_largest_, relative_slack_;
 };
 

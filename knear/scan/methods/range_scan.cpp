@@ -157,7 +157,11 @@ void RangeSink::take(std::span<const std::int64_t> queries, RangeLists& found) {
   std::lock_guard lock(mutex_);
   for (std::size_t q = 0; q < found.size(); ++q) {
     auto& to = list_of(queries[q]);
-    for (const auto& [key, row] : found[q]) to.emplace_back(key, ids_(row));
+    for (auto& pair : found[q]) pair.second = ids_(pair.second);
+    if (to.empty())
+      to = std::move(found[q]);
+    else
+      to.insert(to.end(), found[q].begin(), found[q].end());
     found[q] = {};
   }
 }

@@ -157,6 +157,23 @@ class RandomRotationMatrix(LinearTransform):
         self.init(12345)
 
 
+def _completed(
+    values: NDArray[np.float64], along: NDArray[np.float64], least: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Eigenvalues [d] and directions [d x d] of length 1, of n < d directions of any length. At
+    least `least` are orthonormal, completed by any others of the eigenvalue 0; the rest is 0."""
+    d = along.shape[1]
+    lengths = np.linalg.norm(along, axis=1)
+    there = along[lengths > 1e-10 * lengths.max(initial=0)]
+    n = len(there)
+    rest = np.random.default_rng(1).standard_normal((max(0, least - n), d))
+    rows = np.linalg.qr(np.vstack([there, rest]).T)[0].T
+    rows[:n] *= np.where((rows[:n] * there).sum(1) < 0, -1.0, 1.0)[:, None]
+    out_values, out = np.zeros(d), np.zeros((d, d))
+    out_values[:n], out[: len(rows)] = values[:n], rows
+    return out_values, out
+
+
 class PCAMatrix(LinearTransform):
     """To the d_out principal components, each times its eigenvalue to the power of eigen_power:
     -0.5 makes the sums of squares of the training rows 1. Then a random rotation if wanted."""
@@ -183,10 +200,19 @@ class PCAMatrix(LinearTransform):
         mean = x.mean(0, np.float64)
         say(self.verbose, f"mean=[{' '.join(f'{each:g}' for each in mean)}]")
         apart = x.astype(np.float64) - mean
-        values, vectors = np.linalg.eigh(apart.T @ apart)
+        if len(x) < self.d_in:  # the products of the rows are fewer than those of the columns
+            values, turn = np.linalg.eigh(apart @ apart.T)
+            values, vectors = _completed(
+                np.maximum(values[::-1], 0), (apart.T @ turn[:, ::-1]).T, self.d_out
+            )
+        else:
+            values, vectors = np.linalg.eigh(apart.T @ apart)
+            values, vectors = np.maximum(values[::-1], 0), vectors.T[::-1]
+        if self.eigen_power < 0 and not values[0] > 0:
+            refuse("rows do not vary, so that whitening would divide by nothing")
         self.mean.set(mean)
-        self.eigenvalues.set(np.maximum(values[::-1], 0))
-        self.PCAMat.set(vectors.T[::-1])
+        self.eigenvalues.set(values)
+        self.PCAMat.set(vectors)
         self.prepare_Ab()
 
     def prepare_Ab(self) -> None:

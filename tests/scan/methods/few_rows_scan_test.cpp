@@ -106,6 +106,22 @@ TEST(FewRowsScan, RowsThatFloatsHardlyTellApart) {
 }
 
 // Where squares overflow or vanish in float32, all rows are measured.
+// One far row made every row a candidate for every query: training product codes took 245 times as
+// long.
+TEST(FewRowsScan, OneFarRowLeavesOthersDecided) {
+  for (const double far : {1e3, 1e6, 1e12})
+    for (const std::int64_t rows : {16, 64, 256, 600}) {
+      Matrix<float> base = floats(gaussians(rows, 4, 5));
+      std::fill_n(base.row(7), 4, static_cast<float>(far));
+      const AnyMatrix queries = gaussians(400, 4, 6);
+      EXPECT_LT(expect_nearest(queries, base.view(), "beside a far row"), 80) << far << " " << rows;
+      const AnyMatrix near_it = make(ElementType::f32, 20, 4, [&](std::int64_t i, std::int64_t j) {
+        return far * (1 + 0.1 * static_cast<double>(i)) + static_cast<double>(j);
+      });
+      expect_nearest(near_it, base.view(), "near a far row");
+    }
+}
+
 TEST(FewRowsScan, NumbersBeyondTheRangeOfFloats) {
   Random random(10);
   for (const double size : {3e38, 1e30, 2e19, 9e18, 4e18, 1e-19, 1e-25, 1e-38, 1e-44}) {
