@@ -12,7 +12,6 @@
 namespace knear::detail {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 // Bytes that the distances to all centroids of some queries may take.
 constexpr std::int64_t most_distance_bytes = 64 << 20;
 // What a list of a query takes at most while it is found and scanned, as measured.
@@ -324,7 +323,8 @@ Neighbors ListProbing::order_lists(AnyMatrixView queries, std::int64_t probes) {
 }
 
 double ListProbing::kth_key(std::int64_t q) const {
-  return request_.k == 0 ? -infinity : found_.keys.row(q)[request_.k - 1];
+  return request_.k == 0 ? -std::numeric_limits<double>::infinity()
+                         : found_.keys.row(q)[request_.k - 1];
 }
 
 void ListProbing::probe_all(const std::vector<std::vector<Id>>& left, std::int64_t first) {
