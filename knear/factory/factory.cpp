@@ -98,7 +98,8 @@ class Grammar {
       check_by_products(shape_.metric, fmt::format("factory '{}'", visible(factory_)));
     // A rotation serves the quantiser that it was trained for.
     for (detail::TransformShape& transform : shape_.transforms)
-      if (transform.kind == detail::TransformShape::Kind::opq && shape_.codes)
+      if (transform.kind == detail::TransformShape::Kind::opq && shape_.codes &&
+          shape_.codes->bits >= 4)
         transform.bits = shape_.codes->bits;
     return shape_;
   }
@@ -261,7 +262,7 @@ class Grammar {
       if (!shape_.refine->rounded) shape_.refine->codes = codes_of(form, shape_.dim);
       if (!shape_.refine->rounded && !shape_.refine->codes)
         refuse(factory_, form,
-               fmt::format("but codes are refined by Flat, SQfp16, SQbf16, {}",
+               fmt::format("but codes are refined by Flat, {}, SQfp16 or SQbf16",
                            detail::words_of_codecs()));
     }
     ++at_;

@@ -244,7 +244,7 @@ void IndexImpl::train(AnyMatrixView vectors, const TrainOptions& options,
   if (next.size > 0)
     throw InvalidArgument("index {} holds {} rows, and is trained before any are added",
                           shape.description(), next.size);
-  detail::train(next, shape, *form, vectors, options, index);
+  detail::train(next, shape, vectors, options, index);
   next.segments.clear();
   publish(std::move(next));
 }

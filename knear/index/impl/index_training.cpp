@@ -111,13 +111,14 @@ class HeldOut {
 
 }  // namespace
 
-void train(State& next, const IndexShape& shape, const Form& form, AnyMatrixView vectors,
-           const TrainOptions& options, TrainCentroidIndex index) {
+void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const TrainOptions& options,
+           TrainCentroidIndex index) {
+  const std::unique_ptr<const Form> form = form_of(shape);
   find_value_range(vectors, shape.metric, "vectors", options.threads);  // by their own numbers
   if (shape.rounds_vectors())
     check_float32_tells_apart(vectors, "vectors", "codes and transformed vectors");
   const std::vector<std::int64_t> drawn = drawn_rows(shape, vectors.rows(), options);
-  HeldOut held_out(shape, form, drawn.empty() ? vectors.rows() : std::ssize(drawn), options);
+  HeldOut held_out(shape, *form, drawn.empty() ? vectors.rows() : std::ssize(drawn), options);
   AnyMatrix sample;
   if (!drawn.empty() && !shape.transforms.empty()) sample = rows_at(vectors, drawn);
   const AnyMatrixView plain = sample.rows() > 0 ? sample.view() : vectors;
@@ -131,7 +132,7 @@ void train(State& next, const IndexShape& shape, const Form& form, AnyMatrixView
   AnyMatrixView rows = plain;
   Matrix<float> transformed;
   std::vector<Transform> chain;
-  const bool residuals = form.turns_residuals();
+  const bool residuals = form->turns_residuals();
   for (const TransformShape& one : shape.transforms) {
     const bool last = chain.size() + 1 == shape.transforms.size();
     if (last && residuals) {
@@ -145,7 +146,7 @@ void train(State& next, const IndexShape& shape, const Form& form, AnyMatrixView
       chain.push_back(
           trained(one, least_rows(one) > 0 ? held_out.others(rows, storage) : rows, options));
     }
-    if (last && !form.learns()) break;
+    if (last && !form->learns()) break;
     transformed = chain.back().apply(rows, options.threads);
     rows = transformed.view();
   }
@@ -154,8 +155,8 @@ void train(State& next, const IndexShape& shape, const Form& form, AnyMatrixView
                   apart_as_given = held_out.any() ? held_out.rows(plain) : AnyMatrix();
   const std::function<AnyMatrixView()> given = [&] { return held_out.others(plain, storage); };
   rows = held_out.others(rows, storage);
-  form.train(next,
-             {rows, given, apart, apart_as_given, vectors, residuals, number, options, index});
+  form->train(next,
+              {rows, given, apart, apart_as_given, vectors, residuals, number, options, index});
 }
 
 }  // namespace knear::detail

@@ -9,7 +9,7 @@ namespace knear::detail {
 // Makes of an untrained state what vectors [n x dim] teach, the transforms and then what the form
 // learns. index: makes the index over the
 // centroids of lists, where the shape has one. Errors as those of Index::train().
-void train(State& next, const IndexShape& shape, const Form& form, AnyMatrixView vectors,
-           const TrainOptions& options, TrainCentroidIndex index);
+void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const TrainOptions& options,
+           TrainCentroidIndex index);
 
 }  // namespace knear::detail
