@@ -48,12 +48,12 @@ struct CodeShape {
   bool operator==(const CodeShape&) const = default;
 };
 
-// What a codec has learned. Any number of threads may use one.
+// A codec that has learned. Any number of threads may use one.
 class RowQuantizer {
  public:
   virtual ~RowQuantizer() = default;
 
-  // What the first bytes of a code stand for, as a scan takes them.
+  // Says what the first bytes of a code stand for, as a scan takes them.
   virtual const CodeBook& book() const = 0;
   virtual std::int64_t dim() const { return book().dim(); }  // of rows
   // The numbers that make it again, in the order of Codec::numbers().

@@ -106,7 +106,7 @@ Matrix<std::uint8_t> FaissFields::read_lists(FaissRows& out, std::int64_t rows,
   if (lists != static_cast<std::uint64_t>(out.lists) || size_of_code != row_bytes)
     refuse(fmt::format("{} lists with codes of {} bytes are announced, but {} of {} bytes follow",
                        out.lists, row_bytes, lists, size_of_code));
-  // Of those lists that are named, by number: there may be far more than a file has bytes.
+  // Sizes of the lists that are named, by number. There may be far more lists than bytes.
   std::map<std::uint64_t, std::uint64_t> sizes;
   const std::string form = letters();
   if (form != "full" && form != "sprs") refuse("the sizes of its lists have no known form");

@@ -62,8 +62,8 @@ struct FaissScalar {
   static constexpr std::int32_t bits8 = 0, bits4 = 1, uniform8 = 2, uniform4 = 3, f16 = 4,
                                 direct = 5, bits6 = 6, bf16 = 7, direct_signed = 8;
 };
-// Of the least values and then the widths of columns, or one of each for all: a code c of FAISS
-// stands for the middle of its range, least + width (c + 1/2) / 255.
+// Sets the levels by the least values and then the widths of columns, or by one of each for all. A
+// code c of FAISS stands for the middle of its range, least + width (c + 1/2) / 255.
 void set_levels(FaissRows& out, const std::vector<float>& ranges) {
   const float levels = out.codes->bits == 8 ? 255 : 15;
   const auto dim = static_cast<std::size_t>(out.dim), each = ranges.size() / 2;

@@ -17,12 +17,6 @@ std::optional<ElementType> CodedSegments::type_of_rows() const {
   return shape_.refine && shape_.refine->rounded ? *shape_.refine->rounded : ElementType::f32;
 }
 
-void CodedSegments::append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
-                                const ValueRange& found, const ChangeOptions& options,
-                                std::int64_t first) {
-  keep(next, vectors, own_ids, {}, found, options, first);
-}
-
 std::vector<Id> CodedSegments::take_ids(State& next, std::span<const Id> own_ids, std::int64_t n) {
   std::vector<Id> ids(own_ids.begin(), own_ids.end());
   if (ids.empty()) {

@@ -20,9 +20,6 @@ class CodedSegments final : public SegmentStore {
 
  private:
   bool alters_rows(const State&) const override { return true; }
-  void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
-                   const ValueRange& found, const ChangeOptions& options,
-                   std::int64_t first) override;
   std::optional<ElementType> type_of_rows() const override;
   void append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                       std::span<const std::uint32_t> list_of, const ValueRange& found,
@@ -34,7 +31,7 @@ class CodedSegments final : public SegmentStore {
   static std::vector<Id> take_ids(State& next, std::span<const Id> own_ids, std::int64_t n);
   // Vectors of which only the codes are kept, and what these are refined by.
   Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
-  // The same of codes, which are put in the order of lists and ids.
+  // Codes as a segment, put in the order of their lists and ids. vectors: what refines them.
   Segment sorted_codes(const RowCoder::Codes& coded, std::span<const std::uint32_t> list_of,
                        std::span<const Id> ids, AnyMatrixView vectors, const Change& change) const;
 };

@@ -48,7 +48,7 @@ class VectorSegments final : public SegmentStore {
   // A buffer with room for n rows more. The first one takes what it needs; later ones leave room,
   // so that many small adds make few buffers. Rows that will soon be kept as panels need little.
   std::shared_ptr<RowBuffer> room_for(const State& next, std::int64_t n, bool soon_panels);
-  // What is kept as panels goes to those.
+  // Moves segments that are panels to those of u8 and of i8.
   static void take_panels(std::vector<Segment>& from, std::vector<Segment>& bytes,
                           std::vector<Segment>& chars);
   // Live rows, ascending by id; their ids, none where they follow one another without a gap; and

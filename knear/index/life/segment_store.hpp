@@ -89,7 +89,9 @@ class SegmentStore {
   virtual bool alters_rows(const State& next) const = 0;
   virtual void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                            const ValueRange& found, const ChangeOptions& options,
-                           std::int64_t first) = 0;
+                           std::int64_t first) {
+    keep(next, vectors, own_ids, {}, found, options, first);
+  }
   // The element type that an index has by itself; nothing: that of its first vectors.
   virtual std::optional<ElementType> type_of_rows() const { return {}; }
   // Adds at most as many rows as a segment has.
