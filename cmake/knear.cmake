@@ -22,8 +22,10 @@ set(KNEAR_LAYERS
 # The rooms of a folder, in the same order: its folders, or files directly in it by their names without
 # an ending; '.' stands for the other files directly in it. A room may use those of earlier lines.
 set(KNEAR_ROOMS_index
-    "id_filter index_shape usual_lists"
+    "id_filter usual_lists"
     "options"
+    "codecs"
+    "index_shape"
     "recall"
     "quantizers"
     "life"

@@ -1,14 +1,13 @@
 // The grammar of factory strings: parts between commas, each a name and a number.
 #include "knear/factory/factory.hpp"
 
-#include <charconv>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
+#include "knear/index/codecs/codec.hpp"
 #include "knear/index/index_of_shape.hpp"
 
 namespace knear {
@@ -72,20 +71,6 @@ Part in_brackets(std::string_view factory, const Part& part, std::size_t name) {
   return {part.text.substr(name + 1, part.text.size() - name - 2), part.place + name + 1};
 }
 
-// The number after a name that the part begins with; of one that is too large the largest, which is
-// refused as such.
-std::optional<std::int64_t> number_after(std::string_view name, std::string_view text) {
-  if (!text.starts_with(name)) return {};
-  text.remove_prefix(name.size());
-  std::int64_t out = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error == std::errc::result_out_of_range) out = std::numeric_limits<std::int64_t>::max();
-  if (error == std::errc::invalid_argument || end != text.data() + text.size() ||
-      text.front() == '-')
-    return {};
-  return out;
-}
-
 // Parts of a string, taken from the front.
 class Grammar {
  public:
@@ -113,7 +98,8 @@ class Grammar {
       check_by_products(shape_.metric, fmt::format("factory '{}'", visible(factory_)));
     // A rotation serves the quantiser that it was trained for.
     for (detail::TransformShape& transform : shape_.transforms)
-      if (transform.kind == detail::TransformShape::Kind::opq && shape_.codes)
+      if (transform.kind == detail::TransformShape::Kind::opq && shape_.codes &&
+          shape_.codes->bits >= 4)
         transform.bits = shape_.codes->bits;
     return shape_;
   }
@@ -148,22 +134,22 @@ class Grammar {
       const bool whiten = text.starts_with("PCAW");
       const std::string_view before = whiten ? "PCAW" : "PCA";
       const bool rotate = text.substr(before.size()).starts_with("R");
-      const auto columns = number_after(std::string(before) + (rotate ? "R" : ""), text);
+      const auto columns = detail::number_after(std::string(before) + (rotate ? "R" : ""), text);
       if (!columns) wrong("which is no PCA: PCAn, PCAWn, PCARn, PCAWRn are");
       shape_.transforms.push_back({Transform::Kind::pca, checked(*columns, false), whiten, rotate});
     } else if (text.starts_with("OPQ")) {
       std::int64_t columns = dim();
       if (const auto line = text.find('_'); line != text.npos) {
-        const auto given = number_after("", text.substr(line + 1));
+        const auto given = detail::number_after("", text.substr(line + 1));
         if (!given) wrong("which is no OPQ: OPQm and OPQm_d are");
         columns = checked(*given, false), text = text.substr(0, line);
       }
-      const auto parts = number_after("OPQ", text);
+      const auto parts = detail::number_after("OPQ", text);
       if (!parts) wrong("which is no OPQ: OPQm and OPQm_d are");
-      check_parts(part(), *parts, columns);
+      detail::check_parts(*parts, columns, wrong);
       shape_.transforms.push_back({Transform::Kind::opq, columns, false, false, *parts});
     } else if (text.starts_with("RR")) {
-      const auto columns = text == "RR" ? std::optional(dim()) : number_after("RR", text);
+      const auto columns = text == "RR" ? std::optional(dim()) : detail::number_after("RR", text);
       if (!columns) wrong("which is no random rotation: RR and RRn are");
       shape_.transforms.push_back(
           {Transform::Kind::rotation, text == "RR" ? dim() : checked(*columns, true)});
@@ -183,7 +169,7 @@ class Grammar {
       inner = in_brackets(factory_, part(), open);
       text = text.substr(0, open);
     }
-    const auto lists = number_after("IVF", text);
+    const auto lists = detail::number_after("IVF", text);
     if (!lists) refuse(factory_, part(), "which names no inverted lists: IVFn and IVFn(index) do");
     if (*lists < 1 || *lists > detail::most_lists)
       refuse(factory_, part(), "but there can be 1 to 16777216 lists");
@@ -206,12 +192,13 @@ class Grammar {
       bool fits = coarse.transforms.empty();
       for (const auto& codes :
            {coarse.codes, coarse.refine ? coarse.refine->codes : std::nullopt}) {
-        if (!codes || !codes->is_product()) continue;
-        fits = false;
-        if (*lists < (1 << codes->bits))
+        if (!codes) continue;
+        const detail::Codec& codec = detail::codec_of(*codes);
+        fits &= !codec.has_parts();
+        if (const std::int64_t least = codec.least_rows(*codes); *lists < least)
           refuse(factory_, all,
-                 fmt::format("but {} takes {} centroids at least, not {}", codes->name(),
-                             1 << codes->bits, *lists));
+                 fmt::format("but {} takes {} centroids at least, not {}", codes->name(), least,
+                             *lists));
       }
       if (traits_of(shape_.metric).lifted && !fits)
         refuse(factory_, all,
@@ -231,7 +218,7 @@ class Grammar {
     const bool lists = shape_.lists > 0;
     if (at_ == parts_.size()) refuse(factory_, parts_[at_ - 1], "after which an index is missing");
     if (part().text.starts_with("Graph")) {
-      const auto degree = number_after("Graph", part().text);
+      const auto degree = detail::number_after("Graph", part().text);
       if (!degree) refuse(factory_, part(), "which is no graph: Graphn is");
       if (lists) refuse(factory_, part(), "but a graph goes over all vectors, without lists");
       if (*degree < detail::least_degree || *degree > detail::most_degree)
@@ -247,11 +234,14 @@ class Grammar {
     } else if (const auto codes = codes_of(part(), dim())) {
       shape_.codes = codes, shape_.codes->residual = lists;
     } else {
+      const std::string words = detail::words_of_codecs();
       refuse(factory_, part(),
-             lists ? "which is no form of vectors in inverted lists: Flat, PQm, PQmx4, SQ8, SQ4, "
-                     "SQfp16 and SQbf16 are"
-                   : "which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16, "
-                     "Graphn and IVFn,...");
+             lists ? fmt::format("which is no form of vectors in inverted lists: Flat, {}, SQfp16 "
+                                 "and SQbf16 are",
+                                 words)
+                   : fmt::format("which is none of the indexes Flat, {}, SQfp16, SQbf16, Graphn "
+                                 "and IVFn,...",
+                                 words));
     }
     ++at_;
   }
@@ -272,7 +262,8 @@ class Grammar {
       if (!shape_.refine->rounded) shape_.refine->codes = codes_of(form, shape_.dim);
       if (!shape_.refine->rounded && !shape_.refine->codes)
         refuse(factory_, form,
-               "but codes are refined by Flat, SQfp16, SQbf16, SQ8, SQ4, PQm or PQmx4");
+               fmt::format("but codes are refined by Flat, {}, SQfp16 or SQbf16",
+                           detail::words_of_codecs()));
     }
     ++at_;
   }
@@ -283,31 +274,14 @@ class Grammar {
     return {};
   }
 
-  void check_parts(const Part& part, std::int64_t parts, std::int64_t columns) const {
-    if (parts < 1 || parts > 65536) refuse(factory_, part, "but there can be 1 to 65536 parts");
-    if (columns != any_dim && columns % parts != 0)
-      refuse(factory_, part, fmt::format("but {} parts do not divide {} columns", parts, columns));
-  }
-
   // Codes of `columns` columns, or nothing.
   std::optional<detail::CodeShape> codes_of(const Part& part, std::int64_t columns) const {
-    std::string_view text = part.text;
-    if (text == "SQ8") return detail::CodeShape{0, 8, false};
-    if (text == "SQ4") return detail::CodeShape{0, 4, false};
-    if (!text.starts_with("PQ")) return {};
-    detail::CodeShape out{0, 8, false};
-    // Codes of 4 bits are always scanned fast.
-    for (const std::string_view end : {"x4fs", "x4", "x8"})
-      if (text.ends_with(end)) {
-        out.bits = end == "x8" ? 8 : 4;
-        text.remove_suffix(end.size());
-        break;
-      }
-    const auto parts = number_after("PQ", text);
-    if (!parts) refuse(factory_, part, "which is no product quantizer: PQm, PQmx4, PQmx8 are");
-    check_parts(part, *parts, columns);
-    out.sub_quantizers = *parts;
-    return out;
+    for (const detail::Codec* codec : detail::all_codecs())
+      if (auto codes = codec->parse(part.text, columns, wrong(part))) return codes;
+    return {};
+  }
+  detail::WrongWord wrong(const Part& part) const {
+    return [this, &part](std::string_view why) { refuse(factory_, part, why); };
   }
 
   const std::string_view factory_;

@@ -68,12 +68,11 @@ Index trained_index(const TrainedForm& form) {
     }
     if (form.codes) {
       const CodeShape& codes = *form.codes;
-      const std::int64_t due = codes.is_product() ? form.dim << codes.bits : 2 * form.dim;
-      if ((codes.bits != 4 && codes.bits != 8) || codes.sub_quantizers < 0 ||
-          (codes.is_product() && form.dim % codes.sub_quantizers != 0) ||
-          std::ssize(form.numbers) != due)
+      const Codec& codec = codec_of(codes);
+      if (!codec.is_valid(codes, form.dim) ||
+          std::ssize(form.numbers) != codec.count_of_numbers(codes, form.dim))
         throw InvalidArgument("numbers are {}, which are no quantizer of {} parts of {} bits",
-                              form.numbers.size(), codes.sub_quantizers, codes.bits);
+                              form.numbers.size(), codes.parts, codes.bits);
       for (const float x : form.numbers)
         if (!std::isfinite(x)) throw InvalidArgument("numbers must be finite, but one is {}", x);
       state.coder = RowCoder::of_numbers(codes, form.dim, form.metric, state.coarse, form.numbers);
@@ -92,33 +91,19 @@ void add_to_lists(Index& index, AnyMatrixView rows, std::span<const Id> lists,
     std::lock_guard lock(impl.writer);
     State next = *impl.state();
     impl.check_trained(next, "adding rows");
-    const std::int64_t columns = shape.codes ? next.coder->code_size() : shape.dim;
-    if (rows.cols() != columns || (shape.codes && rows.type() != ElementType::u8))
+    const std::int64_t code_size = impl.form->code_size(next),
+                       columns = code_size > 0 ? code_size : shape.dim;
+    if (rows.cols() != columns || (code_size > 0 && rows.type() != ElementType::u8))
       throw ShapeMismatch("rows are {} with {} columns, but index {} keeps {} {} a row",
                           name_of(rows.type()), rows.cols(), shape.description(), columns,
-                          shape.codes ? "bytes" : "numbers");
+                          code_size > 0 ? "bytes" : "numbers");
     if (std::ssize(lists) != (shape.lists > 0 ? rows.rows() : 0))
       throw ShapeMismatch("lists are {} for {} rows, but index {} has {} lists", lists.size(),
                           rows.rows(), shape.description(), shape.lists);
     if (rows.rows() == 0) return;
     for (const Id list : lists) check_list(list, shape.lists);
     const std::vector<std::uint32_t> list_of(lists.begin(), lists.end());
-    if (!shape.codes) {
-      impl.store.append_kept(next, rows, {}, list_of, options);
-    } else {
-      const Id most = std::numeric_limits<Id>::max();
-      if (next.next_id > most - rows.rows())
-        throw InvalidArgument("rows are {}, but ids are left for {} only", rows.rows(),
-                              most - next.next_id);
-      std::vector<Id> ids(static_cast<std::size_t>(rows.rows()));
-      std::iota(ids.begin(), ids.end(), next.next_id);
-      const MatrixView<std::uint8_t> codes(static_cast<const std::uint8_t*>(rows.data()),
-                                           rows.rows(), rows.cols(), rows.stride());
-      if (!next.type) next.type = ElementType::f32;
-      next.segments.push_back(impl.store.segment_of_codes(next, codes, list_of, ids, {}, options));
-      next.next_id += rows.rows(), next.changed_rows += rows.rows();
-      impl.store.settle(next, options);
-    }
+    impl.store->append_kept(next, rows, {}, list_of, {}, options);
     impl.publish(std::move(next));
   });
 }

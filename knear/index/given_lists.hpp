@@ -2,9 +2,9 @@
 // rows that are added and for queries. knear.faiss needs it: it keeps FAISS's quantizers, and an
 // index of FAISS may find its lists in another way.
 //
-//   Index index = trained_index({.dim = 96, .codes = CodeShape{16, 8, false}, .numbers = all});
-//   add_to_lists(index, codes, lists);                        // codes [n x code size], lists [n]
-//   Neighbors near = search_lists(index, queries, lists, 10); // lists [q x p]
+//   Index index = trained_index({.dim = 96, .codes = CodeShape{CodeKind::product, 16, 8}, .numbers
+//   = all}); add_to_lists(index, codes, lists);                        // codes [n x code size],
+//   lists [n] Neighbors near = search_lists(index, queries, lists, 10); // lists [q x p]
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@ struct TrainedForm {
   std::int64_t dim = 0;
   Metric metric = Metric::l2;
   MatrixView<float> centroids = {};  // of inverted lists [lists x dim]; no rows: there are none
-  // How rows are kept: as codes, made with these numbers (RowCoder::of_numbers()), or as vectors,
+  // How rows are kept: as codes, made with these numbers (Codec::of_numbers()), or as vectors,
   // rounded to halves or as they are.
   std::optional<CodeShape> codes = {};
   std::span<const float> numbers = {};

@@ -4,11 +4,6 @@
 
 namespace knear::detail {
 
-std::string CodeShape::name() const {
-  if (!is_product()) return fmt::format("SQ{}", bits);
-  return fmt::format("PQ{}{}", sub_quantizers, bits == 4 ? "x4" : "");
-}
-
 std::string TransformShape::name() const {
   switch (kind) {
     case Kind::pca:
@@ -37,7 +32,7 @@ std::string RefineShape::name() const {
 std::string IndexShape::kind() const {
   if (graph_degree > 0) return "GraphFlat";
   if (!codes) return lists > 0 ? "IVFFlat" : "Flat";
-  return std::string(lists > 0 ? "IVF" : "") + (codes->is_product() ? "PQ" : "SQ");
+  return fmt::format("{}{}", lists > 0 ? "IVF" : "", codec_of(*codes).kind());
 }
 
 std::string IndexShape::description() const {

@@ -8,25 +8,13 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/metric.hpp"
+#include "knear/index/codecs/codec.hpp"
 
 namespace knear::detail {
 
 inline constexpr std::int64_t most_lists = 1 << 24;
 // Links of a node of a graph.
 inline constexpr std::int64_t least_degree = 4, most_degree = 256;
-
-// What codes an index has.
-struct CodeShape {
-  // Sub-quantisers of a product quantiser; 0: each column by itself (a scalar quantiser).
-  std::int64_t sub_quantizers = 0;
-  int bits = 8;          // of each, 8 or 4
-  bool residual = true;  // with inverted lists: of what is left beside the centroid
-
-  bool is_product() const { return sub_quantizers > 0; }
-  // "PQ32", "PQ32x4", "SQ8".
-  std::string name() const;
-  bool operator==(const CodeShape&) const = default;
-};
 
 // What is done to vectors first (transform/transform.hpp).
 struct TransformShape {
@@ -91,7 +79,7 @@ struct IndexShape {
   // Whether rows are vectors, but not those that were added: transformed, or rounded to halves.
   // What is exact with respect to them is not with respect to those.
   bool alters_vectors() const { return !codes && !keeps_vectors(); }
-  // "Flat", "GraphFlat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
+  // "Flat", "GraphFlat", "IVFFlat", and of codes Codec::kind(): "PQ", "IVFPQ".
   std::string kind() const;
   // As the factory writes it.
   std::string description() const;

@@ -6,6 +6,8 @@
 namespace knear {
 namespace {
 
+using detail::CodeKind;
+
 constexpr std::int64_t no_lists = -1;
 
 std::unique_ptr<Index::Impl> impl_of(std::int64_t dim, std::int64_t lists,
@@ -21,7 +23,8 @@ std::unique_ptr<Index::Impl> impl_of(std::int64_t dim, std::int64_t lists,
         .metric = metric,
         .lists = std::max<std::int64_t>(0, lists),
         .codes =
-            detail::CodeShape{sub_quantizers, options.bits, lists != no_lists && options.residual},
+            detail::CodeShape{sub_quantizers > 0 ? CodeKind::product : CodeKind::scalar,
+                              sub_quantizers, options.bits, lists != no_lists && options.residual},
         .refine = options.refined ? std::optional(detail::RefineShape{}) : std::nullopt});
   });
 }

@@ -101,12 +101,13 @@ PlainSearch::PlainSearch(const Options& options)
   if (is_codes()) {
     const auto state = options.like ? impl_of(*options.like).state() : nullptr;
     const ScalarCode code = kind_ == Kind::codes8 ? ScalarCode::bits8 : ScalarCode::bits4;
-    if (!state || !state->coder || !state->coder->scalar() ||
-        state->coder->scalar()->code() != code || state->coder->scalar()->dim() != dim_ ||
+    const ScalarQuantizer* const levels =
+        state && state->coder ? state->coder->quantizer().levels() : nullptr;
+    if (!levels || levels->code() != code || levels->dim() != dim_ ||
         impl_of(*options.like).shape.metric != metric_)
       throw InvalidArgument("like must be an index of such codes and of the same metric");
     coder_ = state->coder;
-    const ScalarQuantizer& scalar = *coder_->scalar();
+    const ScalarQuantizer& scalar = *levels;
     low_.assign(scalar.low().begin(), scalar.low().end());
     step_.assign(scalar.step().begin(), scalar.step().end());
     last_ = kind_ == Kind::codes8 ? 255 : 15;
@@ -469,8 +470,9 @@ class PlainSearch::Block {
     decoded_.resize(prepared_.size());
     coder.prepare(queries_, q, prepared_.data());
     const bool squares = coder.squared(), scalars = coder.has_scalars();
+    const ScalarQuantizer& levels = *coder.quantizer().levels();
     for (const Candidate& one : state.found) {
-      coder.scalar()->decode_one(rows_.bytes + one.row * coder.code_size(), decoded_.data());
+      levels.decode_one(rows_.bytes + one.row * coder.code_size(), decoded_.data());
       float sum = 0;
       for (std::size_t j = 0; j < decoded_.size(); ++j) {
         const double x = decoded_[j], y = prepared_[j];

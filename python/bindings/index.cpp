@@ -257,7 +257,9 @@ void bind_trained_index(nb::module_& m) {
         detail::TrainedForm form{.dim = dim, .metric = parse_metric(metric)};
         if (centroids) form.centroids = view_of(*centroids, "f32").as<float>();
         if (kind == "codes") {
-          form.codes = detail::CodeShape{parts, bits, residual};
+          form.codes =
+              detail::CodeShape{parts > 0 ? detail::CodeKind::product : detail::CodeKind::scalar,
+                                parts, bits, residual};
           form.numbers = {numbers.data(), numbers.size()};
         } else if (kind != "vectors") {
           form.rounded = parse_element_type(kind);

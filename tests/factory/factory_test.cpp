@@ -144,7 +144,7 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
             "are vectors");
   EXPECT_EQ(refusal("PQ4,Refine(HNSW)"),
             "factory 'PQ4,Refine(HNSW)' has 'HNSW' at place 12, but codes are refined by Flat, "
-            "SQfp16, SQbf16, SQ8, SQ4, PQm or PQmx4");
+            "PQm, PQmx4, SQ8, SQ4, SQfp16 or SQbf16");
   EXPECT_EQ(refusal("PQ4x6"),
             "factory 'PQ4x6' has 'PQ4x6' at place 1, which is no product quantizer: PQm, PQmx4, "
             "PQmx8 are");
@@ -192,8 +192,8 @@ TEST(Factory, SaysWhatIsWrongWithAString) {
                     closed = "where a bracket is closed that is not open",
                     behind = "where something follows the closing bracket",
                     refined =
-                        "but codes are refined by Flat, SQfp16, SQbf16, SQ8, SQ4, PQm or "
-                        "PQmx4",
+                        "but codes are refined by Flat, PQm, PQmx4, SQ8, SQ4, SQfp16 or "
+                        "SQbf16",
                     after_codes = "but codes may be followed by RFlat, Refine(form) and IDMap only",
                     columns = "but there can be 1 to 65536 columns",
                     parts = "but there can be 1 to 65536 parts",

@@ -37,6 +37,7 @@
 namespace knear {
 namespace {
 
+using detail::CodeKind;
 using detail::CodeShape;
 using detail::IndexShape;
 using detail::RefineShape;
@@ -208,7 +209,7 @@ class Stress {
     // Of quantisers as few as they take: each of them that an index keeps to know recall by slows
     // the writer down.
     const std::int64_t rows =
-        shape.codes && shape.codes->is_product() && shape.codes->bits == 8 ? 256 : 64;
+        shape.codes && shape.codes->kind == CodeKind::product && shape.codes->bits == 8 ? 256 : 64;
     if (shape.learns())
       index.train(random_rows(random, rows, false).view(),
                   {.iterations = shape.lists > 0 ? 4 : TrainOptions().iterations});
@@ -364,40 +365,41 @@ class Stress {
 
 std::vector<IndexShape> shapes(Metric metric) {
   using Kind = TransformShape::Kind;
-  const CodeShape residual{.sub_quantizers = 5, .bits = 8, .residual = true},
-      whole{.sub_quantizers = 5, .bits = 4, .residual = false},
-      scalar{.sub_quantizers = 0, .bits = 8, .residual = false};
+  const CodeShape residual{.kind = CodeKind::product, .parts = 5, .bits = 8, .residual = true},
+      whole{.kind = CodeKind::product, .parts = 5, .bits = 4, .residual = false},
+      scalar{.bits = 8, .residual = false};
   const IndexShape four_lists{.metric = metric, .lists = 4};
   std::vector<IndexShape> out{
       {},
       {.lists = 5},
       {.lists = 5, .codes = CodeShape{.residual = true}, .refine = RefineShape{}},
-      {.codes = CodeShape{.sub_quantizers = 5, .bits = 8, .residual = false}},
+      {.codes = CodeShape{.kind = CodeKind::product, .parts = 5, .bits = 8, .residual = false}},
       {.lists = 5, .codes = residual},
       {.codes = whole, .refine = RefineShape{.codes = scalar}},
       {.rounded = ElementType::f16},
       {.transforms = {{.kind = Kind::pca, .dim_out = 4}}, .lists = 5},
       {.transforms = {{.kind = Kind::opq, .dim_out = 4, .sub_quantizers = 2, .bits = 4}},
        .lists = 5,
-       .codes = CodeShape{.sub_quantizers = 2, .bits = 4, .residual = true},
+       .codes = CodeShape{.kind = CodeKind::product, .parts = 2, .bits = 4, .residual = true},
        .refine = RefineShape{}},
       {.lists = 20, .coarse = {four_lists}, .codes = residual},
       {.codes = scalar},
-      {.lists = 5, .codes = CodeShape{.sub_quantizers = 5, .bits = 4, .residual = true}},
+      {.lists = 5,
+       .codes = CodeShape{.kind = CodeKind::product, .parts = 5, .bits = 4, .residual = true}},
       {.rounded = ElementType::bf16},
       {.lists = 5, .rounded = ElementType::bf16},
       {.lists = 5,
-       .codes = CodeShape{.sub_quantizers = 0, .bits = 4, .residual = true},
+       .codes = CodeShape{.bits = 4, .residual = true},
        .refine = RefineShape{.rounded = ElementType::f16}},
-      {.codes = CodeShape{.sub_quantizers = 0, .bits = 4, .residual = false}},
+      {.codes = CodeShape{.bits = 4, .residual = false}},
       {.lists = 5, .rounded = ElementType::f16},
       {.lists = 5,
-       .codes = CodeShape{.sub_quantizers = 0, .bits = 8, .residual = true},
+       .codes = CodeShape{.bits = 8, .residual = true},
        .refine = RefineShape{.codes = whole}},
       {.transforms = {{.kind = Kind::rotation, .dim_out = 4}}, .codes = scalar},
       {.transforms = {{.kind = Kind::unit_norm, .dim_out = dim}}, .lists = 5},
       {.transforms = {{.kind = Kind::pca, .dim_out = 4, .whiten = true}},
-       .codes = CodeShape{.sub_quantizers = 4, .bits = 4, .residual = false},
+       .codes = CodeShape{.kind = CodeKind::product, .parts = 4, .bits = 4, .residual = false},
        .refine = RefineShape{}},
   };
   for (IndexShape& shape : out) shape.dim = dim, shape.metric = metric;

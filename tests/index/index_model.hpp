@@ -171,10 +171,10 @@ class IndexModel {
     }
     const detail::RowCoder& coder = *learned_->coder;
     const Matrix<std::uint8_t> code = coder.encode(kept, {&out.list, 1}, 1, {}).codes;
-    for (std::int64_t m = 0; m < coder.quantizer().sub_quantizers(); ++m) {
-      const std::uint8_t byte = code.row(0)[coder.quantizer().bits() == 8 ? m : m / 2];
-      const int centroid = coder.quantizer().bits() == 8 ? byte : byte >> (m % 2 * 4) & 15;
-      const MatrixView<float> part = coder.quantizer().centroids(m);
+    for (std::int64_t m = 0; m < coder.book().parts(); ++m) {
+      const std::uint8_t byte = code.row(0)[coder.book().bits() == 8 ? m : m / 2];
+      const int centroid = coder.book().bits() == 8 ? byte : byte >> (m % 2 * 4) & 15;
+      const MatrixView<float> part = coder.book().part(m);
       out.decoded.insert(out.decoded.end(), part.row(centroid), part.row(centroid) + part.cols());
     }
     out.scalar = scalar_of(out);
@@ -230,7 +230,7 @@ class IndexModel {
     }
     double operator()(const Row& row) const {
       const bool l2 = metric_ == Metric::l2, residual = model_.residual();
-      const std::int64_t parts = model_.learned_->coder->quantizer().sub_quantizers();
+      const std::int64_t parts = model_.learned_->coder->book().parts();
       const std::size_t width = query_.size() / static_cast<std::size_t>(parts);
       const float term = residual ? terms_[row.list] : 0;
       float sum = 0;

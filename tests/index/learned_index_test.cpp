@@ -23,6 +23,7 @@
 namespace knear {
 namespace {
 
+using detail::CodeKind;
 using detail::CodeShape;
 using detail::IndexShape;
 using detail::RefineShape;
@@ -317,21 +318,24 @@ std::vector<Case> cases() {
       return IndexShape{
           .dim = 12, .metric = metric, .lists = lists, .codes = codes, .refine = refine};
     };
-    out.push_back({of + "_ivf_pq", shape(16, {4, 8, true})});
-    out.push_back({of + "_ivf_pq_refined", shape(16, {4, 8, true}, RefineShape{})});
-    out.push_back({of + "_ivf_pq_whole", shape(16, {3, 8, false})});
-    out.push_back({of + "_ivf_pq4", shape(7, {3, 4, true})});
-    out.push_back({of + "_pq", shape(0, {6, 8, false})});
-    out.push_back({of + "_pq4_refined", shape(0, {12, 4, false}, RefineShape{})});
-    out.push_back({of + "_refined_by_sq8",
-                   shape(16, {3, 8, true}, RefineShape{.codes = CodeShape{0, 8, false}})});
-    out.push_back({of + "_refined_by_halves",
-                   shape(9, {2, 4, true}, RefineShape{.rounded = ElementType::f16})});
-    out.push_back({of + "_ivf_sq8", shape(5, {0, 8, true})});
-    out.push_back({of + "_sq4", shape(0, {0, 4, false})});
-    out.push_back({of + "_many_lists", shape(400, {2, 8, true})});
-    out.push_back({of + "_long_lists", shape(4, {4, 4, true})});
-    out.push_back({of + "_far_away", shape(16, {4, 8, true}), 300.0f});
+    out.push_back({of + "_ivf_pq", shape(16, {CodeKind::product, 4, 8, true})});
+    out.push_back(
+        {of + "_ivf_pq_refined", shape(16, {CodeKind::product, 4, 8, true}, RefineShape{})});
+    out.push_back({of + "_ivf_pq_whole", shape(16, {CodeKind::product, 3, 8, false})});
+    out.push_back({of + "_ivf_pq4", shape(7, {CodeKind::product, 3, 4, true})});
+    out.push_back({of + "_pq", shape(0, {CodeKind::product, 6, 8, false})});
+    out.push_back(
+        {of + "_pq4_refined", shape(0, {CodeKind::product, 12, 4, false}, RefineShape{})});
+    out.push_back(
+        {of + "_refined_by_sq8", shape(16, {CodeKind::product, 3, 8, true},
+                                       RefineShape{.codes = CodeShape{.residual = false}})});
+    out.push_back({of + "_refined_by_halves", shape(9, {CodeKind::product, 2, 4, true},
+                                                    RefineShape{.rounded = ElementType::f16})});
+    out.push_back({of + "_ivf_sq8", shape(5, {CodeKind::scalar, 0, 8, true})});
+    out.push_back({of + "_sq4", shape(0, {CodeKind::scalar, 0, 4, false})});
+    out.push_back({of + "_many_lists", shape(400, {CodeKind::product, 2, 8, true})});
+    out.push_back({of + "_long_lists", shape(4, {CodeKind::product, 4, 4, true})});
+    out.push_back({of + "_far_away", shape(16, {CodeKind::product, 4, 8, true}), 300.0f});
     // By their names: halves, transforms, indexes over the centroids, and rows of other types.
     const auto named = [&](const std::string& factory, ElementType type = ElementType::f32) {
       std::string name = of + "_" + factory;

@@ -14,10 +14,10 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/value_range.hpp"
+#include "knear/index/codecs/faiss_types.hpp"
 #include "knear/index/faiss/faiss_reader.hpp"
-#include "knear/index/faiss/faiss_types.hpp"
+#include "knear/index/form/form.hpp"
 #include "knear/index/impl/index_over_centroids.hpp"
-#include "knear/index/life/segment_store.hpp"
 #include "knear/io/open_file.hpp"
 
 namespace knear {
@@ -105,32 +105,22 @@ AnyMatrix beside_centroids(const AnyMatrix& rows, std::span<const std::uint32_t>
   return out;
 }
 
-// Vectors in the lists that FAISS has them in, whatever is nearest: what is certain of a list is
+// Keeps rows in the lists that FAISS has them in, whatever is nearest: what is certain of a list is
 // its radius.
-void keep_vectors(detail::State& state, const IndexShape& shape, FaissContent& content,
-                  const ChangeOptions& options) {
+void keep_rows(detail::State& state, const IndexShape& shape, FaissContent& content,
+               const ChangeOptions& options) {
   if (content.rounded_residuals)
     content.rows = beside_centroids(content.rows, content.list_of, state.coarse->centroids());
-  detail::SegmentStore(shape).append_kept(state, content.rows, content.ids, content.list_of,
-                                          options);
-}
-
-void keep_codes(detail::State& state, const IndexShape& shape, FaissContent& content,
-                const ChangeOptions& options) {
-  state.type = ElementType::f32;
-  if (shape.refine && shape.refine->rounded) state.type = shape.refine->rounded;
+  const AnyMatrixView rows =
+      content.codes ? AnyMatrixView(content.code_rows.view()) : content.rows.view();
   AnyMatrixView fine;
   if (content.fine) {
     fine = content.fine->rows.view();
     if (!shape.refine->codes)
       find_value_range(fine, shape.metric, "vectors that refine codes", options.threads);
   }
-  if (content.ids.empty()) content.ids = numbers_to(content.size());
-  const detail::SegmentStore store(shape);
-  state.segments.push_back(store.segment_of_codes(state, content.code_rows.view(), content.list_of,
-                                                  content.ids, fine, options));
-  const Id last = *std::max_element(content.ids.begin(), content.ids.end());
-  state.next_id = last == std::numeric_limits<Id>::max() ? last : last + 1;
+  detail::form_of(shape)->make_store()->append_kept(state, rows, content.ids, content.list_of, fine,
+                                                    options);
 }
 
 std::unique_ptr<IndexImpl> made_of(FaissContent content, const ChangeOptions& options) {
@@ -160,7 +150,7 @@ std::unique_ptr<IndexImpl> made_of(FaissContent content, const ChangeOptions& op
   detail::check_each_once(content.ids);
   state.size = content.size();
   if (shape.is_probed()) state.recall = std::make_shared<detail::RecallCurves>(state.size);
-  if (state.size > 0) (shape.codes ? keep_codes : keep_vectors)(state, shape, content, options);
+  if (state.size > 0) keep_rows(state, shape, content, options);
   state.changed_rows = 0;
   return std::make_unique<IndexImpl>(shape, std::move(state));
 }

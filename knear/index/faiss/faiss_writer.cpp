@@ -9,89 +9,37 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
-#include "knear/index/faiss/faiss_types.hpp"
+#include "knear/index/codecs/faiss_fields.hpp"
 #include "knear/index/impl/index_impl.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/index/quantizers/centroid_index.hpp"
-#include "knear/io/atomic_file.hpp"
 
 namespace knear::detail {
 namespace {
 
 constexpr float usual_k_factor = 4;
 
-class Writer {
- public:
-  explicit Writer(const std::string& path) : file_(path) {}
-
-  template <class T>
-  void value(T x) {
-    file_.write(&x, sizeof x);
-  }
-  void letters(std::string_view four) { file_.write(four.data(), 4); }
-  void header(std::string_view type, std::int64_t dim, std::int64_t rows, Metric metric) {
-    letters(type);
-    value(static_cast<std::int32_t>(dim)), value(rows);
-    value(std::int64_t{1} << 20), value(std::int64_t{1} << 20);
-    value(std::uint8_t{1});  // it is trained
-    switch (metric) {
-      case Metric::l2:
-        return value(faiss_l2);
-      case Metric::l1:
-        return value(faiss_l1), value(float{});  // an argument that it has not
-      case Metric::ip:
-      case Metric::cosine:  // of vectors of length 1
-      case Metric::hamming:
-        return value(faiss_inner_product);
-    }
-  }
-  void flat_header(std::int64_t dim, std::int64_t rows, Metric metric) {
-    const MetricTraits traits = traits_of(metric);
-    header(traits.squared ? "IxF2" : traits.product ? "IxFI" : "IxFl", dim, rows, metric);
-    value(static_cast<std::uint64_t>(rows * dim));
-  }
-  void bytes(const void* data, std::size_t size) { file_.write(data, size); }
-  template <class T>
-  void array(std::span<const T> all) {
-    value(static_cast<std::uint64_t>(all.size()));
-    bytes(all.data(), all.size_bytes());
-  }
-  void commit() { file_.commit(); }
-
- private:
-  io::AtomicFile file_;
-};
-
-void write_product(Writer& writer, const ProductQuantizer& quantizer) {
-  writer.value(static_cast<std::uint64_t>(quantizer.dim()));
-  writer.value(static_cast<std::uint64_t>(quantizer.sub_quantizers()));
-  writer.value(static_cast<std::uint64_t>(quantizer.bits()));
-  const MatrixView<float> centroids = quantizer.all_centroids();
-  writer.array(
-      std::span(centroids.data(), static_cast<std::size_t>(centroids.rows() * centroids.cols())));
+void write_flat_header(FaissWriter& writer, std::int64_t dim, std::int64_t rows, Metric metric) {
+  const MetricTraits traits = traits_of(metric);
+  writer.header(traits.squared ? "IxF2" : traits.product ? "IxFI" : "IxFl", dim, rows, metric);
+  writer.value(static_cast<std::uint64_t>(rows * dim));
 }
-// kind: FAISS's number of the type. ranges: the least values of columns, then their widths.
-void write_scalar(Writer& writer, std::int32_t kind, std::int64_t dim, std::int64_t code_size,
-                  std::span<const float> ranges) {
-  writer.value(kind), writer.value(std::int32_t{0}), writer.value(0.0f);
-  writer.value(static_cast<std::uint64_t>(dim));
-  writer.value(static_cast<std::uint64_t>(code_size));
-  writer.array(ranges);
-}
-void write_scalar(Writer& writer, const ScalarQuantizer& scalar) {
-  const bool bits8 = scalar.code() == ScalarCode::bits8;
-  std::vector<float> ranges;
-  for (std::size_t j = 0; j < static_cast<std::size_t>(scalar.dim()); ++j)
-    ranges.push_back(scalar.low()[j] - scalar.step()[j] / 2);
-  for (const float step : scalar.step()) ranges.push_back(step * (bits8 ? 255.0f : 15.0f));
-  write_scalar(writer, bits8 ? 0 : 1, scalar.dim(), scalar.code_size(), ranges);
-}
-void write_halves(Writer& writer, ElementType type, std::int64_t dim) {
-  write_scalar(writer, type == ElementType::f16 ? 4 : 7, dim, 2 * dim, {});
+
+// Writes what stands before rows that are in no lists: codes, halves or floats.
+void write_head(FaissWriter& writer, std::int64_t dim, std::int64_t rows, Metric metric,
+                const std::optional<CodeShape>& codes, const RowCoder* coder,
+                const std::optional<ElementType>& rounded) {
+  if (!codes && !rounded) return write_flat_header(writer, dim, rows, metric);
+  writer.header(codes ? codec_of(*codes).faiss_letters(false) : "IxSQ", dim, rows, metric);
+  if (codes)
+    codec_of(*codes).write_faiss(writer, coder->quantizer());
+  else
+    write_faiss_halves(writer, *rounded, dim);
+  writer.value(static_cast<std::uint64_t>(rows * (codes ? coder->code_size() : 2 * dim)));
 }
 
 // random: the last one is a rotation that nothing was learned for, which OPQ's is not.
-void write_transforms(Writer& writer, const Transform& transform, bool random) {
+void write_transforms(FaissWriter& writer, const Transform& transform, bool random) {
   const std::vector<Transform::Step> steps = transform.steps();
   writer.value(static_cast<std::int32_t>(steps.size()));
   for (const Transform::Step& step : steps) {
@@ -124,7 +72,7 @@ class IndexWriter {
  public:
   // probes: of lists, which FAISS's searches begin with. reconstructs: whether FAISS has to find
   // rows by their ids.
-  IndexWriter(Writer& writer, const IndexShape& shape, const State& state, std::int64_t probes,
+  IndexWriter(FaissWriter& writer, const IndexShape& shape, const State& state, std::int64_t probes,
               bool reconstructs, const Progress& progress)
       : writer_(writer),
         shape_(shape),
@@ -195,42 +143,25 @@ class IndexWriter {
 
   void write_flat() {
     const std::int64_t n = rows(), dim = shape_.inner_dim();
-    const bool product = shape_.codes && shape_.codes->is_product();
-    if (!shape_.codes && !shape_.rounded) {
-      writer_.flat_header(dim, n, shape_.metric);
-    } else {
-      writer_.header(product ? "IxPq" : "IxSQ", dim, n, shape_.metric);
-      write_quantizer();
-      writer_.value(static_cast<std::uint64_t>(n * row_bytes()));
-    }
+    write_head(writer_, dim, n, shape_.metric, shape_.codes, state_.coder.get(), shape_.rounded);
     constexpr std::int64_t together = 4096;
     Reporter reporter(progress_, "write", (n + together - 1) / together);
     for (std::int64_t i = 0; i < n; ++i) {
       write_row(static_cast<std::size_t>(i));
       if (i % together == 0) reporter.add(1);
     }
-    if (product) write_kind_of_search();
-  }
-  void write_kind_of_search() {
-    writer_.value(std::int32_t{0}), writer_.value(std::uint8_t{0}), writer_.value(std::int32_t{0});
-  }
-  void write_quantizer() {
-    if (!shape_.codes)
-      write_halves(writer_, *shape_.rounded, shape_.inner_dim());
-    else if (shape_.codes->is_product())
-      write_product(writer_, state_.coder->quantizer());
-    else
-      write_scalar(writer_, *state_.coder->scalar());
+    if (shape_.codes) codec_of(*shape_.codes).write_faiss_end(writer_);
   }
 
   // own_ids: of the rows, rather than their numbers.
   void write_lists(bool own_ids) {
     const std::int64_t n = rows(), dim = shape_.inner_dim();
-    const bool product = shape_.codes && shape_.codes->is_product(),
-               scalar = !product && (shape_.codes || shape_.rounded);
     const auto lists = static_cast<std::uint64_t>(shape_.lists),
                size = static_cast<std::uint64_t>(row_bytes());
-    writer_.header(product ? "IwPQ" : scalar ? "IwSq" : "IwFl", dim, n, shape_.metric);
+    writer_.header(shape_.codes     ? codec_of(*shape_.codes).faiss_letters(true)
+                   : shape_.rounded ? "IwSq"
+                                    : "IwFl",
+                   dim, n, shape_.metric);
     writer_.value(lists), writer_.value(static_cast<std::uint64_t>(probes_));
     write_centroids();
     std::vector<std::vector<std::size_t>> rows_of(static_cast<std::size_t>(shape_.lists));
@@ -246,10 +177,12 @@ class IndexWriter {
     }
     writer_.value(static_cast<std::uint8_t>(reconstructs_));  // the map of ids
     writer_.array(std::span<const std::int64_t>(where.data(), reconstructs_ ? where.size() : 0));
-    const auto residual = static_cast<std::uint8_t>(shape_.codes && shape_.codes->residual);
-    if (product) writer_.value(residual), writer_.value(size);
-    if (product || scalar) write_quantizer();
-    if (scalar) writer_.value(size), writer_.value(residual);
+    if (shape_.codes)
+      codec_of(*shape_.codes)
+          .write_faiss_of_lists(writer_, state_.coder->quantizer(), shape_.codes->residual);
+    else if (shape_.rounded)
+      write_faiss_halves(writer_, *shape_.rounded, dim), writer_.value(size),
+          writer_.value(std::uint8_t{0});
     writer_.letters("ilar");
     writer_.value(lists), writer_.value(size);
     writer_.letters("full");
@@ -269,7 +202,7 @@ class IndexWriter {
       return;
     }
     const MatrixView<float> centroids = state_.coarse->centroids();
-    writer_.flat_header(centroids.cols(), centroids.rows(), shape_.metric);
+    write_flat_header(writer_, centroids.cols(), centroids.rows(), shape_.metric);
     writer_.bytes(centroids.data(),
                   static_cast<std::size_t>(centroids.rows() * centroids.cols()) * sizeof(float));
   }
@@ -277,20 +210,8 @@ class IndexWriter {
   void write_refinement() {
     const RefineShape& refine = *shape_.refine;
     const std::int64_t n = rows();
-    const bool product = refine.codes && refine.codes->is_product();
-    if (refine == RefineShape{}) {
-      writer_.flat_header(shape_.dim, n, shape_.metric);
-    } else {
-      writer_.header(product ? "IxPq" : "IxSQ", shape_.dim, n, shape_.metric);
-      if (refine.rounded)
-        write_halves(writer_, *refine.rounded, shape_.dim);
-      else if (product)
-        write_product(writer_, state_.refiner->quantizer());
-      else
-        write_scalar(writer_, *state_.refiner->scalar());
-      writer_.value(static_cast<std::uint64_t>(
-          n * (refine.codes ? state_.refiner->code_size() : 2 * shape_.dim)));
-    }
+    write_head(writer_, shape_.dim, n, shape_.metric, refine.codes, state_.refiner.get(),
+               refine.rounded);
     for (std::size_t i = 0; i < ids_.size(); ++i) {
       const CodedRows& coded = state_.segments[places_[i].segment].rows->coded();
       const BaseRows from(coded.vectors, coded.guard.get());
@@ -300,11 +221,11 @@ class IndexWriter {
       else
         write_vector(from, places_[i].row, refine.rounded.value_or(ElementType::f32), ids_[i]);
     }
-    if (product) write_kind_of_search();
+    if (refine.codes) codec_of(*refine.codes).write_faiss_end(writer_);
     writer_.value(usual_k_factor);
   }
 
-  Writer& writer_;
+  FaissWriter& writer_;
   const IndexShape& shape_;
   const State& state_;
   const std::int64_t probes_;
@@ -346,6 +267,10 @@ void write_faiss_index(const IndexShape& shape, const State& state, const std::s
         "index {} finds its lists by an index over lifted centroids, which FAISS has not: for ip "
         "only centroids that are all compared are written for it",
         shape.description());
+  for (const auto& codes : {shape.codes, shape.refine ? shape.refine->codes : std::nullopt})
+    if (codes && codec_of(*codes).faiss_letters(shape.lists > 0).empty())
+      throw InvalidArgument("index {} has codes that FAISS has not: {}", shape.description(),
+                            codes->name());
   if (shape.has_graph())
     throw InvalidArgument("index {} has a graph that FAISS has not: add its vectors to another one",
                           shape.description());
@@ -355,7 +280,7 @@ void write_faiss_index(const IndexShape& shape, const State& state, const std::s
         "index over these, {}, has: that does not hold them as they are, as IVFn,Flat and what is "
         "refined by RFlat do",
         shape.description(), shape.coarse.front().description());
-  Writer writer(path);
+  FaissWriter writer(path);
   IndexWriter(writer, shape, state, 1, false, progress).write();
   writer.commit();
 }

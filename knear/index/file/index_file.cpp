@@ -42,7 +42,7 @@ struct SegmentFields {
 };
 
 struct CodeFields {
-  std::int64_t sub_quantizers, bits;  // CodeShape
+  std::int64_t parts, bits;  // CodeShape
   std::uint64_t residual, trained;
 };
 
@@ -126,6 +126,19 @@ std::vector<float> load_finite(Sections& in, const std::string& name, std::int64
   return {stored.begin(), stored.end()};
 }
 
+// Codecs that a file does not name: the number of parts tells them apart.
+bool is_unnamed(CodeKind kind) { return kind == CodeKind::product || kind == CodeKind::scalar; }
+CodeKind codec_in_file(Sections& in, const std::string& prefix, std::int64_t parts) {
+  const std::string section = prefix + "codec";
+  if (!in.has(section)) return parts > 0 ? CodeKind::product : CodeKind::scalar;
+  const std::vector<char> name = in.list<char>(section);
+  const auto codecs = all_codecs();
+  for (std::size_t i = 0; i < codecs.size(); ++i)
+    if (codecs[i]->kind() == std::string_view(name.data(), name.size()))
+      return static_cast<CodeKind>(i);
+  in.refuse(section, "this program has no such codec");
+}
+
 // A quantiser of codes of `dim` columns, if it is trained, from sections whose names begin with
 // `prefix`.
 std::shared_ptr<const RowCoder> load_coder(Sections& in, const std::string& prefix,
@@ -134,30 +147,24 @@ std::shared_ptr<const RowCoder> load_coder(Sections& in, const std::string& pref
                                            CodeShape& shape) {
   const std::string about = prefix + "codes";
   const auto fields = in.fields<CodeFields>(about);
-  const std::int64_t parts = fields.sub_quantizers;
-  if (parts < 0 || (parts > 0 && dim % parts != 0) || (fields.bits != 4 && fields.bits != 8) ||
+  const CodeKind kind = codec_in_file(in, prefix, fields.parts);
+  const Codec& codec = codec_of(kind);
+  shape = {kind, fields.parts, static_cast<int>(fields.bits), fields.residual == 1};
+  if (fields.parts < 0 || fields.bits < 1 || fields.bits > 32 || !codec.is_valid(shape, dim) ||
       fields.residual > 1 || fields.trained > 1)
     in.refuse(about, "its numbers are none");
-  const int bits = static_cast<int>(fields.bits);
-  shape = {parts, bits, fields.residual == 1};
   if (fields.trained == 0) return nullptr;
-  if (parts > 0) {
-    const std::int64_t rows = parts << bits;
-    const std::vector<float> centroids =
-        load_finite(in, prefix + "quantizer", rows * (dim / parts));
-    return std::make_shared<const RowCoder>(
-        shape, metric, coarse,
-        ProductQuantizer::from_centroids({centroids.data(), rows, dim / parts}, parts, bits));
+  std::vector<float> all;
+  std::string section;
+  for (const Codec::Numbers& numbers : codec.numbers(shape, dim)) {
+    section = prefix + std::string(numbers.section);
+    const std::vector<float> some = load_finite(in, section, numbers.count);
+    all.insert(all.end(), some.begin(), some.end());
   }
-  const std::vector<float> low = load_finite(in, prefix + "levels/low", dim),
-                           step = load_finite(in, prefix + "levels/step", dim);
   try {
-    const auto scalar =
-        ScalarQuantizer::from_levels(bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, low, step);
-    return std::make_shared<const RowCoder>(shape, metric, coarse, RowCoder::product_of(scalar),
-                                            scalar);
+    return RowCoder::of_numbers(shape, dim, metric, coarse, all);
   } catch (const InvalidArgument& wrong) {
-    in.refuse(prefix + "levels/step", wrong.what());
+    in.refuse(section, wrong.what());
   }
 }
 
@@ -413,17 +420,16 @@ void add_live(io::ArchiveWriter& writer, const std::string& name, const RowSet& 
 
 void add_coder(io::ArchiveWriter& writer, const std::string& prefix, const CodeShape& shape,
                const RowCoder* coder) {
-  const CodeFields fields{shape.sub_quantizers, shape.bits, shape.residual, coder != nullptr};
+  const CodeFields fields{shape.parts, shape.bits, shape.residual, coder != nullptr};
   writer.add_copy(prefix + "codes", &fields, sizeof fields);
+  const Codec& codec = codec_of(shape);
+  if (!is_unnamed(shape.kind))
+    writer.add_copy(prefix + "codec", codec.kind().data(), codec.kind().size());
   if (!coder) return;
-  if (const auto& scalar = coder->scalar()) {
-    writer.add(prefix + "levels/low", scalar->low().data(), scalar->low().size_bytes());
-    writer.add(prefix + "levels/step", scalar->step().data(), scalar->step().size_bytes());
-    return;
-  }
-  const MatrixView<float> centroids = coder->quantizer().all_centroids();
-  writer.add(prefix + "quantizer", centroids.data(),
-             static_cast<std::size_t>(centroids.rows() * centroids.cols()) * sizeof(float));
+  const RowQuantizer& quantizer = coder->quantizer();
+  const std::vector<Codec::Numbers> sections = codec.numbers(shape, quantizer.dim());
+  for (std::size_t i = 0; const std::span<const float> some : quantizer.numbers())
+    writer.add(prefix + std::string(sections[i++].section), some.data(), some.size_bytes());
 }
 
 void add_refine(io::ArchiveWriter& writer, const RefineShape& shape, const RowCoder* refiner) {
@@ -664,15 +670,23 @@ void add_parts(io::ArchiveWriter& writer, const State& state, const IndexShape& 
   if (state.known) add_known(writer, *state.known);
 }
 
+void check_kind(const Sections& in, std::string_view kind) {
+  std::vector<std::string> kinds = {"Flat", "GraphFlat"};
+  for (const std::string_view lists : {"", "IVF"}) {
+    if (!lists.empty()) kinds.push_back("IVFFlat");
+    for (const Codec* codec : all_codecs())
+      kinds.push_back(fmt::format("{}{}", lists, codec->kind()));
+  }
+  if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+  const std::string last = kinds.back();
+  kinds.pop_back();
+  in.refuse("index", fmt::format("it is of kind '{}', this program reads {} and {}", kind,
+                                 fmt::join(kinds, ", "), last));
+}
+
 SavedIndex load_parts(Sections& in, std::string_view kind) {
   const bool has_lists = kind.starts_with("IVF"), has_codes = !kind.ends_with("Flat");
-  if (kind != "Flat" && kind != "GraphFlat" && kind != "IVFFlat" && kind != "PQ" &&
-      kind != "IVFPQ" && kind != "SQ" && kind != "IVFSQ")
-    in.refuse(
-        "index",
-        fmt::format("it is of kind '{}', this program reads Flat, GraphFlat, PQ, SQ, IVFFlat, "
-                    "IVFPQ and IVFSQ",
-                    kind));
+  check_kind(in, kind);
   const auto fields = in.fields<IndexFields>("index");
   SavedIndex saved;
   if (fields.dim < 1 || fields.dim > 65536 || fields.metric >= std::size(all_metrics) ||

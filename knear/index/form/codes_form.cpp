@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/form/coded_segments.hpp"
 #include "knear/index/form/probed_form.hpp"
-#include "knear/index/life/segment_store.hpp"
 #include "knear/index/lists/code_calibration.hpp"
 #include "knear/index/lists/code_search.hpp"
 #include "knear/index/lists/recall_calibration.hpp"
@@ -177,6 +177,40 @@ RowFilter rows_held(const State& state, std::span<const Id> ids) {
 class CodesForm final : public ProbedForm {
  public:
   using ProbedForm::ProbedForm;
+
+  std::unique_ptr<SegmentStore> make_store() const override {
+    return std::make_unique<CodedSegments>(shape_);
+  }
+  std::int64_t code_size(const State& state) const override { return state.coder->code_size(); }
+
+  std::int64_t least_training_rows() const override {
+    std::int64_t least = shape_.lists;
+    for (const auto& codes : {shape_.codes, shape_.refine ? shape_.refine->codes : std::nullopt})
+      if (codes) least = std::max(least, codec_of(*codes).least_rows(*codes));
+    return least;
+  }
+  void train(State& next, const TrainingRows& from) const override {
+    ProbedForm::train(next, from);
+    const TrainOptions& options = from.options;
+    next.coder = RowCoder::trained(*shape_.codes, from.rows, shape_.metric, next.coarse, options,
+                                   from.number);
+    if (shape_.refine && shape_.refine->codes)
+      next.refiner = RowCoder::trained(*shape_.refine->codes, from.given(), shape_.metric, nullptr,
+                                       options, from.number);
+    if (options.hold_out)
+      next.known = KnownNeighbors::of(
+          from.held_out_as_given.rows() >= least_held_out ? from.held_out_as_given : from.all,
+          shape_.metric, options.seed);
+  }
+  // OPQ's rotation keeps distances if it keeps the number of columns.
+  bool turns_residuals() const override {
+    if (shape_.transforms.empty() || shape_.lists == 0 || !shape_.codes->residual) return false;
+    const TransformShape& last = shape_.transforms.back();
+    const std::size_t count = shape_.transforms.size();
+    const std::int64_t before = count > 1 ? shape_.transforms[count - 2].dim_out : shape_.dim;
+    return last.kind == TransformShape::Kind::opq && last.dim_out == before &&
+           codec_of(*shape_.codes).has_parts();
+  }
 
   bool is_trained(const State& state) const override {
     return ProbedForm::is_trained(state) && state.coder;

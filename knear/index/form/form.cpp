@@ -1,6 +1,6 @@
 #include "knear/index/form/form.hpp"
 
-#include "knear/index/life/segment_store.hpp"
+#include "knear/index/form/vector_segments.hpp"
 
 namespace knear::detail {
 
@@ -9,6 +9,10 @@ std::unique_ptr<const Form> form_of(const IndexShape& shape) {
   if (shape.lists > 0) return lists_form(shape);
   if (shape.has_graph()) return graph_form(shape);
   return flat_form(shape);
+}
+
+std::unique_ptr<SegmentStore> Form::make_store() const {
+  return std::make_unique<VectorSegments>(shape_);
 }
 
 ExactNeighbors Form::nearest_in(const FormQuery&, MatrixView<Id>, std::int64_t, KnnReport*) const {

@@ -6,6 +6,7 @@
 //   ExactNeighbors near = form->nearest({state, segments, queries, vectors, options}, 10, report);
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/life/index_state.hpp"
+#include "knear/index/life/segment_store.hpp"
 #include "knear/index/options.hpp"
 #include "knear/knn/report.hpp"
 #include "knear/knn/segment_search.hpp"
@@ -29,6 +31,20 @@ struct FormQuery {
   const SearchOptions& options;
 };
 
+// Rows that an index learns from. Those that are held out are queries that it did not learn from.
+struct TrainingRows {
+  AnyMatrixView rows;                           // after the transforms
+  const std::function<AnyMatrixView()>& given;  // the same as users have them; not with `rows`
+  AnyMatrixView held_out, held_out_as_given;
+  AnyMatrixView all;  // that the user gave
+  bool has_lists;     // the state has centroids, by which the last transform was found
+  const RowNumber& number;
+  const TrainOptions& options;
+  TrainCentroidIndex index;
+};
+// Fewer rows that were held out tell little.
+inline constexpr std::int64_t least_held_out = 500;
+
 // Const calls may run at once on several threads.
 class Form {
  public:
@@ -37,6 +53,19 @@ class Form {
   virtual ~Form() = default;
   Form(const Form&) = delete;
   Form& operator=(const Form&) = delete;
+
+  // Returns what adds rows to an index and merges its segments.
+  virtual std::unique_ptr<SegmentStore> make_store() const;
+  // Bytes of a row that is kept as a code; 0: rows are vectors.
+  virtual std::int64_t code_size(const State&) const { return 0; }
+
+  // Whether it learns from vectors, transforms apart, and from how many at least.
+  virtual bool learns() const { return false; }
+  virtual std::int64_t least_training_rows() const { return 0; }
+  virtual void train(State& /*next*/, const TrainingRows&) const {}
+  // Whether a rotation that is the last transform serves what is left of rows beside centroids, so
+  // that these are found before it.
+  virtual bool turns_residuals() const { return false; }
 
   // Gives a state, new or read from a file, what searches of this form need beside its rows.
   virtual void begin(State& state) const = 0;

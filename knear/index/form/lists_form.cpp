@@ -117,9 +117,24 @@ class RecallSearch {
   Calibrations calibration_;
 };
 
+// The keys of the nearest centroids of vectors that these were not learned from, ascending.
+std::shared_ptr<const std::vector<float>> keys_of(const CoarseQuantizer& coarse,
+                                                  AnyMatrixView vectors, int threads) {
+  const Neighbors near = coarse.probe(vectors, 1, threads);
+  std::vector<float> keys(near.distances.data(), near.distances.data() + vectors.rows());
+  std::sort(keys.begin(), keys.end());
+  return std::make_shared<const std::vector<float>>(std::move(keys));
+}
+
 class ListsForm final : public ProbedForm {
  public:
   using ProbedForm::ProbedForm;
+
+  void train(State& next, const TrainingRows& from) const override {
+    ProbedForm::train(next, from);
+    if (from.held_out.rows() >= least_held_out)
+      next.fresh_keys = keys_of(*next.coarse, from.held_out, from.options.threads);
+  }
 
   ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
     check_scan(query.options);

@@ -36,6 +36,11 @@ std::vector<OperatingPoint> keep_curve(const State& state, const RecallCurve& cu
   return points_of(curve);
 }
 
+void ProbedForm::train(State& next, const TrainingRows& from) const {
+  if (shape_.lists > 0 && !from.has_lists)
+    next.coarse = CoarseQuantizer::trained(from.rows, shape_, from.options, from.index);
+}
+
 void ProbedForm::follow(State& next, const State&, std::span<const Id>) const {
   if ((next.coarse || next.coder) &&
       (!next.recall || !next.recall->hold_for(next.size, next.changed_rows)))

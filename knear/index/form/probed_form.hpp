@@ -20,6 +20,10 @@ class ProbedForm : public Form {
   bool is_trained(const State& state) const override {
     return shape_.lists == 0 || state.coarse != nullptr;
   }
+  bool learns() const override { return true; }
+  std::int64_t least_training_rows() const override { return shape_.lists; }
+  // Finds the centroids of lists, if there are any.
+  void train(State& next, const TrainingRows& from) const override;
   ExactNeighbors nearest_in(const FormQuery& query, MatrixView<Id> lists, std::int64_t k,
                             KnnReport* report) const override;
   std::optional<std::int64_t> make_ready(const State&, const ChangeOptions&) const override {

@@ -25,7 +25,7 @@ void check_lists(std::int64_t lists) {
 }
 
 IndexImpl::IndexImpl(const IndexShape& of, State from)
-    : shape(of), form(form_of(shape)), store(of) {
+    : shape(of), form(form_of(shape)), store(form->make_store()) {
   if (!shape.is_plain())
     check_by_products(shape.metric, fmt::format("index {}", shape.description()));
   form->begin(from);
@@ -33,7 +33,7 @@ IndexImpl::IndexImpl(const IndexShape& of, State from)
 }
 
 IndexImpl::IndexImpl(const IndexImpl& older, State from) : IndexImpl(older.shape, std::move(from)) {
-  store.share(older.store);
+  store->share(*older.store);
 }
 
 void IndexImpl::publish(State next, std::span<const Id> added) {
@@ -279,7 +279,7 @@ void IndexImpl::append(AnyMatrixView vectors, std::span<const Id> ids, const Cha
     added.resize(static_cast<std::size_t>(vectors.rows()));
     std::iota(added.begin(), added.end(), next.next_id);
   }
-  store.append(next, vectors, ids, options, first);
+  store->append(next, vectors, ids, options, first);
   publish(std::move(next), added);
 }
 
@@ -309,16 +309,16 @@ void IndexImpl::reserve(std::int64_t rows) {
     throw MemoryBudgetError("rows is {}, of {} bytes each, but this machine has {}", rows,
                             row_bytes, machine_memory());
   std::lock_guard lock(writer);
-  store.reserve(rows);
+  store->reserve(rows);
 }
 
 void IndexImpl::remove(std::span<const Id> ids, const ChangeOptions& options) {
   if (ids.empty()) return;
   std::lock_guard lock(writer);
   State next = *state();
-  store.take_out(next, ids);
-  store.tidy(next, 0.5, options);
-  store.settle(next, options);
+  store->take_out(next, ids);
+  store->tidy(next, 0.5, options);
+  store->settle(next, options);
   publish(std::move(next));
 }
 
@@ -329,10 +329,10 @@ void IndexImpl::replace(std::span<const Id> ids, AnyMatrixView vectors,
   if (ids.empty()) return;
   std::lock_guard lock(writer);
   State next = *state();
-  store.take_out(next, ids);
-  store.append(next, vectors, ids, options);
-  store.tidy(next, 0.5, options);
-  store.settle(next, options);
+  store->take_out(next, ids);
+  store->append(next, vectors, ids, options);
+  store->tidy(next, 0.5, options);
+  store->settle(next, options);
   publish(std::move(next), ids);
 }
 
@@ -379,7 +379,7 @@ void IndexImpl::merge(const IndexImpl& other, MergeIds ids) {
   const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
   for (const Segment& segment : from->segments) {
     Segment taken = segment;
-    if (other_lists) taken = store.in_lists_of(*next.coarse, segment, *next.type, {});
+    if (other_lists) taken = store->in_lists_of(*next.coarse, segment, *next.type, {});
     if (ids == MergeIds::shifted && next.next_id > 0)
       taken.rows = SegmentRows::shifted(taken.rows, next.next_id);
     next.segments.push_back(std::move(taken));
@@ -391,15 +391,15 @@ void IndexImpl::merge(const IndexImpl& other, MergeIds ids) {
         if (segment.live.contains(row))
           added.push_back(segment.rows->ids()(row) + (ids == MergeIds::shifted ? next.next_id : 0));
   if (ids == MergeIds::shifted) next.next_id += from->next_id;
-  store.settle(next, {});
+  store->settle(next, {});
   publish(std::move(next), added);
 }
 
 void IndexImpl::compact(const ChangeOptions& options) {
   std::lock_guard lock(writer);
   State next = *state();
-  store.tidy(next, 0, options);
-  store.settle(next, options, true);
+  store->tidy(next, 0, options);
+  store->settle(next, options, true);
   publish(std::move(next));
 }
 

@@ -72,7 +72,7 @@ class IndexImpl {
   const IndexShape shape;
   const std::unique_ptr<const Form> form;
   ChangeLock writer;
-  SegmentStore store;  // the writer's
+  const std::unique_ptr<SegmentStore> store;  // the writer's
 
   std::shared_ptr<const State> state() const {
     std::lock_guard lock(state_mutex_);

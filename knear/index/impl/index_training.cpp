@@ -83,16 +83,15 @@ std::vector<std::int64_t> drawn_rows(const IndexShape& shape, std::int64_t n,
 // queries like them are no strangers. At most so many, and of few rows a tenth.
 class HeldOut {
  public:
-  static constexpr std::int64_t most = 1000, part = 10;
+  static constexpr std::int64_t most = 2 * least_held_out, part = 10;
 
-  HeldOut(const IndexShape& shape, std::int64_t rows, const TrainOptions& options) {
+  HeldOut(const IndexShape& shape, const Form& form, std::int64_t rows,
+          const TrainOptions& options) {
     // What learning takes at least.
-    std::int64_t least = shape.lists;
-    for (const auto& codes : {shape.codes, shape.refine ? shape.refine->codes : std::nullopt})
-      if (codes && codes->is_product()) least = std::max(least, std::int64_t{1} << codes->bits);
+    std::int64_t least = form.least_training_rows();
     for (const TransformShape& one : shape.transforms) least = std::max(least, least_rows(one));
     const std::int64_t count = std::min({most, rows / part, rows - least});
-    if (!options.hold_out || !shape.is_probed() || count <= 0) return;
+    if (!options.hold_out || !form.learns() || count <= 0) return;
     Random random(options.seed ^ 0x68656c646f7574ULL);
     which_ = sample_of(rows, count, random);
     for (std::int64_t row = 0, next = 0; row < rows; ++row)
@@ -125,41 +124,22 @@ class HeldOut {
   std::vector<std::int64_t> which_, others_;
 };
 
-// The keys of the nearest centroids of vectors that these were not learned from, ascending.
-std::shared_ptr<const std::vector<float>> keys_of(const CoarseQuantizer& coarse,
-                                                  AnyMatrixView vectors, int threads) {
-  const Neighbors near = coarse.probe(vectors, 1, threads);
-  std::vector<float> keys(near.distances.data(), near.distances.data() + vectors.rows());
-  std::sort(keys.begin(), keys.end());
-  return std::make_shared<const std::vector<float>>(std::move(keys));
-}
-
-// Whether a rotation for a quantiser comes last that keeps distances, so that the lists may be
-// found before it and it may serve what is left beside their centroids.
-bool turns_residuals(const IndexShape& shape) {
-  if (shape.transforms.empty() || shape.lists == 0 || !shape.codes || !shape.codes->residual)
-    return false;
-  const TransformShape& last = shape.transforms.back();
-  const std::size_t count = shape.transforms.size();
-  const std::int64_t before = count > 1 ? shape.transforms[count - 2].dim_out : shape.dim;
-  return last.kind == TransformKind::opq && last.dim_out == before && shape.codes->is_product();
-}
-
 }  // namespace
 
 void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const TrainOptions& options,
            TrainCentroidIndex index) {
+  const std::unique_ptr<const Form> form = form_of(shape);
   find_value_range(vectors, shape.metric, "vectors", options.threads);  // by their own numbers
   if (shape.rounds_vectors())
     check_float32_tells_apart(vectors, "vectors", "codes and transformed vectors");
   const std::vector<std::int64_t> drawn = drawn_rows(shape, vectors.rows(), options);
-  HeldOut held_out(shape, drawn.empty() ? vectors.rows() : std::ssize(drawn), options);
+  HeldOut held_out(shape, *form, drawn.empty() ? vectors.rows() : std::ssize(drawn), options);
   AnyMatrix sample;
   if (!drawn.empty() && !shape.transforms.empty()) sample = rows_at(vectors, drawn);
   const AnyMatrixView plain = sample.rows() > 0 ? sample.view() : vectors;
   if (!drawn.empty() && shape.transforms.empty()) held_out.number(drawn);
   // Of a row that is learned from, in the vectors.
-  const auto number = [&](std::int64_t row) {
+  const RowNumber number = [&](std::int64_t row) {
     row = held_out.other(row);
     return sample.rows() > 0 ? drawn[static_cast<std::size_t>(row)] : row;
   };
@@ -167,7 +147,7 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const Tr
   AnyMatrixView rows = plain;
   Matrix<float> transformed;
   std::vector<Transform> chain;
-  const bool residuals = turns_residuals(shape);
+  const bool residuals = form->turns_residuals();
   for (const TransformShape& one : shape.transforms) {
     const bool last = chain.size() + 1 == shape.transforms.size();
     if (last && residuals) {
@@ -181,30 +161,17 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const Tr
       chain.push_back(trained(
           one, shape.metric, least_rows(one) > 0 ? held_out.others(rows, storage) : rows, options));
     }
-    if (last && !shape.is_probed()) break;
+    if (last && !form->learns()) break;
     transformed = chain.back().apply(rows, options.threads);
     rows = transformed.view();
   }
   if (!chain.empty()) next.transform = Transform::chain(chain);
-  const AnyMatrix apart = held_out.any() ? held_out.rows(rows) : AnyMatrix();
-  const AnyMatrix apart_as_given =
-      held_out.any() && shape.codes ? held_out.rows(plain) : AnyMatrix();
+  const AnyMatrix apart = held_out.any() ? held_out.rows(rows) : AnyMatrix(),
+                  apart_as_given = held_out.any() ? held_out.rows(plain) : AnyMatrix();
+  const std::function<AnyMatrixView()> given = [&] { return held_out.others(plain, storage); };
   rows = held_out.others(rows, storage);
-  if (shape.lists > 0 && !residuals)
-    next.coarse = CoarseQuantizer::trained(rows, shape, options, index);
-  if (shape.codes)
-    next.coder = RowCoder::trained(*shape.codes, rows, shape.metric, next.coarse, options, number);
-  if (shape.refine && shape.refine->codes)
-    next.refiner = RowCoder::trained(*shape.refine->codes, held_out.others(plain, storage),
-                                     shape.metric, nullptr, options, number);
-  // Where few are held out, what would be seen of them is worth little.
-  constexpr std::int64_t enough = HeldOut::most / 2;
-  if (shape.codes && options.hold_out)
-    next.known =
-        KnownNeighbors::of(apart_as_given.rows() >= enough ? apart_as_given.view() : vectors,
-                           shape.metric, options.seed);
-  else if (shape.lists > 0 && apart.rows() >= enough)
-    next.fresh_keys = keys_of(*next.coarse, apart, options.threads);
+  form->train(next,
+              {rows, given, apart, apart_as_given, vectors, residuals, number, options, index});
 }
 
 }  // namespace knear::detail

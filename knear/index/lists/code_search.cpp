@@ -55,6 +55,9 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       device_(open_code_search(request.options)),
       at_(request, nullptr) {
   check_code_options(request.options);
+  if (device_ && state.coder->code_size() != state.coder->book().code_size())
+    throw InvalidArgument("device is '{}', but codes {} are scanned by processors alone",
+                          request.options.device, state.coder->shape().name());
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const SearchSegment& given = segments[s];
     const std::int64_t rows = state.segments[s].rows->rows();
@@ -183,12 +186,15 @@ class CodeSearch::Refiner {
   // Keys of up to `together` rows.
   void measure(const Place* places, std::int64_t count, double* out) {
     const void* measured[together] = {};
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = 0; i < count; ++i)
       measured[i] = rows_of(places[i].segment).row(places[i].row, nullptr);
-      if (!refiner_) continue;
-      float* const decoded = decoded_.data() + i * of_.vectors_.cols();
-      refiner_->decode(static_cast<const std::uint8_t*>(measured[i]), 1, 0, decoded);
-      measured[i] = decoded;
+    if (refiner_) {
+      const std::uint8_t* codes[together] = {};
+      for (std::int64_t i = 0; i < count; ++i) {
+        codes[i] = static_cast<const std::uint8_t*>(measured[i]);
+        measured[i] = decoded_.data() + i * of_.vectors_.cols();
+      }
+      refiner_->decode({codes, static_cast<std::size_t>(count)}, decoded_.data());
     }
     distance_.keys(measured, static_cast<int>(count), out);
   }
@@ -386,8 +392,7 @@ KnnReport CodeSearch::report() {
   const auto queries = static_cast<double>(std::max<std::int64_t>(1, request_.queries.rows()));
   out.probed_rows = static_cast<double>(pairs_) / queries;
   out.refined_per_query = static_cast<double>(measured_) / queries;
-  out.code_parts = state_.coder->quantizer().sub_quantizers();
-  out.code_bits = state_.coder->quantizer().bits();
+  out.code_parts = state_.coder->book().parts(), out.code_bits = state_.coder->book().bits();
   out.refined_by_codes = state_.refiner != nullptr;
   out.first_pass = "codes", out.method = "codes";
   if (device_) out.device = request_.options.device, out.replicas = device_->replicas();

@@ -10,10 +10,6 @@
 #include "knear/index/recall/recall_rule.hpp"
 
 namespace knear::detail {
-namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-}  // namespace
 
 // What is certain of the keys of rows in lists that were not probed.
 class ListBounds {
@@ -401,7 +397,8 @@ Neighbors ListProbing::order_lists(AnyMatrixView queries, std::int64_t probes) {
 }
 
 double ListProbing::kth_key(std::int64_t q) const {
-  return request_.k == 0 ? -infinity : found_.keys.row(q)[request_.k - 1];
+  return request_.k == 0 ? -std::numeric_limits<double>::infinity()
+                         : found_.keys.row(q)[request_.k - 1];
 }
 
 void ListProbing::probe_all(const std::vector<std::vector<Id>>& left, std::int64_t first) {

@@ -17,7 +17,7 @@ namespace knear::detail {
 namespace {
 
 // Lists of each query that calibration knows; what is farther counts as not found.
-constexpr std::int64_t most_lists_looked_at = 1024;
+constexpr std::int64_t most_lists_compared = 1024;
 constexpr std::int32_t beyond = std::numeric_limits<std::int32_t>::max();
 
 // The list of each row of each segment.
@@ -43,7 +43,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
                       std::int64_t k, AnyMatrixView queries, std::span<const Id> own, CurveUse use,
                       int threads, const Progress& progress) {
   const std::int64_t count = queries.rows(), lists = state.coarse->lists();
-  const std::int64_t looked_at = std::min(lists, most_lists_looked_at);
+  const std::int64_t looked_at = std::min(lists, most_lists_compared);
   const std::int64_t wanted = k + (own.empty() ? 0 : 1);
   const KnnOptions options{.metric = metric, .threads = threads, .progress = progress};
   const SearchRequest request(SearchKind::nearest, segments, queries, wanted, options,

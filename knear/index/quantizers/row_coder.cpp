@@ -53,17 +53,16 @@ double longest_square(MatrixView<float> rows) {
 }  // namespace
 
 RowCoder::RowCoder(const CodeShape& shape, Metric metric,
-                   std::shared_ptr<const CoarseQuantizer> coarse, ProductQuantizer quantizer,
-                   std::optional<ScalarQuantizer> scalar)
+                   std::shared_ptr<const CoarseQuantizer> coarse, Codec::Quantizer quantizer)
     : shape_(shape),
       metric_(metric),
       coarse_(std::move(coarse)),
       quantizer_(std::move(quantizer)),
-      scalar_(std::move(scalar)) {
+      code_size_(codec_of(shape).code_size(shape, quantizer_->dim())) {
   double squares = 0;
-  for (std::int64_t m = 0; m < quantizer_.sub_quantizers(); ++m) {
-    variance_ += variance_of(quantizer_.centroids(m));
-    squares += longest_square(quantizer_.centroids(m));
+  for (std::int64_t m = 0; m < book().parts(); ++m) {
+    variance_ += variance_of(book().part(m));
+    squares += longest_square(book().part(m));
   }
   longest_ = std::sqrt(squares);
   if (!residual()) return;
@@ -81,34 +80,8 @@ std::shared_ptr<const RowCoder> RowCoder::of_numbers(const CodeShape& shape, std
                                                      Metric metric,
                                                      std::shared_ptr<const CoarseQuantizer> coarse,
                                                      std::span<const float> numbers) {
-  if (shape.is_product()) {
-    const std::int64_t parts = shape.sub_quantizers, rows = parts << shape.bits;
-    return std::make_shared<const RowCoder>(
-        shape, metric, std::move(coarse),
-        ProductQuantizer::from_centroids({numbers.data(), rows, dim / parts}, parts, shape.bits));
-  }
-  const auto columns = static_cast<std::size_t>(dim);
-  const auto scalar =
-      ScalarQuantizer::from_levels(shape.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4,
-                                   numbers.first(columns), numbers.subspan(columns));
-  return std::make_shared<const RowCoder>(shape, metric, std::move(coarse), product_of(scalar),
-                                          scalar);
-}
-
-ProductQuantizer RowCoder::product_of(const ScalarQuantizer& scalar) {
-  const int bits = scalar.code() == ScalarCode::bits8 ? 8 : 4;
-  const std::int64_t count = std::int64_t{1} << bits, dim = scalar.dim();
-  Matrix<std::uint8_t> codes(count, scalar.code_size());
-  for (std::int64_t c = 0; c < count; ++c)
-    std::fill_n(codes.row(c), codes.cols(), static_cast<std::uint8_t>(bits == 8 ? c : c * 17));
-  const Matrix<float> levels = scalar.decode(codes.view(), 1);
-  Matrix<float> centroids(dim * count, 1);
-  constexpr std::int64_t together = 16;  // columns that lie in the same cache line
-  for (std::int64_t first = 0; first < dim; first += together)
-    for (std::int64_t c = 0; c < count; ++c)
-      for (std::int64_t j = first; j < std::min(dim, first + together); ++j)
-        centroids.row(j * count + c)[0] = levels.row(c)[j];
-  return ProductQuantizer::from_centroids(centroids.view(), dim, bits);
+  return std::make_shared<const RowCoder>(shape, metric, std::move(coarse),
+                                          codec_of(shape).of_numbers(shape, dim, numbers));
 }
 
 std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMatrixView vectors,
@@ -116,7 +89,8 @@ std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMat
                                                   std::shared_ptr<const CoarseQuantizer> coarse,
                                                   const TrainOptions& options,
                                                   const RowNumber& number) {
-  const std::int64_t least = shape.is_product() ? std::int64_t{1} << shape.bits : 1;
+  const Codec& codec = codec_of(shape);
+  const std::int64_t least = codec.least_rows(shape);
   if (vectors.rows() < least)
     throw InvalidArgument("vectors are {} rows, but training {} takes {} at least", vectors.rows(),
                           shape.name(), least);
@@ -143,30 +117,17 @@ std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMat
   check_lengths(coded.view(), number_of);
   if (traits_of(metric).product) check_lengths(vectors, number_of);
   if (!traits_of(metric).unit_rows) check_not_all_too_short(vectors);
-  if (!shape.is_product()) {
-    ScalarQuantizer scalar = ScalarQuantizer::train(
-        coded.view(), shape.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, options.threads);
-    ProductQuantizer levels = product_of(scalar);
-    return std::make_shared<const RowCoder>(shape, metric, std::move(coarse), std::move(levels),
-                                            std::move(scalar));
-  }
-  return std::make_shared<const RowCoder>(
-      shape, metric, std::move(coarse),
-      ProductQuantizer::train(coded.view(), shape.sub_quantizers, shape.bits,
-                              {.seed = options.seed,
-                               .most_rows = 0,
-                               .threads = options.threads,
-                               .progress = options.progress}));
+  return std::make_shared<const RowCoder>(shape, metric, std::move(coarse),
+                                          codec.train(shape, coded.view(), options));
 }
 
 bool RowCoder::equals(const RowCoder& other) const {
-  return shape_ == other.shape_ &&
-         same_bits(quantizer_.all_centroids(), other.quantizer_.all_centroids()) &&
+  return shape_ == other.shape_ && quantizer_->equals(*other.quantizer_) &&
          (!coarse_ || coarse_->equals(*other.coarse_));
 }
 
 float RowCoder::scalar_of(const float* decoded, std::int64_t list) const {
-  const std::int64_t dim = quantizer_.dim();
+  const std::int64_t dim = quantizer_->dim();
   const float* centroid = residual() ? coarse_->centroids().row(list) : nullptr;
   double sum = 0;
   if (traits_of(metric_).unit_rows) {
@@ -202,8 +163,7 @@ RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32
       too_long[static_cast<std::size_t>(task)] = begin + row;
       return;
     }
-    const Matrix<std::uint8_t> codes =
-        scalar_ ? scalar_->encode(part.view(), 1) : quantizer_.encode(part.view(), 1);
+    const Matrix<std::uint8_t> codes = quantizer_->encode(part.view());
     std::copy_n(codes.data(), (end - begin) * code_size(), out.codes.row(begin));
     reporter.add(1);
   });
@@ -219,9 +179,10 @@ void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, 
   const std::int64_t n = to.codes.rows();
   to.scalars.resize(static_cast<std::size_t>(n));
   parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
-    std::vector<float> decoded(static_cast<std::size_t>(quantizer_.dim()));
+    std::vector<float> decoded(static_cast<std::size_t>(quantizer_->dim()));
     for (std::int64_t i = task * rows_together; i < std::min(n, (task + 1) * rows_together); ++i) {
-      book().decode(to.codes.row(i), 1, decoded.data());
+      const std::uint8_t* const code = to.codes.row(i);
+      quantizer_->decode({&code, 1}, 1, decoded.data());
       to.scalars[static_cast<std::size_t>(i)] =
           scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[static_cast<std::size_t>(i)]);
     }
@@ -233,35 +194,34 @@ void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, 
 
 void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list,
                       float* out) const {
-  if (scalar_ && stride == 1)
-    scalar_->decode_one(code, out);  // levels are quicker computed than looked up
-  else
-    book().decode(code, stride, out);
+  quantizer_->decode({&code, 1}, stride, out);
   if (!residual()) return;
   const float* centroid = coarse_->centroids().row(list);
-  for (std::int64_t j = 0; j < quantizer_.dim(); ++j) out[j] += centroid[j];
+  for (std::int64_t j = 0; j < quantizer_->dim(); ++j) out[j] += centroid[j];
 }
 
 std::vector<float> RowCoder::distances_to_few(AnyMatrixView rows, int threads) const {
   constexpr std::int64_t few = 4;
-  const std::int64_t n = rows.rows(), parts = quantizer_.sub_quantizers(),
-                     columns = quantizer_.dim() / parts,
-                     step = (std::int64_t{1} << quantizer_.bits()) / few;
+  const std::int64_t n = rows.rows(), parts = book().parts(), columns = book().width(),
+                     step = book().count() / few;
   std::vector<float> out(static_cast<std::size_t>(n));
   parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
     const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
     const Matrix<float> coded = coded_part(rows, begin, end, metric_, MatrixView<float>(), {});
+    std::vector<double> turned(static_cast<std::size_t>(book().dim()));
     for (std::int64_t i = begin; i < end; ++i) {
+      std::copy_n(coded.row(i - begin), coded.cols(), turned.begin());
+      quantizer_->turn(turned.data());
       double sum = 0;
       for (std::int64_t m = 0; m < parts; ++m) {
-        const MatrixView<float> centroids = quantizer_.centroids(m);
-        const float* const part = coded.row(i - begin) + m * columns;
+        const MatrixView<float> centroids = book().part(m);
+        const double* const part = turned.data() + m * columns;
         double least = std::numeric_limits<double>::infinity();
         for (std::int64_t c = 0; c < few; ++c) {
           const float* const centroid = centroids.row(c * step + step / 2);
           double d = 0;
           for (std::int64_t j = 0; j < columns; ++j)
-            d += (double{part[j]} - double{centroid[j]}) * (double{part[j]} - double{centroid[j]});
+            d += (part[j] - double{centroid[j]}) * (part[j] - double{centroid[j]});
           least = std::min(least, d);
         }
         sum += least;
@@ -274,16 +234,16 @@ std::vector<float> RowCoder::distances_to_few(AnyMatrixView rows, int threads) c
 }
 
 CodedVectors RowCoder::vectors() const {
-  CodedVectors out{.known = true};
+  CodedVectors out{.known = !quantizer_->turns()};
   if (residual()) out.centroids = coarse_->centroids(), out.middle = middle_;
   return out;
 }
 
 void RowCoder::prepare(AnyMatrixView queries, std::int64_t query, double* out) const {
   read_row(queries, query, metric_, out);
-  if (squared()) return;
-  for (std::int64_t j = 0; j < quantizer_.dim(); ++j)
+  for (std::int64_t j = 0; j < quantizer_->dim() && !squared(); ++j)
     out[j] = l2() ? -2 * (out[j] - middle_[static_cast<std::size_t>(j)]) : -out[j];
+  quantizer_->turn(out);
 }
 
 Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int threads,

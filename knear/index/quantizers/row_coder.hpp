@@ -1,6 +1,5 @@
 // knear/index/quantizers/row_coder.hpp -- how an index keeps rows as codes of a few bytes: by a
-// product quantiser, or a scalar one, of the rows or of what is left of them beside their
-// centroids.
+// codec (codecs/codec.hpp) of the rows or of what is left of them beside their centroids.
 //
 //   coder.encode(rows, list_of, threads, progress)      // codes and scalars
 //   coder.terms(queries, probes, threads)               // of queries and lists
@@ -14,9 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
@@ -26,8 +23,6 @@
 #include "knear/index/index_shape.hpp"
 #include "knear/index/quantizers/coarse_quantizer.hpp"
 #include "knear/index/quantizers/coded_part.hpp"
-#include "knear/quantize/product_quantizer.hpp"
-#include "knear/quantize/scalar_quantizer.hpp"
 #include "knear/scan/methods/code_scan.hpp"
 #include "knear/scan/packing/code_book.hpp"
 
@@ -36,30 +31,25 @@ namespace knear::detail {
 // Any number of threads may use one.
 class RowCoder {
  public:
-  // coarse: nullptr without inverted lists. scalar: where the shape is not a product quantiser's.
+  // coarse: nullptr without inverted lists.
   RowCoder(const CodeShape& shape, Metric metric, std::shared_ptr<const CoarseQuantizer> coarse,
-           ProductQuantizer quantizer, std::optional<ScalarQuantizer> scalar = {});
+           Codec::Quantizer quantizer);
   // Learns from vectors; errors as those of Index::train().
   static std::shared_ptr<const RowCoder> trained(const CodeShape& shape, AnyMatrixView vectors,
                                                  Metric metric,
                                                  std::shared_ptr<const CoarseQuantizer> coarse,
                                                  const TrainOptions& options,
                                                  const RowNumber& number = {});
-  // That was trained elsewhere, of vectors of `dim` columns. numbers: the centroids of a product
-  // quantiser [parts][2^bits][dim / parts], or of a scalar one the lowest level of each column and
-  // then the steps between levels. Requires as many as there have to be.
+  // Makes one that was trained elsewhere, of vectors of `dim` columns, as Codec::of_numbers() does.
   static std::shared_ptr<const RowCoder> of_numbers(const CodeShape& shape, std::int64_t dim,
                                                     Metric metric,
                                                     std::shared_ptr<const CoarseQuantizer> coarse,
                                                     std::span<const float> numbers);
-  // Of a scalar quantiser: the quantiser that has each level as a centroid.
-  static ProductQuantizer product_of(const ScalarQuantizer& scalar);
 
   const CodeShape& shape() const { return shape_; }
-  const ProductQuantizer& quantizer() const { return quantizer_; }
-  const std::optional<ScalarQuantizer>& scalar() const { return scalar_; }
-  const CodeBook& book() const { return quantizer_.book(); }
-  std::int64_t code_size() const { return quantizer_.code_size(); }
+  const RowQuantizer& quantizer() const { return *quantizer_; }
+  const CodeBook& book() const { return quantizer_->book(); }
+  std::int64_t code_size() const { return code_size_; }
   bool has_scalars() const { return traits_of(metric_).unit_rows || (l2() && residual()); }
   // Whether tables are of squared differences.
   bool squared() const { return l2() && !residual(); }
@@ -81,6 +71,10 @@ class RowCoder {
   float scalar_of(const float* decoded, std::int64_t list) const;
   // What a code whose bytes lie `stride` apart stands for, in a list; out [dim].
   void decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list, float* out) const;
+  // What codes stand for, whose bytes lie one after another; out [codes x dim]. Without lists.
+  void decode(std::span<const std::uint8_t* const> codes, float* out) const {
+    quantizer_->decode(codes, 1, out);
+  }
 
   // What tells rows like those that it was trained on from others [n]: the squared distance of each
   // part from the nearest of four centroids, summed. Not from all of them: those would be nearer to
@@ -89,7 +83,7 @@ class RowCoder {
 
   // What a device needs to know of rows to multiply them (scan/methods/code_scan.hpp).
   CodedVectors vectors() const;
-  // What the tables of a query are made with; out [dim].
+  // What the tables of a query are made with; out [columns of the book].
   void prepare(AnyMatrixView queries, std::int64_t query, double* out) const;
   // The terms of queries and the lists that they probe, of no_id 0.
   Matrix<float> terms(AnyMatrixView queries, MatrixView<Id> probes, int threads,
@@ -109,8 +103,8 @@ class RowCoder {
   const CodeShape shape_;
   const Metric metric_;
   const std::shared_ptr<const CoarseQuantizer> coarse_;
-  const ProductQuantizer quantizer_;
-  const std::optional<ScalarQuantizer> scalar_;
+  const Codec::Quantizer quantizer_;
+  const std::int64_t code_size_;
   std::vector<double> middle_;  // m; empty: 0
   double variance_ = 0, longest_ = 0;
 };

@@ -57,14 +57,16 @@ struct ByteTables {
   double magnitude = 0;  // of the entries of all tables, the largest of each, added up
   bool rounded = false;  // whether bytes are more than 0
 
-  void make(const CodeScanJob& job, std::int64_t q, std::vector<float>& scratch) {
+  // width: bytes of a code. Tables of bytes behind those of the book are empty.
+  void make(const CodeScanJob& job, std::int64_t q, std::int64_t width,
+            std::vector<float>& scratch) {
     const CodeBook& book = *job.book;
     const std::int64_t parts = book.parts(), count = book.count();
     if (query.size() == 0) {
       query = AlignedArray<double>(static_cast<std::size_t>(book.dim()));
       // Of 4 bits, an odd last part is followed by an empty one.
       tables = AlignedArray<std::uint8_t>(
-          static_cast<std::size_t>(book.bits() == 8 ? parts * 256 : book.code_size() * 32));
+          static_cast<std::size_t>(width * (book.bits() == 8 ? 256 : 32)));
     }
     job.prepare(q, query.data());
     scratch.resize(static_cast<std::size_t>(parts * (count + 2)));
@@ -101,6 +103,11 @@ struct ByteTables {
   }
 };
 
+// Bytes of a code. A codec may have more than those that the book describes.
+std::int64_t width_of(std::span<const CodeSegment> segments, const CodeBook& book) {
+  return segments.empty() ? book.code_size() : segments.front().lists->width();
+}
+
 // A query and one of its lists.
 struct Pair {
   std::uint32_t list, query;  // query: in its block
@@ -136,6 +143,7 @@ class BlockScan {
       : segments_(segments),
         job_(job),
         k_(k),
+        width_(width_of(segments, *job.book)),
         kernels_(code_kernels(job.isa)),
         scan_kernels_(scan_kernels(job.isa)) {}
 
@@ -143,7 +151,7 @@ class BlockScan {
   // until those of the next one are made.
   void begin(std::int64_t query, std::uint32_t q) {
     tables_.resize(std::max<std::size_t>(tables_.size(), q + 1));
-    tables_[q].make(job_, query, entries_);
+    tables_[q].make(job_, query, width_, entries_);
     at_hand_ = q;
   }
 
@@ -156,7 +164,7 @@ class BlockScan {
     // Few queries are shared by threads in smaller steps, so that all have some of a list. Those of
     // many go over as many rows as a near cache holds.
     const std::int64_t groups = parts > 1 ? step_groups / 2 : step_groups;
-    const auto fit = static_cast<std::size_t>(chunk_bytes / job_.book->code_size() / most_step);
+    const auto fit = static_cast<std::size_t>(chunk_bytes / width_ / most_step);
     each_steps(pairs, groups, parts > 1 ? 1 : std::max<std::size_t>(1, fit), parts, part,
                [&](std::span<const Pair> some, std::span<const Step> steps) {
                  for (std::size_t i = 0; i < some.size(); ++i) {
@@ -601,7 +609,7 @@ class BlockScan {
     CodeScanArgs args{};
     args.runs = scans_.data() + step.first;
     args.run_count = static_cast<std::int64_t>(step.last - step.first);
-    args.width = job_.book->code_size(), args.tables = tables.tables.data();
+    args.width = width_, args.tables = tables.tables.data();
     return args;
   }
   void scan_bytes(const CodeScanArgs& args) const {
@@ -632,7 +640,7 @@ class BlockScan {
 
   const std::span<const CodeSegment> segments_;
   const CodeScanJob& job_;
-  const std::int64_t k_;
+  const std::int64_t k_, width_;
   const CodeKernels& kernels_;
   const ScanKernels& scan_kernels_;
   std::vector<std::size_t> next_;  // while pairs are sorted, into:
@@ -707,7 +715,9 @@ std::int64_t room_of(const CodeScanJob& job) {
 // Whether lists are decoded for all of their queries.
 bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
                       std::int64_t queries, std::int64_t probes) {
-  if (!job.book->tiles().usable() || job.comparison == CodeComparison::by_tables) return false;
+  if (!job.book->tiles().usable() || job.comparison == CodeComparison::by_tables ||
+      width_of(segments, *job.book) != job.book->code_size())
+    return false;
   if (job.comparison == CodeComparison::by_products) return true;
   if (room_of(job) < 2 * bytes_of_products(*job.book)) return false;  // of a limited memory
   ListShape shape{.dim = job.book->dim(), .queries = queries};

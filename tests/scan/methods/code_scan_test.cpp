@@ -415,5 +415,29 @@ TEST(CodeScanWays, SumsOfRowsThatAreNone) {
   for (const std::int64_t k : {1, 64, 100, 200}) check(problem, k, "infinite");
 }
 
+// A codec may keep numbers of a row behind what the book describes.
+TEST(CodeScanWays, BytesBehindThoseOfTheBook) {
+  for (const int bits : {8, 4}) {
+    CodeShape shape{7, bits};
+    shape.sizes = {{200, 64, 3}, {0, 130, 70}}, shape.probes = 2, shape.queries = 40;
+    CodeProblem problem = problem_of(shape);
+    Random random(5);
+    for (CodedLists& lists : problem.lists) {
+      const std::int64_t width = lists.width();
+      Matrix<std::uint8_t> codes(lists.rows(), width + 5);
+      for (std::int64_t row = 0; row < lists.rows(); ++row) {
+        const CodedLists::Place place = lists.place(row);
+        for (std::int64_t b = 0; b < codes.cols(); ++b)
+          codes.row(row)[b] = b < width ? place.code[b * place.stride]
+                                        : static_cast<std::uint8_t>(random.below(256));
+      }
+      const std::vector<float> scalars(lists.scalars(),
+                                       lists.scalars() + (lists.has_scalars() ? lists.rows() : 0));
+      lists = CodedLists::of(lists.list_of(), codes.view(), scalars);
+    }
+    for (const std::int64_t k : {1, 10, 300}) check(problem, k, "more bytes");
+  }
+}
+
 }  // namespace
 }  // namespace knear

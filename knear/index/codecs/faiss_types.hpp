@@ -1,4 +1,4 @@
-// knear/index/faiss/faiss_types.hpp -- the names of what FAISS writes: four letters stand before
+// knear/index/codecs/faiss_types.hpp -- the names of what FAISS writes: four letters stand before
 // each index, each transform and the inverted lists of a file.
 //
 //   name_of_faiss_index("IPfs")      // "an IndexPQFastScan"

@@ -1,4 +1,4 @@
-#include "knear/index/faiss/faiss_types.hpp"
+#include "knear/index/codecs/faiss_types.hpp"
 
 #include <fmt/format.h>
 

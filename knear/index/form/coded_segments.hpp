@@ -1,0 +1,42 @@
+// knear/index/form/coded_segments.hpp -- segments of codes, list by list, with what refines them.
+// They always merge by copying.
+#pragma once
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "knear/index/life/segment_store.hpp"
+
+namespace knear::detail {
+
+class CodedSegments final : public SegmentStore {
+ public:
+  using SegmentStore::SegmentStore;
+
+  void append_kept(State& next, AnyMatrixView rows, std::span<const Id> own_ids,
+                   std::span<const std::uint32_t> list_of, AnyMatrixView finer,
+                   const ChangeOptions& options) override;
+  void settle(State& next, const ChangeOptions& options, bool copying = false) const override;
+
+ private:
+  bool alters_rows(const State&) const override { return true; }
+  void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
+                   const ValueRange& found, const ChangeOptions& options,
+                   std::int64_t first) override;
+  std::optional<ElementType> type_of_rows() const override;
+  void append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
+                      std::span<const std::uint32_t> list_of, const ValueRange& found,
+                      const Change& change) override;
+  Segment rewritten(std::span<const Segment> segments, const Change& change,
+                    bool again = false) const override;
+
+  // The ids of n rows, their own or those that follow, which are in use from then on.
+  static std::vector<Id> take_ids(State& next, std::span<const Id> own_ids, std::int64_t n);
+  // Vectors of which only the codes are kept, and what these are refined by.
+  Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
+  // Codes as a segment, put in the order of their lists and ids. vectors: what refines them.
+  Segment sorted_codes(const RowCoder::Codes& coded, std::span<const std::uint32_t> list_of,
+                       std::span<const Id> ids, AnyMatrixView vectors, const Change& change) const;
+};
+
+}  // namespace knear::detail
