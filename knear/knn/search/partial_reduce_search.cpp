@@ -20,6 +20,8 @@
 //
 // With recall = 1 it is the share of queries without a certificate that is kept small, at 1/200,
 // and these are searched exactly.
+#include "knear/knn/search/partial_reduce_search.hpp"
+
 #include <cmath>
 #include <limits>
 #include <utility>

@@ -1,5 +1,7 @@
 // All rows within a radius: a search whose threshold is given, so it estimates none, and which has
 // no k but the one that plans take. What it finds lies in lists that grow, and memory limits those.
+#include "knear/knn/search/range_search.hpp"
+
 #include <utility>
 
 #include "knear/core/cpu.hpp"

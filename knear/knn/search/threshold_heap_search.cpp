@@ -7,6 +7,8 @@
 //
 // The paper does both on its GPU; here the processor searches the sample, which is small, by
 // whatever exact search is the fastest.
+#include "knear/knn/search/threshold_heap_search.hpp"
+
 #include <cmath>
 #include <limits>
 #include <utility>

@@ -1,5 +1,7 @@
 // The scan in two stages: products of prefixes against the threshold, all coordinates of what is
 // left while its rows are in cache, float64 for the last few.
+#include "knear/scan/prefix/prefix_scan.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>

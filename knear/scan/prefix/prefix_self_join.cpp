@@ -8,6 +8,8 @@
 // The largest products of a row are not those with its own cluster. For ip it is scored first, for
 // its bound alone, against the clusters that a query like it would be, and then against itself and
 // the rows behind it.
+#include "knear/scan/prefix/prefix_self_join.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,6 +22,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/scan/packing/coding.hpp"
+#include "knear/scan/prefix/prefix_scan.hpp"
 #include "knear/scan/prefix/second_stage.hpp"
 #include "knear/scan/scan_driver.hpp"
 
