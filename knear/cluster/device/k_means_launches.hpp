@@ -1,5 +1,5 @@
-// knear/cluster/device/k_means_launches.hpp -- the launches of k-means on a GPU: what nvcc compiles
-// for cuda::Queue (k_means_launches.cu) and the tests for the emulator.
+// knear/cluster/device/k_means_launches.hpp -- the launches of k-means on a GPU, compiled
+// once for each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -52,5 +52,12 @@ void launch_move_rows(Queue& queue, const DeviceClusterRows& rows, const DeviceC
     launch(queue, Grid{std::min(blocks, most), 0}, Kernel{rows, sums});
   });
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_K_MEANS_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_measure_lengths, Queue)       \
+  INSTANCE(launch_start_from_last, Queue)       \
+  INSTANCE(launch_choose_nearest, Queue)        \
+  INSTANCE(launch_move_rows, Queue)
 
 }  // namespace knear::detail

@@ -1,5 +1,5 @@
-// knear/scan/device/answer_launches.hpp -- the launches of answer_kernels.hpp: what nvcc compiles
-// for cuda::Queue (answer_launches.cu) and the tests for the emulator.
+// knear/scan/device/answer_launches.hpp -- the launches of answer_kernels.hpp, compiled
+// once for each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -52,5 +52,12 @@ void launch_round_others(Queue& queue, const double* keys, const std::int64_t* i
   launch(queue, Grid{std::min(blocks, most), 0},
          Kernel{keys, ids, columns, queries, k, negated, out_ids, out_distances});
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_ANSWER_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_find_zero_rows, Queue)       \
+  INSTANCE(launch_merge_answers, Queue)        \
+  INSTANCE(launch_round_answers, Queue)        \
+  INSTANCE(launch_round_others, Queue)
 
 }  // namespace knear::detail

@@ -1,5 +1,5 @@
-// knear/scan/device/code_scan_launches.hpp -- the launches of the kernels that search codes: what
-// nvcc compiles for cuda::Queue (code_scan_launches.cu) and the tests for the emulator.
+// knear/scan/device/code_scan_launches.hpp -- the launches of the kernels that search codes,
+// compiled once for each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -109,5 +109,17 @@ void launch_measure_codes(Queue& queue, MeasureCodes<typename Queue::Thread> ker
       std::max(1, (kernel.lists.room + kernel.threads - 1) / kernel.threads)));
   launch(queue, Grid{count * kernel.parts, 0}, kernel);
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_CODE_SCAN_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_scan_codes, Queue)              \
+  INSTANCE(launch_merge_code_lists, Queue)        \
+  INSTANCE(launch_locate_rows, Queue)             \
+  INSTANCE(launch_make_code_tables, Queue)        \
+  INSTANCE(launch_write_code_keys, Queue)         \
+  INSTANCE(launch_resolve_ties, Queue)            \
+  INSTANCE(launch_decode_rows, Queue)             \
+  INSTANCE(launch_make_table_queries, Queue)      \
+  INSTANCE(launch_measure_codes, Queue)
 
 }  // namespace knear::detail

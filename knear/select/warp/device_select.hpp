@@ -198,4 +198,10 @@ void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
   launch(queue, Grid{std::min(blocks, most), 0}, Kernel{count, narrow.data(), places});
 }
 
+// select_rows() for a queue: INSTANCE is `template`, where it is compiled, or `extern template`. A
+// list by names, as in knear/simt/instances.hpp, cannot tell two functions of one name apart.
+#define KNEAR_DEVICE_SELECT(INSTANCE, Queue)                                                     \
+  INSTANCE void select_rows(Queue&, const DeviceRows&, std::int64_t, const DeviceSelectOptions&, \
+                            float*, int*);
+
 }  // namespace knear
