@@ -306,7 +306,7 @@ class DeviceDecodedLists {
       bounds[static_cast<std::size_t>(q)] = last.key;  // infinite where there is none
       known = known || last.id != no_id;
     }
-    const typename DeviceScan<Queue>::RowKeys keys{
+    const RowKeys keys{
         [&](std::span<const std::int64_t> batch) {
           double longest = 0;
           for (const std::int64_t q : batch)
