@@ -23,7 +23,7 @@ namespace knear::detail {
 
 class FilteredLists {
  public:
-  // probes: as scan_lists() takes them. What is given has to stay.
+  // probes: as ScoredLists takes them. What is given has to stay.
   FilteredLists(const PackedLists& lists, const AllowedRows& allowed, MatrixView<Id> probes,
                 int threads);
 
