@@ -54,7 +54,7 @@ void to_gains(AnyMatrixView rows, Metric metric, std::span<const float> weights,
     std::vector<double> row(static_cast<std::size_t>(rows.cols()));
     const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
     for (std::int64_t i = task * together; i < end; ++i) {
-      double& value = keys[static_cast<std::size_t>(i)];
+      double& value = keys[i];
       double gain = distance_of_key(metric, value);
       if (is_spherical(metric)) {
         load_row(rows, i, metric, row.data());
@@ -65,7 +65,7 @@ void to_gains(AnyMatrixView rows, Metric metric, std::span<const float> weights,
         else if (squares == 0)  // has no direction
           gain = 0;
       }
-      value = (weights.empty() ? 1.0 : double{weights[static_cast<std::size_t>(i)]}) * gain;
+      value = (weights.empty() ? 1.0 : double{weights[i]}) * gain;
     }
   });
 }
@@ -103,7 +103,7 @@ std::vector<Split> splits_for_empty(std::span<const FarRow> far, std::span<const
     is_split[from] = true;
   }
 
-  for (Split& split : splits) split.spread = spreads[static_cast<std::size_t>(split.donor)];
+  for (Split& split : splits) split.spread = spreads[split.donor];
   return splits;
 }
 

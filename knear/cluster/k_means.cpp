@@ -109,7 +109,7 @@ struct Units {
           for (; j < dim; ++j) take(most, widened(row[j]));
         }
         for (const Wide x : of) take(most, x);
-        parts[static_cast<std::size_t>(task)] = most;
+        parts[task] = most;
       });
     });
     return parts.empty() ? 0 : *std::max_element(parts.begin(), parts.end());
@@ -335,8 +335,7 @@ class Lloyd {
       visit(block, [&](auto typed) {
         std::vector<double> row(static_cast<std::size_t>(rows_.own.dim));
         for (const std::int64_t i : moved) {
-          const std::uint32_t out = old[static_cast<std::size_t>(i)],
-                              in = now[static_cast<std::size_t>(i)];
+          const std::uint32_t out = old[i], in = now[i];
           const bool leaves = out >= from && out < to, comes = in >= from && in < to;
           if (!leaves && !comes) continue;
           load_row(typed.row(i), rows_.own.dim, options_.metric, row.data());
@@ -422,8 +421,7 @@ class Lloyd {
       std::vector<double> mean(static_cast<std::size_t>(rows_.own.dim));
       const std::int64_t end = std::min(count_, fixed_ + (task + 1) * 64);
       for (std::int64_t c = fixed_ + task * 64; c < end; ++c) {
-        const auto weight =
-            static_cast<double>(weights()[static_cast<std::size_t>(c)]) * units_.weight;
+        const auto weight = static_cast<double>(weights()[c]) * units_.weight;
         if (!(weight > 0)) continue;
         double moved = 0;
         for (std::size_t j = 0; j < mean.size(); ++j) {
@@ -433,7 +431,7 @@ class Lloyd {
         }
         write_centroid(mean, spherical_, centroids_.row(c));
         // The rows cost that much less beside their mean.
-        double& cost = costs_[static_cast<std::size_t>(c)];
+        double& cost = costs_[c];
         if (traits_of(options_.metric).squared) cost = std::max(0.0, cost - weight * moved);
       }
     });
@@ -504,14 +502,14 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
       double sum = 0;
       const std::int64_t end = std::min(n, (block + 1) * together);
       for (std::int64_t i = block * together; i < end; ++i) {
-        double& kept = share[static_cast<std::size_t>(i)];
+        double& kept = share[i];
         if (c >= 0) {
           const double key = std::max(0.0, distance.key(rows.row(i)));
           kept = c == 0 ? key : std::min(kept, key);
         }
-        sum += kept * weights[static_cast<std::size_t>(i)];
+        sum += kept * weights[i];
       }
-      sums[static_cast<std::size_t>(block)] = sum;
+      sums[block] = sum;
     });
     reporter.add(1);
     return std::accumulate(sums.begin(), sums.end(), 0.0);
@@ -523,13 +521,11 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
     if (total > 0) {
       double at = random.uniform() * total;
       std::int64_t block = 0;
-      while (block + 1 < blocks && at >= sums[static_cast<std::size_t>(block)])
-        at -= sums[static_cast<std::size_t>(block++)];
+      while (block + 1 < blocks && at >= sums[block]) at -= sums[block++];
       // The last row that has a share, should rounding lead beyond it.
       const std::int64_t end = std::min(n, (block + 1) * together);
       for (std::int64_t i = block * together; i < end && at >= 0; ++i) {
-        const double part =
-            share[static_cast<std::size_t>(i)] * weights[static_cast<std::size_t>(i)];
+        const double part = share[i] * weights[i];
         if (part > 0) chosen = i;
         at -= part;
       }
@@ -602,8 +598,7 @@ Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
   const auto draw = [&] {
     if (!weighted || far) return sample_of(n, wanted, random);
     std::vector<float> own_weights;
-    for (const std::int64_t row : heavy)
-      own_weights.push_back(options.weights[static_cast<std::size_t>(row)]);
+    for (const std::int64_t row : heavy) own_weights.push_back(options.weights[row]);
     const std::vector<double> weights = weights_of_all(rows, own_weights);
     const bool equal = std::all_of(weights.begin(), weights.end(),
                                    [&](double weight) { return weight == weights[0]; });
@@ -611,12 +606,12 @@ Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
   };
   std::vector<std::int64_t> which = part_of(draw(), before, counts[rank]);
   if (weighted)
-    for (std::int64_t& row : which) row = heavy[static_cast<std::size_t>(row)];
+    for (std::int64_t& row : which) row = heavy[row];
   const AnyMatrix sample = rows_of_all(rows, which);
   if (far) {
     std::vector<float> own_weights;
     for (std::size_t i = 0; i < which.size() && weighted; ++i)
-      own_weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
+      own_weights.push_back(options.weights[which[i]]);
     std::vector<double> weights(static_cast<std::size_t>(sample.rows()), 1.0);
     if (weighted) weights = weights_of_all(rows, own_weights);
     rows.work([&] {
@@ -744,7 +739,7 @@ struct Subset {
          const std::vector<std::int64_t>& which)
       : rows(own_rows_at(from, which)) {
     for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
-      weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
+      weights.push_back(options.weights[which[i]]);
   }
   KMeansOptions with_weights(KMeansOptions options) const {
     options.weights = weights;
@@ -780,12 +775,12 @@ std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>
     std::push_heap(heap.begin(), heap.end());
   };
   for (std::int64_t c = 0; c < std::ssize(members); ++c)
-    if (!members[static_cast<std::size_t>(c)].empty()) push(c);
+    if (!members[c].empty()) push(c);
   for (; left > 0 && !heap.empty(); --left) {
     std::pop_heap(heap.begin(), heap.end());
     const std::int64_t c = -heap.back().second;
     heap.pop_back();
-    ++out[static_cast<std::size_t>(c)];
+    ++out[c];
     push(c);
   }
   return out;

@@ -70,7 +70,7 @@ class ByList final : public FamilyMember {
     best.finish();
     const auto found = std::ssize(best.items());
     for (std::int64_t i = 0; i < found; ++i) {
-      const KeyedId& item = best.items()[static_cast<std::size_t>(i)];
+      const KeyedId& item = best.items()[i];
       places[i] = static_cast<std::int32_t>(item.second), values[i] = row[item.second];
     }
     return found;

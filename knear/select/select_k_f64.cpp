@@ -41,7 +41,7 @@ void gather(const double* row, std::int64_t begin, std::int64_t end, std::int64_
     if (row[i] == row[i]) best.push_back({sign * row[i], i});
   while (i < end) {
     cut(best, k);
-    const double bound = best[static_cast<std::size_t>(k - 1)].value;  // later values lose ties
+    const double bound = best[k - 1].value;  // later values lose ties
     for (; i < end && best.size() < full; ++i)
       if (sign * row[i] < bound) best.push_back({sign * row[i], i});
   }
@@ -68,7 +68,7 @@ void select_rows(MatrixView<double> rows, std::int64_t k, const SelectOptions& o
   const int threads = resolve_threads(options.threads);
   const double sign = options.extreme == Extreme::largest ? -1.0 : 1.0;
   const auto length = [&](std::int64_t row) {
-    return options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(row)];
+    return options.lengths.empty() ? rows.cols() : options.lengths[row];
   };
   const std::int64_t parts =
       rows.rows() >= 4 * threads
@@ -93,8 +93,7 @@ void select_rows(MatrixView<double> rows, std::int64_t k, const SelectOptions& o
   for (std::int64_t row = 0; row < rows.rows(); ++row) {
     parallel_for(threads, parts, [&](std::int64_t part) {
       const std::int64_t count = length(row);
-      gather(rows.row(row), count * part / parts, count * (part + 1) / parts, k, sign,
-             found[static_cast<std::size_t>(part)]);
+      gather(rows.row(row), count * part / parts, count * (part + 1) / parts, k, sign, found[part]);
       reporter.add(1);
     });
     std::vector<Candidate>& all = found[0];

@@ -18,8 +18,7 @@ void Search::run_from(ExactNeighbors& all, KnnReport* report) {
   const auto set_upper_bounds = [&] {
     if (all.columns() < k || k == 0) return;
     at_.upper_bounds.resize(static_cast<std::size_t>(q));
-    for (std::int64_t i = 0; i < q; ++i)
-      at_.upper_bounds[static_cast<std::size_t>(i)] = all.keys.row(i)[k - 1];
+    for (std::int64_t i = 0; i < q; ++i) at_.upper_bounds[i] = all.keys.row(i)[k - 1];
   };
   set_upper_bounds();
   at_.for_each_chunk([&] {

@@ -101,7 +101,7 @@ class BatchAnswers {
   void put(const std::vector<std::int64_t>& query_at, std::int64_t first, std::int64_t some,
            const double* keys, const std::int64_t* ids) {
     for (std::int64_t i = 0; i < some; ++i) {
-      const std::int64_t query = query_at[static_cast<std::size_t>(first + i)];
+      const std::int64_t query = query_at[first + i];
       if (query < 0) continue;
       std::copy_n(keys + i * k_, k_, out_.keys.row(query));
       std::copy_n(ids + i * k_, k_, out_.ids.row(query));

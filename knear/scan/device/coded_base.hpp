@@ -115,7 +115,7 @@ class CodedBase {
     std::vector<double> out(static_cast<std::size_t>(coded.count),
                             packed_.is_integer ? infinity : -infinity);
     for (std::size_t place = 0; place < out.size() && !upper_bounds.empty(); ++place) {
-      const double bound = upper_bounds[static_cast<std::size_t>(coded.order[place])];
+      const double bound = upper_bounds[coded.order[place]];
       const DeviceQuery& query = coded.heads[place];
       if (bound == infinity) continue;
       out[place] =
@@ -139,7 +139,7 @@ class CodedBase {
         std::uint32_t word = 0;
         for (std::int64_t row = 32 * i; row < std::min(rows, 32 * i + 32); ++row)
           word |= static_cast<std::uint32_t>(allowed(row)) << row % 32;
-        limited.words[static_cast<std::size_t>(i)] = word;
+        limited.words[i] = word;
       }
     });
     for (const std::uint32_t word : limited.words) limited.count += std::popcount(word);
@@ -287,16 +287,14 @@ class CodedBase {
       coding.mean = mean_.data(),
       coding.mean_squares = dot(space.mean.data(), space.mean.data(), dim);
     if (bounds > 0) {
-      send_numbers(bound, bounds,
-                   [&](std::size_t i) { return known[static_cast<std::size_t>(which[i])]; });
+      send_numbers(bound, bounds, [&](std::size_t i) { return known[which[i]]; });
       coding.known = bound;
     }
     if (there.known) coding.known = there.known;
     pieces.send(rows, sent, row_bytes,
                 [&](std::int64_t begin, std::int64_t end, unsigned char* at) {
                   for (std::int64_t i = begin; i < end; ++i, at += row_bytes)
-                    std::memcpy(at, queries.row(which[static_cast<std::size_t>(i)]),
-                                static_cast<std::size_t>(row_bytes));
+                    std::memcpy(at, queries.row(which[i]), static_cast<std::size_t>(row_bytes));
                 });
     coding.queries = there.queries ? there.queries : rows;
     if (!packed_.is_integer) {
@@ -334,7 +332,7 @@ class CodedBase {
     std::vector<double> out(static_cast<std::size_t>(view.rows()));
     for (std::int64_t i = 0; i < view.rows(); ++i) {
       measure.set_query(view, i);
-      out[static_cast<std::size_t>(i)] = 0.0 - measure.key(view.row(i));
+      out[i] = 0.0 - measure.key(view.row(i));
     }
     return out;
   }

@@ -85,7 +85,7 @@ struct KeyDistance {
     if (job.squared) {
       out.centre.assign(static_cast<std::size_t>(book.dim()), 0.0);
       for (std::int64_t j = 0; j < book.dim(); ++j) {
-        double& mean = out.centre[static_cast<std::size_t>(j)];
+        double& mean = out.centre[j];
         for (std::int64_t c = 0; c < book.count(); ++c)
           mean += book.part(j / width).row(c)[j % width];
         mean /= static_cast<double>(book.count());
@@ -99,9 +99,7 @@ struct KeyDistance {
         double from_centre = 0, from_zero = 0;
         for (std::int64_t j = 0; j < width; ++j) {
           const double x = book.part(m).row(c)[j],
-                       d = out.centre.empty()
-                               ? x
-                               : x - out.centre[static_cast<std::size_t>(m * width + j)];
+                       d = out.centre.empty() ? x : x - out.centre[m * width + j];
           from_centre += d * d, from_zero += x * x;
         }
         most = std::max(most, from_centre), most_of_all = std::max(most_of_all, from_zero);
@@ -112,8 +110,7 @@ struct KeyDistance {
     for (std::int64_t l = 0; l < centroids.rows(); ++l) {
       double sum = 0;
       for (std::int64_t j = 0; j < centroids.cols(); ++j) {
-        const double x = double{centroids.row(l)[j]} -
-                         (middle.empty() ? 0.0 : middle[static_cast<std::size_t>(j)]);
+        const double x = double{centroids.row(l)[j]} - (middle.empty() ? 0.0 : middle[j]);
         sum += x * x;
       }
       of_centroid = std::max(of_centroid, sum);
@@ -176,7 +173,7 @@ struct KeyDistance {
   double length_of(const double* query, std::int64_t dim) const {
     double squares = 0;
     for (std::int64_t j = 0; j < dim; ++j) {
-      const double x = query[j] - (centre.empty() ? 0.0 : centre[static_cast<std::size_t>(j)]);
+      const double x = query[j] - (centre.empty() ? 0.0 : centre[j]);
       squares += x * x;
     }
     return std::sqrt(squares) * (1 + 0x1p-20);
@@ -218,10 +215,9 @@ class DeviceDecodedLists {
     number_rows(here.ids);
     std::vector<std::int32_t> number_of(static_cast<std::size_t>(rows_));
     for (std::size_t n = 0; n < number_of.size(); ++n)
-      number_of[static_cast<std::size_t>(positions_[n])] = static_cast<std::int32_t>(n);
-    const ListLayout layout = ListLayout::of(begins, [&](std::int64_t i) {
-      return static_cast<std::uint32_t>(number_of[static_cast<std::size_t>(i)]);
-    });
+      number_of[positions_[n]] = static_cast<std::int32_t>(n);
+    const ListLayout layout = ListLayout::of(
+        begins, [&](std::int64_t i) { return static_cast<std::uint32_t>(number_of[i]); });
     std::vector<std::int32_t> panel_lists;
     for (std::int64_t l = 0; l < lists; ++l)
       panel_lists.resize(
@@ -236,9 +232,9 @@ class DeviceDecodedLists {
       Matrix<float> less(lists, dim);
       parallel_for(job.threads, lists, [&](std::int64_t l) {
         for (std::int64_t j = 0; j < dim; ++j)
-          less.row(l)[j] = static_cast<float>(
-              double{centroids.row(l)[j]} -
-              (job.vectors.middle.empty() ? 0.0 : job.vectors.middle[static_cast<std::size_t>(j)]));
+          less.row(l)[j] =
+              static_cast<float>(double{centroids.row(l)[j]} -
+                                 (job.vectors.middle.empty() ? 0.0 : job.vectors.middle[j]));
       });
       added = queue_.template allocate<float>(static_cast<std::size_t>(lists * dim));
       const StreamSyncGuard waits_at_exit{queue_};
@@ -285,7 +281,7 @@ class DeviceDecodedLists {
     const std::vector<double> lengths = lengths_of(queries, which, job.threads);
     std::vector<std::int64_t> left, todo;
     for (const std::int64_t q : which) {
-      const double slack = distance_.slack(lengths[static_cast<std::size_t>(q)]);
+      const double slack = distance_.slack(lengths[q]);
       (slack < std::numeric_limits<double>::infinity() ? todo : left).push_back(q);
     }
     which = todo;
@@ -294,7 +290,7 @@ class DeviceDecodedLists {
     const StreamSyncGuard waits_at_exit{queue_};
     if (here.filtered() || here.allowed.live) {
       scan_->limit(limited, [&](std::int64_t n) {
-        const std::int64_t row = positions_[static_cast<std::size_t>(n)];
+        const std::int64_t row = positions_[n];
         return here.allowed(row) && (!here.allowed_ids || here.allowed_ids->holds(here.ids(row)));
       });
       if (limited.count == 0) return left;
@@ -303,14 +299,13 @@ class DeviceDecodedLists {
     bool known = false;
     for (const std::int64_t q : which) {
       const CodedNeighbors::Row& last = out.of(q).back();
-      bounds[static_cast<std::size_t>(q)] = last.key;  // infinite where there is none
+      bounds[q] = last.key;  // infinite where there is none
       known = known || last.id != no_id;
     }
     const RowKeys keys{
         [&](std::span<const std::int64_t> batch) {
           double longest = 0;
-          for (const std::int64_t q : batch)
-            longest = std::max(longest, lengths[static_cast<std::size_t>(q)]);
+          for (const std::int64_t q : batch) longest = std::max(longest, lengths[q]);
           return distance_.slack(longest);
         },
         [&](const DeviceBaseView& base, const DeviceLists& found, std::span<const std::int64_t> at,
@@ -323,18 +318,17 @@ class DeviceDecodedLists {
         keys, queries.view(), which, k, found, stats, batch, progress,
         known ? std::span<const double>(bounds) : std::span<const double>(), limited, probes.lists);
     std::vector<char> lost(static_cast<std::size_t>(count));
-    for (const std::int64_t q : lost_on_device) lost[static_cast<std::size_t>(q)] = 1;
+    for (const std::int64_t q : lost_on_device) lost[q] = 1;
     constexpr std::int64_t each = 32;  // queries of a task
     parallel_for(job.threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
       std::vector<CodedNeighbors::Row> rows(static_cast<std::size_t>(job.k));
       for (std::int64_t i = task * each; i < std::min(std::ssize(which), (task + 1) * each); ++i) {
-        const std::int64_t q = which[static_cast<std::size_t>(i)];
-        if (lost[static_cast<std::size_t>(q)] != 0) continue;
+        const std::int64_t q = which[i];
+        if (lost[q] != 0) continue;
         std::fill(rows.begin(), rows.end(), CodedNeighbors::Row{});
         for (std::int64_t j = 0; j < k && found.ids.row(q)[j] != no_id; ++j) {
-          const std::int64_t row = positions_[static_cast<std::size_t>(found.ids.row(q)[j])];
-          rows[static_cast<std::size_t>(j)] = {static_cast<float>(found.keys.row(q)[j]), number,
-                                               row, here.ids(row)};
+          const std::int64_t row = positions_[found.ids.row(q)[j]];
+          rows[j] = {static_cast<float>(found.keys.row(q)[j]), number, row, here.ids(row)};
         }
         merge_rows(out.of(q), rows, true);
       }
@@ -365,8 +359,8 @@ class DeviceDecodedLists {
     constexpr std::int64_t each = 64;
     parallel_for(threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
       for (std::int64_t i = task * each; i < std::min(std::ssize(which), (task + 1) * each); ++i) {
-        const std::int64_t q = which[static_cast<std::size_t>(i)];
-        out[static_cast<std::size_t>(q)] = distance_.length_of(queries.row(q), queries.cols());
+        const std::int64_t q = which[i];
+        out[q] = distance_.length_of(queries.row(q), queries.cols());
       }
     });
     return out;
@@ -383,7 +377,7 @@ class DeviceDecodedLists {
       std::vector<std::int32_t> at(static_cast<std::size_t>(span) + 1, -1);
       std::int64_t taken = 0;
       for (std::int64_t row = 0; row < rows_; ++row) {
-        std::int32_t& place = at[static_cast<std::size_t>(ids(row) - *least)];
+        std::int32_t& place = at[ids(row) - *least];
         taken += place < 0, place = static_cast<std::int32_t>(row);
       }
       if (taken == rows_) {
@@ -412,9 +406,7 @@ class DeviceDecodedLists {
       const std::int64_t panel = i * (slots / panel_rows) / panels;
       launch_decode_rows(queue_, decoding, numbers.data(), panel, 1, rows.data(), places.data());
       std::int64_t filled = 0;
-      while (filled < panel_rows &&
-             layout.row_at[static_cast<std::size_t>(panel * panel_rows + filled)] >= 0)
-        ++filled;
+      while (filled < panel_rows && layout.row_at[panel * panel_rows + filled] >= 0) ++filled;
       const StreamSyncGuard arrived{queue_};
       queue_.download(some.row(count), rows.data(), static_cast<std::size_t>(filled * dim));
       queue_.wait();

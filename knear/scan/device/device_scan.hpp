@@ -264,7 +264,7 @@ class DeviceScan : public CodedBase<Queue> {
         Batch(*this, run, rest.first(static_cast<std::size_t>(taken)), true).answer();
       } catch (const MemoryBudgetError&) {
         if (taken == 1)
-          left.push_back(which[static_cast<std::size_t>(first)]);
+          left.push_back(which[first]);
         else
           batch = taken / 2, taken = 0;
       }
@@ -284,11 +284,10 @@ class DeviceScan : public CodedBase<Queue> {
     parallel_for(threads(), (count + together - 1) / together, [&](std::int64_t task) {
       std::vector<double> u(static_cast<std::size_t>(packed().dim));
       for (std::int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i) {
-        const std::int64_t query = which[static_cast<std::size_t>(i)];
+        const std::int64_t query = which[i];
         packed().space.load(run.queries, query, u.data());
         const auto [largest, squares] = packed().space.kernels->measure(u.data(), packed().dim);
-        run.scales[static_cast<std::size_t>(query)] =
-            largest > 0 ? scale_for(format_int8, largest, std::sqrt(squares)) : 0;
+        run.scales[query] = largest > 0 ? scale_for(format_int8, largest, std::sqrt(squares)) : 0;
       }
     });
   }
@@ -307,7 +306,7 @@ class DeviceScan : public CodedBase<Queue> {
     if (run.scales.empty()) return most;
     double least = 0;
     for (std::int64_t i = 0; i < most; ++i) {
-      const double scale = run.scale_of(next[static_cast<std::size_t>(i)]);
+      const double scale = run.scale_of(next[i]);
       if (least == 0) least = scale;
       if (scale > 2 * least) return i;
     }

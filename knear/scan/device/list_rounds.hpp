@@ -86,7 +86,7 @@ class ListRounds {
     };
     std::vector<Part> parts;
     for (std::int64_t i = 0; i < std::ssize(tasks); ++i) {
-      DeviceTask& task = tasks[static_cast<std::size_t>(i)];
+      DeviceTask& task = tasks[i];
       const std::int64_t first = task.query_block / room_ * room_;
       if (parts.empty() || parts.back().first_block != first) parts.push_back({first, i, i});
       parts.back().end = i + 1;

@@ -86,7 +86,7 @@ struct SearchRun {
   const RowKeys* keys = nullptr;  // of rows that are not measured by their vectors
   bool self_join = false;         // the queries are the rows
 
-  double scale_of(std::int64_t query) const { return scales[static_cast<std::size_t>(query)]; }
+  double scale_of(std::int64_t query) const { return scales[query]; }
   double scale_of_all(std::span<const std::int64_t> which) const {
     double most = 0;
     for (const std::int64_t query : which) most = std::max(most, scale_of(query));
@@ -236,7 +236,7 @@ class ScanBatch {
     reached_ =
         mode_.again ? std::vector<double>(count_) : rows_.thresholds_for(coded_, run_.upper_bounds);
     for (std::size_t place = 0; mode_.again && place < count_; ++place)
-      reached_[place] = run_.reached[static_cast<std::size_t>(coded_.order[place])];
+      reached_[place] = run_.reached[coded_.order[place]];
     std::vector<double> measured;
     if (!packed_.is_integer) measured = Base::widened(run_.queries, coded_.order);
     if (traits_of(packed_.space.metric).unit_rows) {
@@ -451,7 +451,7 @@ class ScanBatch {
           query_at(mode_.ordered ? static_cast<std::size_t>(best.order[place]) : place);
       if (best.lost[place]) {
         run_.reached.resize(static_cast<std::size_t>(run_.queries.rows()));
-        run_.reached[static_cast<std::size_t>(query)] = reached_[place];
+        run_.reached[query] = reached_[place];
         run_.full.push_back(query);
         continue;
       }
