@@ -94,7 +94,7 @@ struct NearestScan {
 
   void note_given_up() const {
     for (std::size_t place = 0; place < given_up.size(); ++place)
-      if (given_up[place]) state->given_up[static_cast<std::size_t>(table.queries[place])] = 1;
+      if (given_up[place]) state->given_up[table.queries[place]] = 1;
   }
   static double longest_of(const PackedBase& packed, const WorkTable& table) {
     for (const BasePart& part : table.parts)
@@ -128,7 +128,7 @@ class NearestTask {
         job_(scan.job),
         loop_(loop),
         stats_(stats),
-        begin_(scan.table.sets[static_cast<std::size_t>(loop.task.set)].begin),
+        begin_(scan.table.sets[loop.task.set].begin),
         estimating_(scan.estimates.on()) {
     stats.estimated = estimating_;
   }
@@ -136,9 +136,7 @@ class NearestTask {
  protected:
   // Of the range at hand.
   const PackedBase& packed() const { return loop_.base(); }
-  std::int64_t query(std::int64_t q) const {
-    return scan_.table.queries[static_cast<std::size_t>(begin_ + q)];
-  }
+  std::int64_t query(std::int64_t q) const { return scan_.table.queries[begin_ + q]; }
   // How many of the first tile's best rows are kept as they come.
   std::int64_t listed() const { return estimating_ ? scan_.estimates.rank(1) : job_.k; }
   bool estimate_due(std::int64_t seen) const {
@@ -148,14 +146,13 @@ class NearestTask {
   template <class F>
   void each_of(std::int64_t group, F f) const {
     const std::int64_t first = group * loop_.group_size();
-    const int count = loop_.queries.heads[static_cast<std::size_t>(group)].count;
+    const int count = loop_.queries.heads[group].count;
     for (std::int64_t q = first; q < first + count; ++q) f(q);
   }
   // Whether the queries have no other task in this scan, so that the rows that earlier ones have
   // left can be taken over.
   bool set_alone() const {
-    return scan_.table.sets[static_cast<std::size_t>(loop_.task.set)].alone() &&
-           scan_.table.group == group_1;
+    return scan_.table.sets[loop_.task.set].alone() && scan_.table.group == group_1;
   }
   // Calls f(q, number) for those of the task's queries that are wanted(q), whose state no other
   // task touches meanwhile.
@@ -166,7 +163,7 @@ class NearestTask {
   }
   // What a query's rows have to reach by what tasks before have left.
   double limit(std::int64_t q) const {
-    return scan_.state->limits[static_cast<std::size_t>(query(q))].load(std::memory_order_relaxed);
+    return scan_.state->limits[query(q)].load(std::memory_order_relaxed);
   }
   void set_limit(std::size_t number, double to) {
     scan_.state->limits[number].store(to, std::memory_order_relaxed);
@@ -199,9 +196,8 @@ class CertifiedNearest : NearestTask {
         gave_up_(static_cast<std::size_t>(loop.queries.groups), 0),
         worthwhile_(worthwhile_survivors(packed().format, packed().dim, *job_.peaks)) {
     scores_.enter(loop.base(), loop.first_row());
-    if (std::ssize(buffers_->states) < loop.count())
-      buffers_->states.resize(static_cast<std::size_t>(loop.count()));
-    states_ = std::span(buffers_->states).first(static_cast<std::size_t>(loop.count()));
+    if (std::ssize(buffers_->states) < loop.count()) buffers_->states.resize(loop.count());
+    states_ = std::span(buffers_->states).first(loop.count());
     padding_.clear();
   }
   ~CertifiedNearest() { scan_.certified.give_back(std::move(buffers_)); }
@@ -222,7 +218,7 @@ class CertifiedNearest : NearestTask {
     }
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       QueryCandidates& c = state(q);
-      const double norm = std::sqrt(loop_.queries.squares[static_cast<std::size_t>(q)]);
+      const double norm = std::sqrt(loop_.queries.squares[q]);
       c.lowers.restart(listed(), (norm + scan_.longest) * scan_.longest);
       for (const ScoreInterval& x : c.pending) c.lowers.push(x.lower);
       if (const double bound = scan_.upper_bound(query(q)); bound < infinity)
@@ -275,7 +271,7 @@ class CertifiedNearest : NearestTask {
         }
         scores_.publish_threshold(q, c.threshold);
       });
-      scores_.publish_group(loop_.queries.heads[static_cast<std::size_t>(g)]);
+      scores_.publish_group(loop_.queries.heads[g]);
     }
     return !gives_up(g, seen, std::exchange(passed_, 0));
   }
@@ -291,10 +287,10 @@ class CertifiedNearest : NearestTask {
   void take_scores(std::int64_t g, const std::int32_t* scores, std::int64_t stride) {
     constexpr float infinity_of_floats = std::numeric_limits<float>::infinity();
     const std::int64_t first = loop_.task.panels.begin * panel_rows, panels = stride / panel_rows;
-    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
+    GroupHead& head = loop_.queries.heads[g];
     const ScanKernels& kernels = scan_kernels(job_.isa);
-    units_.resize(static_cast<std::size_t>(panels));
-    uppers_.resize(static_cast<std::size_t>(stride));
+    units_.resize(panels);
+    uppers_.resize(stride);
     places_.resize(static_cast<std::size_t>(stride) + 1);
     std::int64_t lane = 0;
     each_of(g, [&](std::int64_t q) {
@@ -322,7 +318,7 @@ class CertifiedNearest : NearestTask {
         // k rows or more: none of them is worse than the least of their lower ends.
         double least = infinity;
         for (std::int64_t i = 0; i < count; ++i)
-          least = std::min(least, interval(places_[static_cast<std::size_t>(i)]).lower);
+          least = std::min(least, interval(places_[i]).lower);
         if (count >= job_.k) c.threshold = std::max(c.threshold, least);
         const double at_least = c.threshold * per_unit;
         collect(at_least > -1e30
@@ -334,9 +330,9 @@ class CertifiedNearest : NearestTask {
         collect(0);
       }
       stats_.hits += count;
-      c.pending.clear(), c.pending.reserve(static_cast<std::size_t>(count));
+      c.pending.clear(), c.pending.reserve(count);
       for (std::int64_t i = 0; i < count; ++i) {
-        const ScoreInterval x = interval(places_[static_cast<std::size_t>(i)]);
+        const ScoreInterval x = interval(places_[i]);
         if (!(x.upper < c.threshold)) c.pending.push_back(x);
       }
       if (c.full()) refiner_.prune(c, query(q), scores_.scale(q), stats_);
@@ -373,20 +369,19 @@ class CertifiedNearest : NearestTask {
 
   void hand_over() {
     for (std::int64_t q = 0; q < loop_.count(); ++q)
-      if (gave_up_[static_cast<std::size_t>(q / loop_.group_size())])
-        scan_.given_up[static_cast<std::size_t>(begin_ + q)] = 1;
+      if (gave_up_[q / loop_.group_size()]) scan_.given_up[begin_ + q] = 1;
     hand_over_mispredicted();
   }
 
  private:
-  QueryCandidates& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
+  QueryCandidates& state(std::int64_t q) { return states_[q]; }
 
   // Whether the bound lets too much of a group's rows through: in the last tile, and of all that
   // were seen.
   bool gives_up(std::int64_t g, std::int64_t seen, std::int64_t passed) {
     const std::int64_t rows = packed().panels_per_tile * panel_rows;
     if (!job_.may_give_up || seen < 2 || rows * seen < 20 * job_.k) return false;
-    const std::int64_t in_group = loop_.queries.heads[static_cast<std::size_t>(g)].count;
+    const std::int64_t in_group = loop_.queries.heads[g].count;
     const double most_hits = packed().format == format_fp32 ? 0.5 : 0.05;
     if (static_cast<double>(passed) <=
             most_hits * static_cast<double>(rows * in_group) + always_allowed(in_group) &&
@@ -407,7 +402,7 @@ class CertifiedNearest : NearestTask {
            worthwhile_ * static_cast<double>(rows * in_group) + always_allowed(in_group);
   }
   void give_up(std::int64_t g) {
-    gave_up_[static_cast<std::size_t>(g)] = 1;
+    gave_up_[g] = 1;
     each_of(g, [&](std::int64_t q) { state(q).pending = {}; });
   }
 
@@ -419,11 +414,11 @@ class CertifiedNearest : NearestTask {
     const double size = (norm + packed().longest) * packed().longest;
     if (!(size > 1e-200 && size < 1e200)) return 0;
     const double per_unit = std::ldexp(1.0, -std::ilogb(size));
-    const double squares = loop_.queries.squares[static_cast<std::size_t>(q)];
+    const double squares = loop_.queries.squares[q];
     const double slack =
         traits_of(packed().space.metric).squared ? 2 * packed().space.slack * squares : 0;
     const PanelHead* panel = packed().heads.data() + loop_.task.panels.begin;
-    for (ScoreUnits& units : std::span(units_).first(static_cast<std::size_t>(panels))) {
+    for (ScoreUnits& units : std::span(units_).first(panels)) {
       const double coding = norm * panel->error + error * panel->norm;
       const double most = panel->bias_max + coding + slack;
       // Of the products of codes, whose lengths are at most these.
@@ -446,7 +441,7 @@ class CertifiedNearest : NearestTask {
       const std::int64_t begin = loop_.task.panels.begin * panel_rows,
                          end = loop_.task.panels.end * panel_rows;
       for (std::int64_t slot = begin; slot < end; ++slot)
-        if (packed().ids[static_cast<std::size_t>(slot)] == PackedBase::no_row)
+        if (packed().ids[slot] == PackedBase::no_row)
           padding_.push_back(static_cast<std::uint32_t>(slot - begin));
       padding_known_ = true;
     }
@@ -460,7 +455,7 @@ class CertifiedNearest : NearestTask {
     std::vector<Unfinished> unfinished;
     std::int64_t waiting = 0;
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      if (gave_up_[static_cast<std::size_t>(q / loop_.group_size())]) continue;
+      if (gave_up_[q / loop_.group_size()]) continue;
       unfinished.push_back({&state(q), query(q), scores_.scale(q)});
       waiting += together.waiting(state(q));
     }
@@ -513,7 +508,7 @@ class IntegerNearest : NearestTask {
     if (scan_.starts_from_state && set_alone())
       each_alone([](std::int64_t) { return true; },
                  [&](std::int64_t q, std::size_t number) {
-                   std::swap(best_[static_cast<std::size_t>(q)], scan_.state->best[number]);
+                   std::swap(best_[q], scan_.state->best[number]);
                  });
     for (std::int64_t q = 0; q < loop_.count(); ++q)
       scores_.publish(
@@ -551,7 +546,7 @@ class IntegerNearest : NearestTask {
                    nth_value(keys_.data(), keys_.data() + items.size(), items.size(), rank - 1));
       publish(q);
     });
-    scores_.publish_group(loop_.queries.heads[static_cast<std::size_t>(g)]);
+    scores_.publish_group(loop_.queries.heads[g]);
     if (seen == 1 && g + 1 == loop_.queries.groups) first_tile_.clear();
     return true;
   }
@@ -559,24 +554,21 @@ class IntegerNearest : NearestTask {
   std::int64_t finish(ScanStats&) {
     std::int64_t bytes = 0;
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      TopK& best = best_[static_cast<std::size_t>(q)];
+      TopK& best = best_[q];
       bytes += static_cast<std::int64_t>(best.items().capacity() * sizeof(TopK::Item));
       if (scan_.state) continue;
       best.finish();
       const std::int64_t number = query(q);
       double* const keys = scan_.out->keys.row(number);
       write_list(best, job_.k, keys, scan_.out->ids.row(number));
-      if (estimates_[static_cast<std::size_t>(q)] <
-          std::min(keys[job_.k - 1], scan_.upper_bound(number)))
+      if (estimates_[q] < std::min(keys[job_.k - 1], scan_.upper_bound(number)))
         mispredicted_.push_back(number);
     }
     if (!scan_.state) {
       note_mispredicted();
       return bytes;
     }
-    const auto found = [&](std::int64_t q) {
-      return !best_[static_cast<std::size_t>(q)].items().empty();
-    };
+    const auto found = [&](std::int64_t q) { return !best_[q].items().empty(); };
     each_alone(found, [&](std::int64_t q, std::size_t number) {
       const auto place = static_cast<std::size_t>(q);
       TopK& all = scan_.state->best[number];
@@ -662,7 +654,7 @@ std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob
     std::optional<CandidateRefiner> refiner;
     if (!packed.is_integer) refiner.emplace(packed.duplicates, job);
     for (std::int64_t i = task * each; i < std::min(count, (task + 1) * each); ++i) {
-      const std::int64_t query = which[static_cast<std::size_t>(i)];
+      const std::int64_t query = which[i];
       const auto place = static_cast<std::size_t>(query);
       const double bound = job.upper_bounds ? job.upper_bounds[query] : infinity;
       double* const keys = out.keys.row(query);
@@ -709,7 +701,7 @@ LeftByScan scan_and_finish(const PackedBase& packed, const ScanJob& job, const W
     scan.note_given_up();
     std::vector<std::int64_t> answered;
     for (const std::int64_t query : which)
-      (state.given_up[static_cast<std::size_t>(query)] ? left.given_up : answered).push_back(query);
+      (state.given_up[query] ? left.given_up : answered).push_back(query);
     left.mispredicted = finish_nearest(packed, job, answered, state, out, stats);
   }
   std::sort(left.mispredicted.begin(), left.mispredicted.end());

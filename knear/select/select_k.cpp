@@ -119,7 +119,7 @@ class RowSelector {
     const float sign = flip_ != 0 ? -1.0f : 1.0f;
     for (std::int64_t i = 0; i < count; ++i) widened_[i] = sign * to_float(row[i]);
     const std::int64_t k = std::max<std::int64_t>(1, std::min(k_, count));
-    values_.resize(static_cast<std::size_t>(k)), places_.resize(values_.size());
+    values_.resize(k), places_.resize(values_.size());
     const std::int64_t kept =
         member_->select(widened_.data(), count, k, values_.data(), places_.data());
     make_room(kept);
@@ -134,7 +134,7 @@ class RowSelector {
 
   template <class T>
   static void grow(std::vector<T>& memory, std::int64_t size) {
-    if (std::ssize(memory) < size) memory.resize(static_cast<std::size_t>(size));
+    if (std::ssize(memory) < size) memory.resize(size);
   }
 
   void make_room(std::int64_t count) {
@@ -259,7 +259,7 @@ void write_parts(std::span<const Part> parts, const T* row, std::int64_t k, bool
       all.emplace_back(static_cast<std::uint32_t>(key >> 32), part.begin + detail::place_of(key));
   const auto count = std::min(k, std::ssize(all));
   std::nth_element(all.begin(), all.begin() + (count > 0 ? count - 1 : 0), all.end());
-  all.resize(static_cast<std::size_t>(count));
+  all.resize(count);
   if (sorted)
     std::sort(all.begin(), all.end());
   else
@@ -302,7 +302,7 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
     return;
   }
   const std::int64_t parts = (rows.cols() + part_size - 1) / part_size;
-  std::vector<Part> found(static_cast<std::size_t>(parts));
+  std::vector<Part> found(parts);
   Reporter reporter(options.progress, "select", rows.rows() * parts);
   for (std::int64_t row = 0; row < rows.rows(); ++row) {
     parallel_for(threads, parts, [&](std::int64_t p) {

@@ -28,7 +28,7 @@ bool precedes(const Candidate& a, const Candidate& b) {
 void cut(std::vector<Candidate>& all, std::int64_t k) {
   if (std::ssize(all) <= k) return;
   std::nth_element(all.begin(), all.begin() + (k - 1), all.end(), precedes);
-  all.resize(static_cast<std::size_t>(k));
+  all.resize(k);
 }
 
 // Makes `best` the k best of row[begin .. end), in no order.
@@ -88,7 +88,7 @@ void select_rows(MatrixView<double> rows, std::int64_t k, const SelectOptions& o
     });
     return;
   }
-  std::vector<std::vector<Candidate>> found(static_cast<std::size_t>(parts));
+  std::vector<std::vector<Candidate>> found(parts);
   Reporter reporter(options.progress, "select", rows.rows() * parts);
   for (std::int64_t row = 0; row < rows.rows(); ++row) {
     parallel_for(threads, parts, [&](std::int64_t part) {

@@ -111,8 +111,8 @@ class BatchAnswers {
     if (first >= count_) return;
     Piece& piece = pieces_[first / together_ % 2];
     if (piece.memory.size() == 0)
-      piece.memory = queue_.template allocate_host<unsigned char>(static_cast<std::size_t>(
-          PiecewiseUpload<Queue>::size_of_buffer(piece_, count_ * each_, each_)));
+      piece.memory = queue_.template allocate_host<unsigned char>(
+          PiecewiseUpload<Queue>::size_of_buffer(piece_, count_ * each_, each_));
     const std::int64_t some = std::min(together_, count_ - first);
     auto* const keys = reinterpret_cast<double*>(piece.memory.data());
     auto* const ids = reinterpret_cast<std::int64_t*>(keys + some * k_);

@@ -112,8 +112,7 @@ class CodedBase {
   std::vector<double> thresholds_for(const DeviceQueries& coded,
                                      std::span<const double> upper_bounds) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
-    std::vector<double> out(static_cast<std::size_t>(coded.count),
-                            packed_.is_integer ? infinity : -infinity);
+    std::vector<double> out(coded.count, packed_.is_integer ? infinity : -infinity);
     for (std::size_t place = 0; place < out.size() && !upper_bounds.empty(); ++place) {
       const double bound = upper_bounds[coded.order[place]];
       const DeviceQuery& query = coded.heads[place];
@@ -132,7 +131,7 @@ class CodedBase {
   void limit(Limited& limited, const Allowed& allowed) {
     constexpr std::int64_t task_words = 2048;
     const std::int64_t rows = packed_.rows, words = (rows + 31) / 32;
-    limited.words.resize(static_cast<std::size_t>(words));
+    limited.words.resize(words);
     parallel_for(threads_, (words + task_words - 1) / task_words, [&](std::int64_t task) {
       const std::int64_t end = std::min(words, (task + 1) * task_words);
       for (std::int64_t i = task * task_words; i < end; ++i) {
@@ -253,11 +252,11 @@ class CodedBase {
     coding.codes = to.codes, coding.scales = to.scales;
     coding.heads = to.heads, coding.thresholds = to.thresholds;
     if (!packed_.is_integer) {
-      vectors.elements = queue_.template allocate<double>(static_cast<std::size_t>(count * dim));
+      vectors.elements = queue_.template allocate<double>(count * dim);
       coding.elements = vectors.elements.data();
     }
     if (traits_of(space.metric).unit_rows) {
-      vectors.squares = queue_.template allocate<double>(static_cast<std::size_t>(count));
+      vectors.squares = queue_.template allocate<double>(count);
       coding.added_square = vectors.squares.data();
     }
 
@@ -266,9 +265,9 @@ class CodedBase {
     const std::int64_t bounds = known.empty() ? 0 : queries_given;
     const std::int64_t sent = there.queries ? 0 : queries_given;
     const std::int64_t sized = packed_.is_integer ? 0 : queries_given;
-    auto scratch = queue_.template allocate<unsigned char>(static_cast<std::size_t>(
+    auto scratch = queue_.template allocate<unsigned char>(
         8 * bounds + sized * std::int64_t{sizeof(QuerySize)} +
-        (sized + 1) / 2 * 2 * std::int64_t{sizeof(float)} + sent * row_bytes));
+        (sized + 1) / 2 * 2 * std::int64_t{sizeof(float)} + sent * row_bytes);
     auto* const bound = reinterpret_cast<double*>(scratch.data());
     coding.sizes = reinterpret_cast<QuerySize*>(bound + bounds);
     coding.largest = reinterpret_cast<float*>(coding.sizes + sized);
@@ -294,7 +293,7 @@ class CodedBase {
     pieces.send(rows, sent, row_bytes,
                 [&](std::int64_t begin, std::int64_t end, unsigned char* at) {
                   for (std::int64_t i = begin; i < end; ++i, at += row_bytes)
-                    std::memcpy(at, queries.row(which[i]), static_cast<std::size_t>(row_bytes));
+                    std::memcpy(at, queries.row(which[i]), row_bytes);
                 });
     coding.queries = there.queries ? there.queries : rows;
     if (!packed_.is_integer) {
@@ -329,7 +328,7 @@ class CodedBase {
   static std::vector<double> squares_of(const std::vector<double>& vectors, std::int64_t dim) {
     const MatrixView<double> view(vectors.data(), std::ssize(vectors) / dim, dim);
     ExactDistance measure(Metric::ip, ElementType::f64);
-    std::vector<double> out(static_cast<std::size_t>(view.rows()));
+    std::vector<double> out(view.rows());
     for (std::int64_t i = 0; i < view.rows(); ++i) {
       measure.set_query(view, i);
       out[i] = 0.0 - measure.key(view.row(i));
@@ -347,7 +346,7 @@ class CodedBase {
 
   // The order in which panels are scanned: at random, within each list.
   void put_in_order(std::span<const std::int64_t> first_panel) {
-    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
+    std::vector<std::uint32_t> order(packed_.panels());
     const StreamSyncGuard waits_at_exit{queue_};
     std::iota(order.begin(), order.end(), 0u);
     Random random(0x6b6e656172);  // any seed: answers do not depend on it

@@ -53,7 +53,7 @@ inline bool products_pay(const CodeBook& book, std::span<const std::int64_t> beg
       std::max<std::int64_t>(4, 2 * book.width()) * (book.bits() == 8 ? 1 : 3);
   const std::int64_t lists = std::ssize(begins) - 1;
   if (probes.rows() * probes.cols() < least) return false;
-  std::vector<char> seen(static_cast<std::size_t>(lists));
+  std::vector<char> seen(lists);
   std::int64_t pairs = 0, different = 0;
   for (std::int64_t q = 0; q < probes.rows(); ++q)
     for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
@@ -83,7 +83,7 @@ struct KeyDistance {
     const std::int64_t width = book.width();
     KeyDistance out{.metric = job.metric, .parts = book.parts()};
     if (job.squared) {
-      out.centre.assign(static_cast<std::size_t>(book.dim()), 0.0);
+      out.centre.assign(book.dim(), 0.0);
       for (std::int64_t j = 0; j < book.dim(); ++j) {
         double& mean = out.centre[j];
         for (std::int64_t c = 0; c < book.count(); ++c)
@@ -213,16 +213,15 @@ class DeviceDecodedLists {
                               queue.free_bytes());
 
     number_rows(here.ids);
-    std::vector<std::int32_t> number_of(static_cast<std::size_t>(rows_));
+    std::vector<std::int32_t> number_of(rows_);
     for (std::size_t n = 0; n < number_of.size(); ++n)
       number_of[positions_[n]] = static_cast<std::int32_t>(n);
     const ListLayout layout = ListLayout::of(
         begins, [&](std::int64_t i) { return static_cast<std::uint32_t>(number_of[i]); });
     std::vector<std::int32_t> panel_lists;
     for (std::int64_t l = 0; l < lists; ++l)
-      panel_lists.resize(
-          static_cast<std::size_t>(layout.first_panel[static_cast<std::size_t>(l) + 1]),
-          static_cast<std::int32_t>(l));
+      panel_lists.resize(layout.first_panel[static_cast<std::size_t>(l) + 1],
+                         static_cast<std::int32_t>(l));
     positions_there_ = sent(positions_), panel_lists_ = sent(panel_lists);
     view_ = {book.view(),        there.view(), book.by_centroid(), nullptr, positions_there_.data(),
              panel_lists_.data()};
@@ -236,7 +235,7 @@ class DeviceDecodedLists {
               static_cast<float>(double{centroids.row(l)[j]} -
                                  (job.vectors.middle.empty() ? 0.0 : job.vectors.middle[j]));
       });
-      added = queue_.template allocate<float>(static_cast<std::size_t>(lists * dim));
+      added = queue_.template allocate<float>(lists * dim);
       const StreamSyncGuard waits_at_exit{queue_};
       queue_.upload(added.data(), less.data(), added.size());
     }
@@ -295,7 +294,7 @@ class DeviceDecodedLists {
       });
       if (limited.count == 0) return left;
     }
-    std::vector<double> bounds(static_cast<std::size_t>(count));
+    std::vector<double> bounds(count);
     bool known = false;
     for (const std::int64_t q : which) {
       const CodedNeighbors::Row& last = out.of(q).back();
@@ -317,11 +316,11 @@ class DeviceDecodedLists {
     const std::vector<std::int64_t> lost_on_device = scan_->run_by_keys(
         keys, queries.view(), which, k, found, stats, batch, progress,
         known ? std::span<const double>(bounds) : std::span<const double>(), limited, probes.lists);
-    std::vector<char> lost(static_cast<std::size_t>(count));
+    std::vector<char> lost(count);
     for (const std::int64_t q : lost_on_device) lost[q] = 1;
     constexpr std::int64_t each = 32;  // queries of a task
     parallel_for(job.threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
-      std::vector<CodedNeighbors::Row> rows(static_cast<std::size_t>(job.k));
+      std::vector<CodedNeighbors::Row> rows(job.k);
       for (std::int64_t i = task * each; i < std::min(std::ssize(which), (task + 1) * each); ++i) {
         const std::int64_t q = which[i];
         if (lost[q] != 0) continue;
@@ -355,7 +354,7 @@ class DeviceDecodedLists {
   // Of these queries, by number.
   std::vector<double> lengths_of(const Matrix<double>& queries, std::span<const std::int64_t> which,
                                  int threads) const {
-    std::vector<double> out(static_cast<std::size_t>(queries.rows()));
+    std::vector<double> out(queries.rows());
     constexpr std::int64_t each = 64;
     parallel_for(threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
       for (std::int64_t i = task * each; i < std::min(std::ssize(which), (task + 1) * each); ++i) {
@@ -368,7 +367,7 @@ class DeviceDecodedLists {
 
   // Rows are numbered by their ids, so that the scan's order of equal keys is that of ids.
   void number_rows(const RowIds& ids) {
-    positions_.resize(static_cast<std::size_t>(rows_));
+    positions_.resize(rows_);
     std::iota(positions_.begin(), positions_.end(), 0);
     if (!ids.ids) return;
     const auto [least, most] = std::minmax_element(ids.ids, ids.ids + rows_);
@@ -397,7 +396,7 @@ class DeviceDecodedLists {
                        sample = CodingSpace::sample_size(rows_, dim),
                        panels = std::min(layout.panels(), (sample + panel_rows - 1) / panel_rows);
     // Panels from all over, each decoded by itself.
-    auto rows = queue_.template allocate<float>(static_cast<std::size_t>(panel_rows * dim));
+    auto rows = queue_.template allocate<float>(panel_rows * dim);
     auto places = queue_.template allocate<int>(panel_rows);
     const Array<int> numbers = sent(layout.row_at);
     Matrix<float> some(panels * panel_rows, dim);
@@ -443,7 +442,7 @@ class DeviceDecodedLists {
     queue_.upload(probed.data(), probed_.data(), count);
     queue_.upload(terms.data(), terms_.data(), count);
     const std::int64_t numbers = std::ssize(at) * job.book->dim();
-    auto queries = queue_.template allocate<double>(static_cast<std::size_t>(numbers));
+    auto queries = queue_.template allocate<double>(numbers);
     launch_make_table_queries(queue_, vectors, table_factor(job), numbers, queries.data());
     launch_measure_codes(queue_,
                          MeasureCodes<typename Queue::Thread>{

@@ -45,7 +45,7 @@ class DeviceCodeBook {
       : parts_(static_cast<int>(book.parts())),
         bits_(book.bits()),
         width_(static_cast<int>(book.width())) {
-    std::vector<float> by_column(static_cast<std::size_t>(book.dim() * book.count()));
+    std::vector<float> by_column(book.dim() * book.count());
     for (std::int64_t j = 0; j < book.dim(); ++j)
       for (std::int64_t c = 0; c < book.count(); ++c)
         by_column[j * book.count() + c] = book.part(j / width_).row(c)[j % width_];
@@ -77,20 +77,19 @@ class DeviceCodedLists {
     const std::int64_t rows = lists.rows(), width = lists.width();
     set_begins(lists);
     check_order(ids);
-    codes_ = queue.template allocate<std::uint8_t>(static_cast<std::size_t>(rows * width));
-    ids_ = queue.template allocate<std::int64_t>(static_cast<std::size_t>(rows));
-    if (lists.has_scalars())
-      scalars_ = queue.template allocate<float>(static_cast<std::size_t>(rows));
+    codes_ = queue.template allocate<std::uint8_t>(rows * width);
+    ids_ = queue.template allocate<std::int64_t>(rows);
+    if (lists.has_scalars()) scalars_ = queue.template allocate<float>(rows);
     device_begins_ = queue.template allocate<std::int64_t>(begins_.size());
     PiecewiseUpload<Queue> pieces(queue, threads, piece, rows * (width + 12),
                                   std::max<std::int64_t>(8, width));
     const StreamSyncGuard waits_at_exit{queue};
     if (rows > 0) {
       const std::uint8_t* const codes = lists.codes().data();
-      pieces.send(
-          codes_.data(), rows, width, [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
-            std::memcpy(to, codes + begin * width, static_cast<std::size_t>((end - begin) * width));
-          });
+      pieces.send(codes_.data(), rows, width,
+                  [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
+                    std::memcpy(to, codes + begin * width, (end - begin) * width);
+                  });
       pieces.send(reinterpret_cast<unsigned char*>(ids_.data()), rows, 8,
                   [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
                     for (std::int64_t row = begin; row < end; ++row, to += 8) {
@@ -101,8 +100,7 @@ class DeviceCodedLists {
       if (lists.has_scalars())
         pieces.send(reinterpret_cast<unsigned char*>(scalars_.data()), rows, 4,
                     [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
-                      std::memcpy(to, lists.scalars() + begin,
-                                  static_cast<std::size_t>((end - begin) * 4));
+                      std::memcpy(to, lists.scalars() + begin, (end - begin) * 4);
                     });
     }
     queue.upload(device_begins_.data(), begins_.data(), begins_.size());
@@ -210,8 +208,7 @@ class DeviceCodeScan {
       stop_if_asked();
       const std::int64_t some = std::min(together, queries - first);
       try {
-        run_batch(run, std::span(order).subspan(static_cast<std::size_t>(first),
-                                                static_cast<std::size_t>(some)));
+        run_batch(run, std::span(order).subspan(first, some));
       } catch (const MemoryBudgetError&) {
         if (some == 1) throw;
         together = some / 2;
@@ -252,7 +249,7 @@ class DeviceCodeScan {
   static constexpr std::int64_t most_pinned = 256 << 20, small_bytes = 64 << 20;
 
   const std::uint32_t* send_allowed(const CodeSegment& segment, std::int64_t rows) {
-    std::vector<std::uint32_t> words(static_cast<std::size_t>((rows + 31) / 32));
+    std::vector<std::uint32_t> words((rows + 31) / 32);
     constexpr std::int64_t task_words = 2048;
     parallel_for(
         job_.threads, (std::ssize(words) + task_words - 1) / task_words, [&](std::int64_t task) {
@@ -272,7 +269,7 @@ class DeviceCodeScan {
   }
 
   std::vector<std::int64_t> rows_probed(const CodeProbes& probes) const {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(probes.lists.rows()));
+    std::vector<std::int64_t> out(probes.lists.rows());
     for (std::int64_t q = 0; q < probes.lists.rows(); ++q)
       for (std::int64_t p = 0; p < probes.lists.cols() && probes.lists.row(q)[p] != no_id; ++p)
         for (const DeviceCodeSegment<Queue>& segment : segments_)

@@ -127,7 +127,7 @@ class DeviceScan : public CodedBase<Queue> {
                                           const std::function<void(const FoundOnDevice&)>& take,
                                           bool self_join = false) {
     const std::int64_t count = queries.count;
-    std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+    std::vector<std::int64_t> all(count);
     std::iota(all.begin(), all.end(), 0);
     Limited limited;
     const StreamSyncGuard waits_at_exit{queue()};
@@ -157,11 +157,7 @@ class DeviceScan : public CodedBase<Queue> {
     for (std::int64_t first = 0, taken; first < count; first += taken) {
       taken = std::min(batch, count - first);
       try {
-        Batch(*this, run,
-              std::span<const std::int64_t>(all).subspan(static_cast<std::size_t>(first),
-                                                         static_cast<std::size_t>(taken)),
-              false)
-            .answer();
+        Batch(*this, run, std::span<const std::int64_t>(all).subspan(first, taken), false).answer();
       } catch (const MemoryBudgetError&) {
         if (taken > block_queries) {
           batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
@@ -227,9 +223,8 @@ class DeviceScan : public CodedBase<Queue> {
     Reporter reporter(progress, "search", count * Batch::work_of_query(*this, run));
     if (progress) run.watched = &reporter;
     for (std::int64_t first = 0, taken; first < count; first += taken) {
-      taken = alike(run, which.subspan(static_cast<std::size_t>(first)), batch);
-      const auto some =
-          which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
+      taken = alike(run, which.subspan(first), batch);
+      const auto some = which.subspan(first, taken);
       try {
         Batch(*this, run, some, false).answer();
       } catch (const MemoryBudgetError&) {
@@ -258,10 +253,10 @@ class DeviceScan : public CodedBase<Queue> {
     Reporter reporter(progress, "search again", 2 * count * Batch::work_of_query(*this, run));
     if (progress) run.watched = &reporter;
     for (std::int64_t first = 0, taken; first < count; first += taken) {
-      const auto rest = which.subspan(static_cast<std::size_t>(first));
+      const auto rest = which.subspan(first);
       taken = alike(run, rest, batch);
       try {
-        Batch(*this, run, rest.first(static_cast<std::size_t>(taken)), true).answer();
+        Batch(*this, run, rest.first(taken), true).answer();
       } catch (const MemoryBudgetError&) {
         if (taken == 1)
           left.push_back(which[first]);
@@ -278,11 +273,11 @@ class DeviceScan : public CodedBase<Queue> {
   //
   // run.scales [queries]: the scale of each of `which`; 0 of zeros, which any scale suits.
   void find_scales(Run& run, std::span<const std::int64_t> which) const {
-    run.scales.resize(static_cast<std::size_t>(run.queries.rows()));
+    run.scales.resize(run.queries.rows());
     constexpr std::int64_t together = 64;
     const std::int64_t count = std::ssize(which);
     parallel_for(threads(), (count + together - 1) / together, [&](std::int64_t task) {
-      std::vector<double> u(static_cast<std::size_t>(packed().dim));
+      std::vector<double> u(packed().dim);
       for (std::int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i) {
         const std::int64_t query = which[i];
         packed().space.load(run.queries, query, u.data());

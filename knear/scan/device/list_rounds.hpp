@@ -65,9 +65,8 @@ class ListRounds {
     const std::int64_t fits = blocks_at_once(work_.blocks());
     if (fits > room_) {
       codes_ = {}, scales_ = {};
-      codes_ =
-          queue_.template allocate<std::uint8_t>(static_cast<std::size_t>(fits * block_bytes()));
-      scales_ = queue_.template allocate<double>(static_cast<std::size_t>(fits));
+      codes_ = queue_.template allocate<std::uint8_t>(fits * block_bytes());
+      scales_ = queue_.template allocate<double>(fits);
       room_ = fits;
     }
     return work_.longest;

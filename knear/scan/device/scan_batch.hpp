@@ -272,8 +272,8 @@ class ScanBatch {
     entries_ = queue_.template allocate<Entry>(count_ * static_cast<std::size_t>(room));
     keys_ = queue_.template allocate<double>(count_ * static_cast<std::size_t>(room));
     spares_ = mode_.sorted ? spare_lists(queue_, queries_) : 0;
-    spare_keys_ = queue_.template allocate<double>(static_cast<std::size_t>(spares_ * room));
-    spare_entries_ = queue_.template allocate<Entry>(static_cast<std::size_t>(spares_ * room));
+    spare_keys_ = queue_.template allocate<double>(spares_ * room);
+    spare_entries_ = queue_.template allocate<Entry>(spares_ * room);
     if (mode_.again && run_.watched)  // what was counted
       run_.watched->add(queries_ * work_of_query(rows_, run_));
     queue_.fill_bytes(results_->counts, 0, 2 * count_);  // and those of `lost`
@@ -309,7 +309,7 @@ class ScanBatch {
   // The longest list that queries would have with the present thresholds.
   std::int64_t most_passing() {
     int* const counts = results_->counts;
-    std::vector<int> passed(static_cast<std::size_t>(view_.count));
+    std::vector<int> passed(view_.count);
     queue_.fill_bytes(counts, 0, passed.size());
     const DeviceLists none = {nullptr, nullptr, counts, nullptr, 0};
     if (!rounds_)
@@ -450,7 +450,7 @@ class ScanBatch {
       const std::int64_t query =
           query_at(mode_.ordered ? static_cast<std::size_t>(best.order[place]) : place);
       if (best.lost[place]) {
-        run_.reached.resize(static_cast<std::size_t>(run_.queries.rows()));
+        run_.reached.resize(run_.queries.rows());
         run_.reached[query] = reached_[place];
         run_.full.push_back(query);
         continue;

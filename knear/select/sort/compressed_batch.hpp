@@ -67,7 +67,7 @@ class CompressedBatch {
  public:
   // Starts again with so many empty rows.
   void start(std::int64_t rows) {
-    counts_.assign(static_cast<std::size_t>(rows), 0);
+    counts_.assign(rows, 0);
     make_room(0);
   }
 
@@ -183,7 +183,7 @@ std::int64_t partial_heap_sort(const T* row, const Id* row_ids, std::int64_t cou
                                std::vector<std::pair<T, Id>>& space, T* values, Id* ids) {
   const std::int64_t kept = std::min(k, count);
   if (kept > 0) {
-    space.resize(static_cast<std::size_t>(kept));
+    space.resize(kept);
     for (std::int64_t i = 0; i < kept; ++i) space[i] = {row[i], row_ids[i]};
     MinMaxHeap<std::pair<T, Id>> heap{std::span(space)};
     T bound = heap.max().first;  // most values end here, and need no pair
