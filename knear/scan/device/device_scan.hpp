@@ -153,24 +153,7 @@ class DeviceScan : public CodedBase<Queue> {
     run.self_join = self_join;
     Reporter reporter(progress, "search", count * packed().panels());
     if (progress) run.watched = &reporter;
-    std::vector<std::int64_t> left;
-    for (std::int64_t first = 0, taken; first < count; first += taken) {
-      taken = std::min(batch, count - first);
-      try {
-        Batch(*this, run, std::span<const std::int64_t>(all).subspan(first, taken), false).answer();
-      } catch (const MemoryBudgetError&) {
-        if (taken > block_queries) {
-          batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
-          continue;
-        }
-        if (!std::exchange(run.usual_lists, true)) {
-          taken = 0;
-          continue;
-        }
-        left.assign(all.begin() + first, all.end());
-        break;
-      }
-    }
+    std::vector<std::int64_t> left = search_batches(run, all, batch);
     left.insert(left.end(), run.full.begin(), run.full.end());
     std::sort(left.begin(), left.end());
     return left;
@@ -214,7 +197,7 @@ class DeviceScan : public CodedBase<Queue> {
   std::vector<std::int64_t> search(Run& run, std::span<const std::int64_t> which,
                                    std::int64_t batch, const Progress& progress) {
     const std::int64_t count = std::ssize(which);
-    std::vector<std::int64_t> left, sorted;
+    std::vector<std::int64_t> sorted;
     if (by_list() && !packed().is_integer && count > block_queries) {
       find_scales(run, which);
       sorted.assign(which.begin(), which.end());
@@ -222,26 +205,28 @@ class DeviceScan : public CodedBase<Queue> {
     }
     Reporter reporter(progress, "search", count * Batch::work_of_query(*this, run));
     if (progress) run.watched = &reporter;
-    for (std::int64_t first = 0, taken; first < count; first += taken) {
-      taken = alike(run, which.subspan(first), batch);
-      const auto some = which.subspan(first, taken);
-      try {
-        Batch(*this, run, some, false).answer();
-      } catch (const MemoryBudgetError&) {
-        if (taken > block_queries) {  // with fewer at a time, from here on
-          batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
-          continue;
-        }
-        if (!std::exchange(run.usual_lists, true)) {
-          taken = 0;
-          continue;
-        }
-        left.insert(left.end(), which.begin() + first, which.end());
-        break;
-      }
-    }
+    std::vector<std::int64_t> left = search_batches(run, which, batch);
     if (!run.full.empty()) run_again(run, batch, progress, left);
     return left;
+  }
+
+  // Searches some queries at a time, with fewer from where the device has no memory for so many on.
+  // Returns those for which it has none.
+  std::vector<std::int64_t> search_batches(Run& run, std::span<const std::int64_t> which,
+                                           std::int64_t& batch) {
+    for (std::int64_t first = 0, taken; first < std::ssize(which); first += taken) {
+      taken = alike(run, which.subspan(first), batch);
+      try {
+        Batch(*this, run, which.subspan(first, taken), false).answer();
+      } catch (const MemoryBudgetError&) {
+        if (taken > block_queries)
+          batch = std::max<std::int64_t>(block_queries, taken / 2);
+        else if (std::exchange(run.usual_lists, true))
+          return {which.begin() + first, which.end()};
+        taken = 0;
+      }
+    }
+    return {};
   }
 
   // Answers queries whose lists were full; adds to `left` those for which there is no memory.
