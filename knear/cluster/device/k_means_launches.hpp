@@ -47,9 +47,7 @@ void launch_move_rows(Queue& queue, const DeviceClusterRows& rows, const DeviceC
                       ElementType type) {
   with_element(type, [&](auto element) {
     using Kernel = MoveRows<typename Queue::Thread, decltype(element)>;
-    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const std::int64_t blocks = (rows.count + Kernel::warps - 1) / Kernel::warps;
-    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{rows, sums});
+    launch(queue, grid_for<Kernel>(queue, rows.count, Kernel::warps), Kernel{rows, sums});
   });
 }
 

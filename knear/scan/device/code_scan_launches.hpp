@@ -87,17 +87,14 @@ template <class Queue>
 void launch_decode_rows(Queue& queue, const DecodedView& of, const int* numbers, std::int64_t first,
                         std::int64_t panels, float* rows, int* places) {
   using Kernel = DecodeRows<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (panels * panel_rows + Kernel::warps - 1) / Kernel::warps;
-  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{of, numbers, first, panels, rows, places});
+  launch(queue, grid_for<Kernel>(queue, panels * panel_rows, Kernel::warps),
+         Kernel{of, numbers, first, panels, rows, places});
 }
 template <class Queue>
 void launch_make_table_queries(Queue& queue, const double* from, double factor, std::int64_t count,
                                double* to) {
   using Kernel = MakeTableQueries<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (count + Kernel::threads - 1) / Kernel::threads;
-  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{from, factor, count, to});
+  launch(queue, grid_for<Kernel>(queue, count, Kernel::threads), Kernel{from, factor, count, to});
 }
 // Of `count` queries. kernel.parts is set here.
 template <class Queue>

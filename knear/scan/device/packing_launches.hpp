@@ -13,17 +13,13 @@ namespace knear::detail {
 template <class Queue>
 void launch_interleave_slots(Queue& queue, const DevicePacking& packing) {
   using Kernel = InterleaveSlots<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (packing.slots() + Kernel::threads - 1) / Kernel::threads;
-  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
+  launch(queue, grid_for<Kernel>(queue, packing.slots(), Kernel::threads), Kernel{packing});
 }
 template <class Queue>
 void launch_interleave_rows(Queue& queue, const DevicePacking& packing, ElementType type) {
   with_element(type, [&](auto element) {
     using Kernel = InterleaveRows<typename Queue::Thread, decltype(element)>;
-    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const std::int64_t blocks = (packing.slots() + Kernel::warps - 1) / Kernel::warps;
-    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
+    launch(queue, grid_for<Kernel>(queue, packing.slots(), Kernel::warps), Kernel{packing});
   });
 }
 template <class Queue>

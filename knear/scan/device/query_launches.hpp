@@ -13,9 +13,7 @@ template <class Queue>
 void launch_measure_queries(Queue& queue, const DeviceQueryCoding& coding, ElementType type) {
   with_element(type, [&](auto element) {
     using Kernel = MeasureQueries<typename Queue::Thread, decltype(element)>;
-    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const std::int64_t blocks = (coding.count + Kernel::warps - 1) / Kernel::warps;
-    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{coding});
+    launch(queue, grid_for<Kernel>(queue, coding.count, Kernel::warps), Kernel{coding});
   });
 }
 template <class Queue>
