@@ -1,7 +1,6 @@
 // knear/scan/device/answer_launches.hpp -- the launches of answer_kernels.hpp, compiled
 // once for each queue (knear/simt/instances.hpp).
 #pragma once
-#include <algorithm>
 #include <cstdint>
 
 #include "knear/scan/device/answer_kernels.hpp"
