@@ -9,7 +9,7 @@
 
 namespace knear::detail {
 
-// Whether centroids have length 1.
+// Returns true if centroids have length 1.
 inline bool is_spherical(Metric metric) { return !traits_of(metric).squared; }
 
 // out [dim] = the row as doubles; of length 1 for cosine, unless it is zero.

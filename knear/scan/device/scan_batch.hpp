@@ -48,11 +48,9 @@ struct RowKeys {
       measure;
 };
 
-// Queries that are in device memory, and what is found for them, which stays there.
-//
-// What was found for `count` of them, from the query `first` on: keys and row numbers [count x
-// k], by place; the query at each place, from `first` on, -1 for none, or nullptr: as they come;
-// and of each place whether it was lost, as its list was full.
+// The answers of some queries in device memory, which stay there: keys and row numbers [count x k],
+// by place. order: the query at each place, counted from `first` on, -1 for none; nullptr: queries
+// stand in their own order. lost: not 0 where the list of a query was full.
 struct FoundOnDevice {
   std::int64_t first, count, k;
   const double* keys;
@@ -128,8 +126,8 @@ class ScanBatch {
     return lists * room * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
            16 * packed.dim + slices_of(packed.steps) * slice_bytes + 320;
   }
-  // Whether lists are sorted, rather than each entry compared with all others, whose work grows
-  // with the square of their length. The k from which sorting pays was not measured.
+  // Returns true if lists are sorted. Otherwise each entry is compared with all others, which takes
+  // the square of their length. The k from which sorting pays was not measured.
   static constexpr std::int64_t most_compared_k = 256;
   static bool sorts(std::int64_t k) { return k > most_compared_k; }
   // Panels of the first step: about 2 k + 500 allowed rows, which is enough for a threshold, and a
@@ -172,7 +170,7 @@ class ScanBatch {
     stage(nullptr);
   }
 
-  // What a query is reported to take.
+  // Returns the work of a query, as it is reported.
   static std::int64_t work_of_query(const Base& rows, const Run& run) {
     return rows.by_list() ? run.probes.cols() : rows.packed().panels();
   }
@@ -461,8 +459,7 @@ class ScanBatch {
     answers.take(query_of, rows_.threads());
   }
 
-  // Whether a batch is a self-join of all rows, any of which may be found, that scores each pair
-  // once.
+  // Returns true for a self-join of all rows that scores each pair once: any row may be found.
   bool scores_pairs_once() const {
     for (std::size_t i = 0; run_.self_join && i < which_.size(); ++i)
       if (which_[i] != static_cast<std::int64_t>(i)) return false;
@@ -472,8 +469,8 @@ class ScanBatch {
                                       first_panels(packed_, k_, 0));
   }
 
-  // Where queries in device memory and their bounds are, from the first of the batch on; with
-  // `places` they are the rows, which are there too unless they are whole numbers.
+  // Returns where the queries of the batch and their bounds are in device memory. With `places` the
+  // queries are the rows, which the device holds unless they are whole numbers.
   typename Base::There device_source(std::int64_t places) const {
     typename Base::There out;
     out.places = places;
