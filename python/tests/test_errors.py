@@ -67,10 +67,10 @@ def test_padding_that_takes_more_than_the_rows():
 
 def test_an_error_names_its_argument():
     with pytest.raises(knear.InvalidArgument) as refused:
-        knear.knn(ZEROS, ZEROS, 0)
-    assert refused.value.argument == "k"
-    assert str(refused.value).startswith("k must be")
-    assert pickle.loads(pickle.dumps(refused.value)).argument == "k"
+        knear.knn(ZEROS, ZEROS, 1, recall=1.5)
+    assert refused.value.argument == "recall"
+    assert str(refused.value).startswith("recall must be")
+    assert pickle.loads(pickle.dumps(refused.value)).argument == "recall"
     with pytest.raises(knear.Error) as missing:
         knear.Index.load("none.knear")
     assert missing.value.argument is None
