@@ -231,11 +231,13 @@ auto by_flags(F f) {
   try {
     return f();
   } catch (const InvalidArgument& error) {
-    const std::string_view message = error.what();
-    for (const auto& [name, flag] : flags)
-      if (message.starts_with(name))
-        throw InvalidArgument("{}{}", flag, message.substr(name.size()));
-    throw;
+    const std::string named = error.with_options([&](std::string_view argument) -> std::string {
+      for (const auto& [name, flag] : flags)
+        if (argument == name) return std::string(flag);
+      return {};
+    });
+    if (named == error.what()) throw;
+    throw InvalidArgument("{}", named);
   }
 }
 

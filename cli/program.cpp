@@ -83,36 +83,14 @@ std::string given_option(const CLI::App& app, std::string_view name) {
 }
 
 // The option that stands for an argument of the library; empty if none that was given does.
-std::string option_of(const CLI::App& app, std::string name) {
+std::string option_of(const CLI::App& app, std::string_view argument) {
+  std::string name(argument);
   std::replace(name.begin(), name.end(), '_', '-');
   if (std::string found = given_option(app, name); !found.empty()) return found;
   // Rows to train with, or what is built or clustered.
   if (name == "rows")
     if (std::string found = given_option(app, "train"); !found.empty()) return found;
   return name == "rows" || name == "vectors" ? given_option(app, "base") : "";
-}
-
-// A message in which arguments of the library, as "NAME must ..." and "NAME is ..." at the
-// beginning and after "and", have the names of the options that were given.
-std::string with_options(const CLI::App& app, const std::string& message) {
-  constexpr std::string_view plural = " are ";
-  std::string out;
-  for (std::size_t at = 0; at != std::string::npos;) {
-    const std::string name = message.substr(at, message.find(' ', at) - at);
-    std::string_view rest = std::string_view(message).substr(at + name.size());
-    std::string option;
-    if (rest.starts_with(" must ") || rest.starts_with(" is ") || rest.starts_with(plural))
-      option = option_of(app, name);
-    out += option.empty() ? name : option;
-    at += name.size();
-    if (!option.empty() && rest.starts_with(plural))
-      out += " is ", at += plural.size(), rest.remove_prefix(plural.size());
-    const std::size_t next = rest.find(" and ");
-    const std::size_t some = next == std::string_view::npos ? rest.size() : next + 5;
-    out += rest.substr(0, some);
-    at = next == std::string_view::npos ? next : at + some;
-  }
-  return out;
 }
 
 }  // namespace
@@ -158,8 +136,8 @@ void parse(CLI::App& app, const std::string& program, int argc, char** argv, boo
     throw;
   } catch (const Error& error) {
     // The library names its argument, which is mostly that of an option.
-    const std::string said = error.what(), named = with_options(app, said);
-    if (named == said) throw;
+    const std::string named = error.with_options([&](auto name) { return option_of(app, name); });
+    if (named == error.what()) throw;
     throw InvalidArgument("{}", named);
   } catch (const CLI::CallForHelp&) {
     if (prints) print_text(app.help());

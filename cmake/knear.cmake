@@ -86,6 +86,29 @@ function(knear_layer variable folder)
   endforeach()
 endfunction()
 
+# knear_launches(VARIABLE QUEUE ENDING HEADERS a.hpp ... FAMILIES folder/x_launches ...): sets VARIABLE to
+# sources that compile the launches listed in knear/folder/x_launches.hpp for this queue, a source for
+# each family. HEADERS define the queue and what it launches; ENDING is cu or cpp.
+function(knear_launches variable queue ending)
+  cmake_parse_arguments(ARG "" "" "HEADERS;FAMILIES" ${ARGN})
+  list(TRANSFORM ARG_HEADERS REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE headers)
+  string(JOIN "" headers ${headers})
+  set(files "")
+  foreach(family IN LISTS ARG_FAMILIES)
+    get_filename_component(name ${family} NAME)
+    string(TOUPPER "KNEAR_${name}" list)
+    set(file ${CMAKE_BINARY_DIR}/units/${name}.${ending})
+    file(CONFIGURE OUTPUT ${file} CONTENT "${headers}#include \"knear/${family}.hpp\"
+#include \"knear/simt/instances.hpp\"
+namespace knear::detail {
+${list}(KNEAR_COMPILE_INSTANCE, ${queue})
+}
+")
+    list(APPEND files ${file})
+  endforeach()
+  set(${variable} ${files} PARENT_SCOPE)
+endfunction()
+
 # knear_units(VARIABLE NAME SOURCE ...): sets VARIABLE to the files to compile for these sources of this
 # folder. With KNEAR_UNITS a file includes several sources, so that the headers that these share are
 # compiled once. It names them by paths below the root, so that ccache knows it again in other build

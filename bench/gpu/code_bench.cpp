@@ -12,11 +12,7 @@
 #include <vector>
 
 #include "knear/cuda/queue.hpp"
-#include "knear/scan/device/code_scan_launches_cuda.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/query_launches_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 #include "tests/scan/device/code_problem.hpp"
 
 namespace knear::bench {

@@ -14,11 +14,7 @@
 #include "knear/cuda/device_error.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/index/ivf_pq.hpp"
-#include "knear/scan/device/code_scan_launches_cuda.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/query_launches_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 #include "tests/scan/device/code_problem.hpp"
 
 namespace knear::bench {

@@ -51,7 +51,7 @@
 #include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/knn/knn_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/cublas_lt.hpp"
 #include "bench/gpu/matrix_products.hpp"

@@ -1,8 +1,7 @@
 #include "bench/gpu/held_scan.hpp"
 
 #include "knear/cuda/launch.cuh"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 #include "knear/simt/cuda_thread.cuh"
 
 namespace knear::bench {

@@ -2,8 +2,7 @@
 #pragma once
 #include "bench/gpu/tiled_search.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 
 namespace knear::bench {
 

@@ -7,7 +7,7 @@
 #include "knear/cost/plan.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/methods/nearest_row_scan.hpp"
-#include "knear/scan/scan.hpp"
+#include "knear/scan/worthwhile.hpp"
 
 namespace knear::detail {
 namespace {

@@ -69,7 +69,7 @@ struct DividedRows {
   std::vector<std::int64_t> numbers_of_all(std::int64_t own_number) const {
     if (!peers) return {own_number};
     std::vector<std::int64_t> out(static_cast<std::size_t>(peers->size()));
-    out[static_cast<std::size_t>(peers->rank())] = own_number;
+    out[peers->rank()] = own_number;
     peers->sum(out);
     return out;
   }

@@ -18,6 +18,8 @@
 #include "knear/cluster/codebook.hpp"
 #include "knear/cluster/device/device_assignment.hpp"
 #include "knear/cluster/divided_rows.hpp"
+#include "knear/cluster/far_rows.hpp"
+#include "knear/cluster/row_values.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/random.hpp"
@@ -35,51 +37,24 @@ using detail::CentroidScan;
 using detail::DeviceAssignment;
 using detail::DividedRows;
 using detail::each_block;
+using detail::FarRow;
+using detail::is_spherical;
+using detail::load_row;
+using detail::make_splits;
 using detail::OpenAssignment;
 using detail::own_rows_at;
 using detail::part_of;
 using detail::rows_of_all;
 using detail::sample_of;
+using detail::Split;
+using detail::splits_for_empty;
+using detail::to_gains;
 using detail::weights_of_all;
+using detail::write_centroid;
 
 constexpr std::uint32_t no_centroid = DeviceAssignment::no_centroid;
 constexpr std::int64_t most_centroids = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t seeding_rows = 64;  // from which a centroid is drawn by k-means++
-
-bool is_spherical(Metric metric) { return !traits_of(metric).squared; }
-
-// out [dim] = the row as doubles; of length 1 for cosine, unless it is zero.
-template <class T>
-void load_row(const T* row, std::int64_t dim, Metric metric, double* out) {
-  double squares = 0;
-  for (std::int64_t j = 0; j < dim; ++j) {
-    out[j] = to_double(row[j]);
-    squares += out[j] * out[j];
-  }
-  if (!traits_of(metric).unit_rows || squares == 0) return;
-  const double length = std::sqrt(squares);
-  for (std::int64_t j = 0; j < dim; ++j) out[j] /= length;
-}
-
-void load_row(AnyMatrixView rows, std::int64_t i, Metric metric, double* out) {
-  visit(rows, [&](auto typed) { load_row(typed.row(i), typed.cols(), metric, out); });
-}
-
-// Writes a centroid; one of spherical k-means gets length 1. False, and nothing is written, if that
-// is impossible.
-bool write_centroid(const std::vector<double>& from, bool spherical, float* to) {
-  double length = 1;
-  if (spherical) {
-    double squares = 0;
-    for (const double x : from) squares += x * x;
-    length = std::sqrt(squares);
-    if (!(length > 0)) return false;
-  }
-  constexpr double most = std::numeric_limits<float>::max();
-  for (std::size_t j = 0; j < from.size(); ++j)
-    to[j] = static_cast<float>(std::clamp(from[j] / length, -most, most));
-  return true;
-}
 
 // 2^e such that |x| < 2^e; the least exponent for 0.
 int exponent_above(double x) { return x > 0 ? std::ilogb(x) + 1 : -900; }
@@ -134,7 +109,7 @@ struct Units {
           for (; j < dim; ++j) take(most, widened(row[j]));
         }
         for (const Wide x : of) take(most, x);
-        parts[static_cast<std::size_t>(task)] = most;
+        parts[task] = most;
       });
     });
     return parts.empty() ? 0 : *std::max_element(parts.begin(), parts.end());
@@ -360,8 +335,7 @@ class Lloyd {
       visit(block, [&](auto typed) {
         std::vector<double> row(static_cast<std::size_t>(rows_.own.dim));
         for (const std::int64_t i : moved) {
-          const std::uint32_t out = old[static_cast<std::size_t>(i)],
-                              in = now[static_cast<std::size_t>(i)];
+          const std::uint32_t out = old[i], in = now[i];
           const bool leaves = out >= from && out < to, comes = in >= from && in < to;
           if (!leaves && !comes) continue;
           load_row(typed.row(i), rows_.own.dim, options_.metric, row.data());
@@ -405,12 +379,6 @@ class Lloyd {
   const Matrix<std::int64_t>& sums() const { return in_parts() ? all_sums_ : sums_; }
   const std::vector<std::int64_t>& weights() const { return in_parts() ? all_weights_ : weights_; }
 
-  // The row of a centroid that gains most by a centroid of its own.
-  struct FarRow {
-    double gain = 0;        // 0: no row gains
-    std::int64_t row = -1;  // number among the rows of all processes
-  };
-
   // Returns the far row of each centroid [count_]; ties go to the smaller row.
   std::vector<FarRow> far_rows(const CentroidScan& scan) {
     const auto count = static_cast<std::size_t>(count_);
@@ -422,7 +390,9 @@ class Lloyd {
                    some = static_cast<std::size_t>(block.rows());
         gains.resize(some);
         scan.measure(block, std::span(nearest_).subspan(first, some), gains);
-        to_gains(begin, block, gains);
+        const std::span<const float> weights = options_.weights;
+        to_gains(block, options_.metric, weights.empty() ? weights : weights.subspan(first, some),
+                 threads_, gains);
         for (std::size_t i = 0; i < some; ++i) {
           const std::uint32_t c = nearest_[first + i];
           if (!(gains[i] > best[c])) continue;
@@ -444,30 +414,6 @@ class Lloyd {
       if (best[c] > 0) out[c] = {best[c], static_cast<std::int64_t>(best[count + c])};
     return out;
   }
-  // Turns the order keys of a block's rows into what each gains by a centroid of its own: its cost;
-  // for ip its length less its inner product.
-  void to_gains(std::int64_t begin, AnyMatrixView block, std::span<double> keys) const {
-    constexpr std::int64_t together = 1024;
-    parallel_for(threads_, (block.rows() + together - 1) / together, [&](std::int64_t task) {
-      std::vector<double> row(static_cast<std::size_t>(rows_.own.dim));
-      const std::int64_t end = std::min(block.rows(), (task + 1) * together);
-      for (std::int64_t i = task * together; i < end; ++i) {
-        double& value = keys[static_cast<std::size_t>(i)];
-        double gain = distance_of_key(options_.metric, value);
-        if (spherical_) {
-          load_row(block, i, options_.metric, row.data());
-          double squares = 0;
-          for (const double x : row) squares += x * x;
-          if (traits_of(options_.metric).product)
-            gain = std::sqrt(squares) - gain;
-          else if (squares == 0)  // has no direction
-            gain = 0;
-        }
-        value = weight_of(static_cast<std::size_t>(begin + i)) * gain;
-      }
-    });
-  }
-
   // Puts each centroid in the middle of its rows, and those without rows beside others. Returns how
   // many have none.
   std::int64_t move_centroids(const std::vector<FarRow>& far) {
@@ -475,8 +421,7 @@ class Lloyd {
       std::vector<double> mean(static_cast<std::size_t>(rows_.own.dim));
       const std::int64_t end = std::min(count_, fixed_ + (task + 1) * 64);
       for (std::int64_t c = fixed_ + task * 64; c < end; ++c) {
-        const auto weight =
-            static_cast<double>(weights()[static_cast<std::size_t>(c)]) * units_.weight;
+        const auto weight = static_cast<double>(weights()[c]) * units_.weight;
         if (!(weight > 0)) continue;
         double moved = 0;
         for (std::size_t j = 0; j < mean.size(); ++j) {
@@ -486,97 +431,28 @@ class Lloyd {
         }
         write_centroid(mean, spherical_, centroids_.row(c));
         // The rows cost that much less beside their mean.
-        double& cost = costs_[static_cast<std::size_t>(c)];
+        double& cost = costs_[c];
         if (traits_of(options_.metric).squared) cost = std::max(0.0, cost - weight * moved);
       }
     });
     return split_for_empty(far);
   }
 
-  // A centroid without rows goes beside the one that costs most (ip: that has most rows), a short
-  // way towards the far row of that one, and takes the rows on that side: the far row at least. The
-  // other stays where it is, so that no row loses. A second one beside the same centroid goes in a
-  // direction of its own, and may get no row.
+  // Puts centroids without rows beside others (far_rows.hpp). Returns how many have none.
   std::int64_t split_for_empty(const std::vector<FarRow>& far) {
-    const auto weight = [&](std::int64_t c) {
-      return static_cast<double>(weights()[static_cast<std::size_t>(c)]) * units_.weight;
-    };
-    const double dim = static_cast<double>(rows_.own.dim);
-    // Of each centroid what it costs, and how far its rows are from it in a coordinate.
-    std::vector<double> costs = costs_, spreads(costs.size());
-    const bool no_costs =
-        traits_of(options_.metric).product ||
-        std::none_of(costs.begin(), costs.end(), [](double cost) { return cost > 0; });
-    const bool some_gain =
-        std::any_of(far.begin(), far.end(), [](const FarRow& one) { return one.gain > 0; });
-    for (std::int64_t c = 0; c < count_; ++c) {
-      const auto at = static_cast<std::size_t>(c);
-      if (no_costs) costs[at] = weight(c);
-      if (some_gain && far[at].gain == 0) costs[at] = 0;  // dividing equal rows gains nothing
-      if (traits_of(options_.metric).product)
-        spreads[at] = 1 / std::sqrt(dim);
-      else if (weight(c) > 0)  // |x - c|^2 of rows of length 1 is twice 1 - cos
-        spreads[at] = std::sqrt((spherical_ ? 2 : 1) * costs_[at] / (weight(c) * dim));
-    }
-    struct Split {
-      std::int64_t empty, donor, row;  // row: the far row of the donor; -1: none
-    };
-    std::vector<Split> splits;
-    std::vector<std::int64_t> rows_of_splits;
-    std::vector<bool> is_split(costs.size());
-    for (std::int64_t c = fixed_; c < count_; ++c) {
-      const auto at = static_cast<std::size_t>(c);
-      if (weights()[at] > 0) continue;
-      const std::int64_t donor = std::max_element(costs.begin(), costs.end()) - costs.begin();
-      const auto from = static_cast<std::size_t>(donor);
-      costs[from] /= 2, costs[at] = costs[from], spreads[at] = spreads[from];
-      splits.push_back({c, donor, is_split[from] ? -1 : far[from].row});
-      is_split[from] = true;
-      if (splits.back().row >= 0) rows_of_splits.push_back(splits.back().row);
-    }
-    std::sort(rows_of_splits.begin(), rows_of_splits.end());
+    std::vector<double> all(weights().size());
+    for (std::size_t c = 0; c < all.size(); ++c)
+      all[c] = static_cast<double>(weights()[c]) * units_.weight;
+    const std::vector<Split> splits =
+        splits_for_empty(far, all, costs_, options_.metric, rows_.own.dim, fixed_);
+    std::vector<std::int64_t> wanted;
+    for (const Split& split : splits)
+      if (split.row >= 0) wanted.push_back(split.row);
+    std::sort(wanted.begin(), wanted.end());
     AnyMatrix rows;
-    if (!rows_of_splits.empty())
-      rows = rows_of_all(rows_, part_of(rows_of_splits, rows_.first, rows_.own.rows));
-    for (const Split& split : splits) {
-      const auto at = std::lower_bound(rows_of_splits.begin(), rows_of_splits.end(), split.row) -
-                      rows_of_splits.begin();
-      if (split.row < 0 || !put_towards(rows, at, split.donor, split.empty))
-        put_beside(split.donor, spreads[static_cast<std::size_t>(split.donor)], split.empty);
-    }
+    if (!wanted.empty()) rows = rows_of_all(rows_, part_of(wanted, rows_.first, rows_.own.rows));
+    make_splits(splits, wanted, rows, options_.metric, centroids_);
     return std::ssize(splits);
-  }
-  // Writes centroid c a short way from the donor towards a row, farther if float32 cannot tell it
-  // from the donor. Returns false if it cannot tell the row itself from the donor.
-  bool put_towards(AnyMatrixView rows, std::int64_t row, std::int64_t donor, std::int64_t c) {
-    const auto dim = static_cast<std::size_t>(rows_.own.dim);
-    std::vector<double> target(dim), between(dim);
-    load_row(rows, row, options_.metric, target.data());
-    if (spherical_) {
-      double squares = 0;
-      for (const double x : target) squares += x * x;
-      if (!(squares > 0)) return false;
-      for (double& x : target) x /= std::sqrt(squares);
-    }
-    const float* from = centroids_.row(donor);
-    for (double share = 0x1p-6; share <= 1; share *= 2) {
-      for (std::size_t j = 0; j < dim; ++j) between[j] = from[j] + share * (target[j] - from[j]);
-      if (write_centroid(between, spherical_, centroids_.row(c)) &&
-          !std::equal(from, from + dim, centroids_.row(c)))
-        return true;
-    }
-    return false;
-  }
-  // Writes centroid c a short way from the donor in a direction that is drawn for c.
-  void put_beside(std::int64_t donor, double spread, std::int64_t c) {
-    Random signs(static_cast<std::uint64_t>(c));
-    std::vector<double> beside(static_cast<std::size_t>(rows_.own.dim));
-    for (std::size_t j = 0; j < beside.size(); ++j) {
-      const double x = centroids_.row(donor)[j];
-      const double step = 0x1p-6 * spread + 0x1p-22 * std::fabs(x);
-      beside[j] = signs.below(2) == 0 ? x + step : x - step;
-    }
-    write_centroid(beside, spherical_, centroids_.row(c));
   }
 
   const DividedRows& rows_;
@@ -621,8 +497,7 @@ void seed_far_apart(AnyMatrixView rows, std::vector<double> weights, Metric metr
   Reporter reporter(progress, "k-means", centroids.rows());
   for (std::int64_t i = 0; i < n && is_spherical(metric); ++i) {
     load_row(rows, i, metric, row.data());
-    if (std::all_of(row.begin(), row.end(), [](double x) { return x == 0; }))
-      weights[static_cast<std::size_t>(i)] = 0;
+    if (std::all_of(row.begin(), row.end(), [](double x) { return x == 0; })) weights[i] = 0;
   }
   // What is left of each row's share beside centroid c; c < 0: none.
   const auto measure = [&](std::int64_t c) {
@@ -632,14 +507,14 @@ void seed_far_apart(AnyMatrixView rows, std::vector<double> weights, Metric metr
       double sum = 0;
       const std::int64_t end = std::min(n, (block + 1) * together);
       for (std::int64_t i = block * together; i < end; ++i) {
-        double& kept = share[static_cast<std::size_t>(i)];
+        double& kept = share[i];
         if (c >= 0) {
           const double key = std::max(0.0, distance.key(rows.row(i)));
           kept = c == 0 ? key : std::min(kept, key);
         }
-        sum += kept * weights[static_cast<std::size_t>(i)];
+        sum += kept * weights[i];
       }
-      sums[static_cast<std::size_t>(block)] = sum;
+      sums[block] = sum;
     });
     reporter.add(1);
     return std::accumulate(sums.begin(), sums.end(), 0.0);
@@ -651,13 +526,11 @@ void seed_far_apart(AnyMatrixView rows, std::vector<double> weights, Metric metr
     if (total > 0) {
       double at = random.uniform() * total;
       std::int64_t block = 0;
-      while (block + 1 < blocks && at >= sums[static_cast<std::size_t>(block)])
-        at -= sums[static_cast<std::size_t>(block++)];
+      while (block + 1 < blocks && at >= sums[block]) at -= sums[block++];
       // The last row that has a share, should rounding lead beyond it.
       const std::int64_t end = std::min(n, (block + 1) * together);
       for (std::int64_t i = block * together; i < end && at >= 0; ++i) {
-        const double part =
-            share[static_cast<std::size_t>(i)] * weights[static_cast<std::size_t>(i)];
+        const double part = share[i] * weights[i];
         if (part > 0) chosen = i;
         at -= part;
       }
@@ -730,8 +603,7 @@ Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
   const auto draw = [&] {
     if (!weighted || far) return sample_of(n, wanted, random);
     std::vector<float> own_weights;
-    for (const std::int64_t row : heavy)
-      own_weights.push_back(options.weights[static_cast<std::size_t>(row)]);
+    for (const std::int64_t row : heavy) own_weights.push_back(options.weights[row]);
     const std::vector<double> weights = weights_of_all(rows, own_weights);
     const bool equal = std::all_of(weights.begin(), weights.end(),
                                    [&](double weight) { return weight == weights[0]; });
@@ -739,12 +611,12 @@ Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
   };
   std::vector<std::int64_t> which = part_of(draw(), before, counts[rank]);
   if (weighted)
-    for (std::int64_t& row : which) row = heavy[static_cast<std::size_t>(row)];
+    for (std::int64_t& row : which) row = heavy[row];
   const AnyMatrix sample = rows_of_all(rows, which);
   if (far) {
     std::vector<float> own_weights;
     for (std::size_t i = 0; i < which.size() && weighted; ++i)
-      own_weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
+      own_weights.push_back(options.weights[which[i]]);
     std::vector<double> weights(static_cast<std::size_t>(sample.rows()), 1.0);
     if (weighted) weights = weights_of_all(rows, own_weights);
     rows.work([&] {
@@ -872,7 +744,7 @@ struct Subset {
          const std::vector<std::int64_t>& which)
       : rows(own_rows_at(from, which)) {
     for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
-      weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
+      weights.push_back(options.weights[which[i]]);
   }
   KMeansOptions with_weights(KMeansOptions options) const {
     options.weights = weights;
@@ -908,12 +780,12 @@ std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>
     std::push_heap(heap.begin(), heap.end());
   };
   for (std::int64_t c = 0; c < std::ssize(members); ++c)
-    if (!members[static_cast<std::size_t>(c)].empty()) push(c);
+    if (!members[c].empty()) push(c);
   for (; left > 0 && !heap.empty(); --left) {
     std::pop_heap(heap.begin(), heap.end());
     const std::int64_t c = -heap.back().second;
     heap.pop_back();
-    ++out[static_cast<std::size_t>(c)];
+    ++out[c];
     push(c);
   }
   return out;

@@ -23,7 +23,6 @@
 #include <string>
 
 #include "knear/core/error.hpp"
-#include "knear/core/float_modes.hpp"
 #include "knear/core/system.hpp"
 
 namespace knear {

@@ -78,6 +78,10 @@ std::uint64_t tick_count();
 std::uint64_t float_mode();
 std::uint64_t default_float_mode();
 void set_float_mode(std::uint64_t mode);
+// The bits of a mode that takes denormals for zeros and flushes results that would be, and of one
+// that rounds results down; 0 where no mode can be set. Tests set these: a caller may have.
+std::uint64_t flushing_mode();
+std::uint64_t rounding_down_mode();
 
 }  // namespace detail
 

@@ -127,8 +127,7 @@ CpuSet cpus_of_part(const std::vector<CpuSet>& groups, std::int64_t part, std::i
                      last = std::max(first + 1, (part + 1) * count / parts);
   CpuSet out;
   for (std::int64_t g = first; g < last; ++g)
-    out.insert(out.end(), groups[static_cast<std::size_t>(g)].begin(),
-               groups[static_cast<std::size_t>(g)].end());
+    out.insert(out.end(), groups[g].begin(), groups[g].end());
   std::sort(out.begin(), out.end());
   return out;
 }

@@ -6,6 +6,12 @@
 
 namespace knear {
 
+Interval wilson_interval(double mean, double answers, double z) {
+  const double centre = mean + z * z / (2 * answers), scale = 1 + z * z / answers;
+  const double half = z * std::sqrt(mean * (1 - mean) / answers + z * z / (4 * answers * answers));
+  return {(centre - half) / scale, (centre + half) / scale};
+}
+
 Interval mean_interval(std::span<const double> values) {
   if (values.empty()) return {};
   const double n = double(values.size());
@@ -17,12 +23,9 @@ Interval mean_interval(std::span<const double> values) {
     ratio = squares / (n - 1) / (mean * (1 - mean));
   }
   // No spread at all between 0 and 1 would make the sample infinitely large.
-  const double size = n / std::max(ratio, 1e-12), z = 1.959964;
-  const double centre = mean + z * z / (2 * size), scale = 1 + z * z / size;
-  const double half = z * std::sqrt(mean * (1 - mean) / size + z * z / (4 * size * size));
+  const Interval ends = wilson_interval(mean, n / std::max(ratio, 1e-12), 1.959964);
   // Rounding must not leave the mean outside, where that is 0 or 1.
-  return {std::clamp((centre - half) / scale, 0.0, mean),
-          std::clamp((centre + half) / scale, mean, 1.0)};
+  return {std::clamp(ends.low, 0.0, mean), std::clamp(ends.high, mean, 1.0)};
 }
 
 }  // namespace knear

@@ -9,6 +9,10 @@ struct Interval {
   double low = 0, high = 1;
 };
 
+// Wilson's score interval for the mean of so many independent yes-or-no answers; z: the normal
+// quantile of how sure it is.
+Interval wilson_interval(double mean, double answers, double z);
+
 // A 95 % interval for the mean of values in [0, 1], one value per query; [0, 1] if there are none.
 //
 // Wilson's score interval, with the number of queries divided by the ratio of the values' variance

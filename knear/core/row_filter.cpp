@@ -27,12 +27,12 @@ RowFilter RowFilter::of(Data data) {
 RowFilter RowFilter::of_ids(std::span<const Id> ids, std::int64_t rows) {
   return detail::public_call([&] {
     check_rows(rows);
-    Data data{rows, std::vector<std::uint64_t>(static_cast<std::size_t>((rows + 63) / 64))};
+    Data data{rows, std::vector<std::uint64_t>((rows + 63) / 64)};
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] < 0 || ids[i] >= rows)
         throw InvalidArgument("filter holds id {} in place {}, but the base has rows 0 to {}",
                               ids[i], i, rows - 1);
-      data.bits[static_cast<std::size_t>(ids[i] >> 6)] |= std::uint64_t{1} << (ids[i] & 63);
+      data.bits[ids[i] >> 6] |= std::uint64_t{1} << (ids[i] & 63);
     }
     return of(std::move(data));
   });
@@ -44,7 +44,7 @@ RowFilter RowFilter::of_bits(std::span<const std::uint8_t> bits, std::int64_t ro
     if (static_cast<std::int64_t>(bits.size()) != (rows + 7) / 8)
       throw ShapeMismatch("filter has {} bytes of bits, but {} rows make {}", bits.size(), rows,
                           (rows + 7) / 8);
-    Data data{rows, std::vector<std::uint64_t>(static_cast<std::size_t>((rows + 63) / 64))};
+    Data data{rows, std::vector<std::uint64_t>((rows + 63) / 64)};
     static_assert(std::endian::native == std::endian::little);
     if (!bits.empty()) std::memcpy(data.bits.data(), bits.data(), bits.size());
     if (rows % 64 != 0) data.bits.back() &= (std::uint64_t{1} << (rows % 64)) - 1;
@@ -55,7 +55,7 @@ RowFilter RowFilter::of_bits(std::span<const std::uint8_t> bits, std::int64_t ro
 template <class F>
 void RowFilter::for_each_word(std::int64_t begin, std::int64_t end, F f) const {
   for (std::int64_t first = begin / 64 * 64; first < end; first += 64) {
-    std::uint64_t word = data_->bits[static_cast<std::size_t>(first / 64)];
+    std::uint64_t word = data_->bits[first / 64];
     if (first < begin) word = word >> (begin - first) << (begin - first);
     if (end - first < 64) word &= (std::uint64_t{1} << (end - first)) - 1;
     f(word, first);
@@ -71,7 +71,7 @@ std::int64_t RowFilter::count(std::int64_t begin, std::int64_t end) const {
 
 std::vector<std::uint32_t> RowFilter::allowed(std::int64_t begin, std::int64_t end) const {
   std::vector<std::uint32_t> rows;
-  rows.reserve(static_cast<std::size_t>(count(begin, end)));
+  rows.reserve(count(begin, end));
   for_each_word(begin, end, [&](std::uint64_t word, std::int64_t first) {
     for (; word; word &= word - 1)
       rows.push_back(static_cast<std::uint32_t>(first + std::countr_zero(word) - begin));

@@ -31,9 +31,7 @@ class RowFilter {
   // require !everything().
   std::int64_t rows() const { return data_->rows; }
   std::int64_t count() const { return data_->count; }
-  bool allows(std::int64_t row) const {
-    return data_->bits[static_cast<std::size_t>(row >> 6)] >> (row & 63) & 1;
-  }
+  bool allows(std::int64_t row) const { return data_->bits[row >> 6] >> (row & 63) & 1; }
   // The same of any number; false for one that is no row of the base. Without a branch that depends
   // on it.
   bool holds(std::int64_t id) const {

@@ -27,8 +27,8 @@ class RowSet {
   bool all() const { return count_ == rows_; }
   bool contains(std::int64_t row) const {
     if (pages_.empty()) return true;
-    const Page* page = pages_[static_cast<std::size_t>(row / page_rows)].get();
-    return !page || page->word[static_cast<std::size_t>(row % page_rows / 64)] >> (row & 63) & 1;
+    const Page* page = pages_[row / page_rows].get();
+    return !page || page->word[row % page_rows / 64] >> (row & 63) & 1;
   }
   // How many of rows begin, ..., end - 1 are in the set.
   std::int64_t count(std::int64_t begin, std::int64_t end) const {
@@ -36,12 +36,12 @@ class RowSet {
     if (begin == 0 && end == rows_) return count_;
     std::int64_t n = 0;
     for (std::int64_t row = begin; row < end;) {
-      const Page* page = pages_[static_cast<std::size_t>(row / page_rows)].get();
+      const Page* page = pages_[row / page_rows].get();
       const std::int64_t stop = std::min(end, row - row % page_rows + page_rows);
       if (!page) {
         n += stop - row, row = stop;
       } else if (row % 64 == 0 && row + 64 <= stop) {
-        n += std::popcount(page->word[static_cast<std::size_t>(row % page_rows / 64)]);
+        n += std::popcount(page->word[row % page_rows / 64]);
         row += 64;
       } else {
         n += contains(row++);
@@ -53,16 +53,15 @@ class RowSet {
   // object; copies may be in use.
   bool remove(std::int64_t row) {
     if (!contains(row)) return false;
-    if (pages_.empty())
-      pages_.resize(static_cast<std::size_t>((rows_ + page_rows - 1) / page_rows));
-    auto& page = pages_[static_cast<std::size_t>(row / page_rows)];
+    if (pages_.empty()) pages_.resize((rows_ + page_rows - 1) / page_rows);
+    auto& page = pages_[row / page_rows];
     // Shared pages are never written. A page of our own may be, since nobody else can get hold of
     // it meanwhile.
     if (!page)
       page = std::make_shared<Page>(Page::full());
     else if (page.use_count() > 1)
       page = std::make_shared<Page>(*page);
-    page->word[static_cast<std::size_t>(row % page_rows / 64)] &= ~(std::uint64_t{1} << (row & 63));
+    page->word[row % page_rows / 64] &= ~(std::uint64_t{1} << (row & 63));
     --count_;
     return true;
   }

@@ -21,7 +21,7 @@ AnyMatrix rows_at(AnyMatrixView rows, std::span<const std::int64_t> which) {
   AnyMatrix out(rows.type(), std::ssize(which), rows.cols());
   for (std::size_t i = 0; i < which.size(); ++i)
     std::memcpy(out.row(static_cast<std::int64_t>(i)), rows.row(which[i]),
-                static_cast<std::size_t>(rows.cols() * size_of(rows.type())));
+                rows.cols() * size_of(rows.type()));
   return out;
 }
 

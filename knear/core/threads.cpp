@@ -46,7 +46,7 @@ namespace {
 int start_together(int threads, const std::function<void(int)>& body) {
   enum class Start { later, now, never };
   std::atomic<Start> start = Start::later;
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+  std::vector<std::exception_ptr> failures(threads);
   std::exception_ptr stopped;
   std::mutex mutex;
   std::condition_variable one_ended;
@@ -69,7 +69,7 @@ int start_together(int threads, const std::function<void(int)>& body) {
         try {
           body(t);
         } catch (...) {
-          failures[static_cast<std::size_t>(t)] = std::current_exception();
+          failures[t] = std::current_exception();
         }
         std::lock_guard lock(mutex);
         --running;

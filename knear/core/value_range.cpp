@@ -138,12 +138,12 @@ void check_float32_tells_apart(AnyMatrixView rows, std::string_view argument, st
   if (rows.type() != ElementType::f64 || rows.rows() < 2) return;
   constexpr std::int64_t most = 1000;
   const std::int64_t stride = std::max<std::int64_t>(1, rows.rows() / most), dim = rows.cols();
-  std::vector<double> sums(static_cast<std::size_t>(4 * dim));
+  std::vector<double> sums(4 * dim);
   double *const x_sum = sums.data(), *const x_square = x_sum + dim, *const e_sum = x_square + dim,
                 *const e_square = e_sum + dim;
   const auto at = [&](std::int64_t row, std::int64_t j) {
     return static_cast<const double*>(rows.row(row))[j] +
-           (offset.empty() ? 0.0 : double{offset[static_cast<std::size_t>(j)]});
+           (offset.empty() ? 0.0 : double{offset[j]});
   };
   std::int64_t count = 0;
   for (std::int64_t r = 0; r < rows.rows(); r += stride, ++count) {

@@ -35,7 +35,7 @@ double load_query(const detail::ExactKernels& kernels, AnyMatrixView queries, st
                   Metric metric, detail::ExactSums squares, double* x) {
   const std::int64_t dim = queries.cols();
   if (traits_of(metric).bits) {
-    std::memcpy(x, queries.row(q), static_cast<std::size_t>(dim));
+    std::memcpy(x, queries.row(q), dim);
     return 0;
   }
   kernels.to_doubles[static_cast<int>(queries.type())](queries.row(q), dim, x);

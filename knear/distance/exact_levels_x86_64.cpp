@@ -1,20 +1,11 @@
 // Which kernels of exact distances serve which level of an x86-64.
-#include "knear/core/cpu.hpp"
+#include "knear/core/by_level.hpp"
 #include "knear/distance/exact_kernels.hpp"
 
 namespace knear::detail {
 
 const ExactKernels& exact_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      return exact_kernels_avx512();
-    case Isa::avx2:
-      return exact_kernels_avx2();
-    default:
-      return exact_kernels_scalar();
-  }
+  return by_level(isa, exact_kernels_scalar, exact_kernels_avx2, exact_kernels_avx512)();
 }
 
 }  // namespace knear::detail

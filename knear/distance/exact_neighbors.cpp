@@ -71,7 +71,7 @@ Neighbors rounded_rows(const ExactNeighbors& all, Metric metric, std::span<const
   const std::int64_t count = std::ssize(rows);
   Neighbors out{Matrix<Id>(count, columns), Matrix<float>(count, columns)};
   each_query(count, columns, threads, [&](std::int64_t i) {
-    const Id row = rows[static_cast<std::size_t>(i)];
+    const Id row = rows[i];
     round_query(all, metric, row, row, i, out);
   });
   return out;

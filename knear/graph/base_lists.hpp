@@ -68,7 +68,7 @@ class BaseLists {
   std::int64_t lists() const { return state_->coarse->lists(); }
   bool in_files() const { return !parts_.empty(); }
   // The list of a row that is in one.
-  std::uint32_t list_of(Id row) const { return list_of_[static_cast<std::size_t>(row)]; }
+  std::uint32_t list_of(Id row) const { return list_of_[row]; }
   // How many rows are searched for together.
   std::int64_t batch() const { return batch_; }
 

@@ -26,7 +26,7 @@ class BridgeSearch {
         searcher_(base, options_) {
     std::vector<Id> first(parts.sizes.size(), no_id);
     for (Id row = 0; row < base.rows(); ++row) {
-      Id& own = first[static_cast<std::size_t>(parts.of_row[static_cast<std::size_t>(row)])];
+      Id& own = first[parts.of_row[static_cast<std::size_t>(row)]];
       if (own == no_id) own = row;
       sets_.join(own, row);
     }
@@ -103,12 +103,12 @@ class BridgeSearch {
 
   // The rows of each component but the largest, of several the one with the first row.
   std::vector<std::vector<Id>> components() {
-    std::vector<std::int64_t> number(static_cast<std::size_t>(base_.rows()), -1);
+    std::vector<std::int64_t> number(base_.rows(), -1);
     std::vector<std::vector<Id>> out;
     for (Id row = 0; row < base_.rows(); ++row) {
-      std::int64_t& own = number[static_cast<std::size_t>(sets_.find(row))];
+      std::int64_t& own = number[sets_.find(row)];
       if (own < 0) own = std::ssize(out), out.emplace_back();
-      out[static_cast<std::size_t>(own)].push_back(row);
+      out[own].push_back(row);
     }
     out.erase(std::max_element(out.begin(), out.end(),
                                [](const auto& a, const auto& b) { return a.size() < b.size(); }));
@@ -142,7 +142,7 @@ std::vector<Bridge> bridges_between(std::span<const Bridge> all, const Component
       if (row < 0 || row >= std::ssize(parts.of_row))
         throw InvalidArgument("{} is row {}, but there are {} rows", name, row,
                               parts.of_row.size());
-      return static_cast<std::size_t>(parts.of_row[static_cast<std::size_t>(row)]);
+      return static_cast<std::size_t>(parts.of_row[row]);
     };
     const std::size_t start = part_of("from", from), end = part_of("to", to);
     std::vector<std::vector<Bridge>> from_part(parts.sizes.size());
@@ -189,7 +189,7 @@ SparseGraph with_bridges(SparseGraphView graph, std::span<const Bridge> more) {
     auto next = ends.begin();
     for (Id row = 0; row < graph.rows(); ++row) {
       std::vector<std::pair<Id, float>> edges;
-      for (auto e = static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(row)]);
+      for (auto e = static_cast<std::size_t>(graph.begin[row]);
            e < static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(row) + 1]); ++e)
         edges.push_back({graph.ids[e], graph.distances[e]});
       const std::size_t own = edges.size();

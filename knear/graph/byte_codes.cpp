@@ -19,15 +19,15 @@ ByteCodes::ByteCodes(AnyMatrixView base, std::span<const Id> order, Metric metri
   const std::int64_t n = base.rows(), dim = base.cols();
   steps_ = (dim + 3) / 4;
   codes_ = Matrix<std::int8_t>(n, steps_ * 4);
-  squares_.resize(static_cast<std::size_t>(n));
-  sums_.resize(static_cast<std::size_t>(n));
+  squares_.resize(n);
+  sums_.resize(n);
   // So that sums of products, and what they are compared with, stay well within 32 bits.
   const double most = std::min(127.0, std::floor(std::sqrt(0x1p28 / static_cast<double>(dim))));
   const bool bytes = base.type() == ElementType::u8 || base.type() == ElementType::i8;
   exact_ =
       bytes && most == 127 &&
       (traits_of(metric).squared || (traits_of(metric).product && base.type() == ElementType::i8));
-  shift_.assign(static_cast<std::size_t>(dim), 0.0);
+  shift_.assign(dim, 0.0);
   if (exact_) {
     if (base.type() == ElementType::u8) shift_.assign(shift_.size(), 128.0);
   } else {
@@ -35,28 +35,27 @@ ByteCodes::ByteCodes(AnyMatrixView base, std::span<const Id> order, Metric metri
   }
   parallel_for(threads, (n + task_rows - 1) / task_rows, [&](std::int64_t task) {
     const std::int64_t begin = task * task_rows, end = std::min(n, begin + task_rows);
-    std::vector<double> v(static_cast<std::size_t>(dim));
+    std::vector<double> v(dim);
     for (std::int64_t i = begin; i < end; ++i) {
-      load(base, order[static_cast<std::size_t>(i)], v.data());
+      load(base, order[i], v.data());
       std::int8_t* const out = codes_.row(i);
       std::int32_t sum = 0, squares = 0;
       for (std::int64_t j = 0; j < dim; ++j) {
         // Rounded by the addition of a number so large that it has no fraction.
-        const double x =
-            std::clamp(v[static_cast<std::size_t>(j)] / scale_, exact_ ? -128.0 : -most, most);
+        const double x = std::clamp(v[j] / scale_, exact_ ? -128.0 : -most, most);
         const auto code = static_cast<std::int32_t>((x + 0x1.8p52) - 0x1.8p52);
         out[j] = static_cast<std::int8_t>(code);
         sum += code, squares += code * code;
       }
-      squares_[static_cast<std::size_t>(i)] = squares;
-      sums_[static_cast<std::size_t>(i)] = sum;
+      squares_[i] = squares;
+      sums_[i] = sum;
     }
   });
 }
 
 std::int32_t ByteCodes::limit_of(std::int64_t i, double key) const {
   constexpr double end = 0x1p29;
-  const double square = squares_[static_cast<std::size_t>(i)];
+  const double square = squares_[i];
   double limit = -end;
   if (key < std::numeric_limits<double>::infinity()) {
     const double dim = static_cast<double>(shift_.size());
@@ -81,14 +80,14 @@ void ByteCodes::load(AnyMatrixView base, std::int64_t i, double* v) const {
     for (std::int64_t j = 0; j < base.cols(); ++j) v[j] *= factor;
   }
   if (!traits_of(metric_).product)
-    for (std::int64_t j = 0; j < base.cols(); ++j) v[j] -= shift_[static_cast<std::size_t>(j)];
+    for (std::int64_t j = 0; j < base.cols(); ++j) v[j] -= shift_[j];
 }
 
 // By 4,096 rows, evenly spaced: their mean, and the largest coordinate of all but 1 % of them, so
 // that single rows far out do not make the codes of all others coarse.
 void ByteCodes::choose_scale(AnyMatrixView base, double most) {
   const std::int64_t n = base.rows(), dim = base.cols(), count = std::min<std::int64_t>(n, 4096);
-  std::vector<double> v(static_cast<std::size_t>(dim)), largest, mean(shift_.size(), 0.0);
+  std::vector<double> v(dim), largest, mean(shift_.size(), 0.0);
   const auto each = [&](auto take) {
     for (std::int64_t s = 0; s < count; ++s) load(base, s * (n / count), v.data()), take();
   };

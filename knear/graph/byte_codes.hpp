@@ -25,8 +25,8 @@ class ByteCodes {
 
   std::int64_t steps() const { return steps_; }
   const std::int8_t* row(std::int64_t i) const { return codes_.row(i); }
-  std::int32_t square(std::int64_t i) const { return squares_[static_cast<std::size_t>(i)]; }
-  std::int32_t sum(std::int64_t i) const { return sums_[static_cast<std::size_t>(i)]; }
+  std::int32_t square(std::int64_t i) const { return squares_[i]; }
+  std::int32_t sum(std::int64_t i) const { return sums_[i]; }
   static std::int64_t bytes_of_row(std::int64_t dim) { return (dim + 3) / 4 * 4 + 8; }
 
   // The least product, less half of the other's square for l2 and cosine, that a row has with row i

@@ -7,7 +7,7 @@ namespace knear::detail {
 namespace {
 
 std::vector<Id> first_copies(AnyMatrixView base) {
-  std::vector<Id> order(static_cast<std::size_t>(base.rows()));
+  std::vector<Id> order(base.rows());
   std::iota(order.begin(), order.end(), Id{0});
   return visit(base, [&](auto rows) {
     const auto compare = [&](Id a, Id b) {
@@ -24,8 +24,7 @@ std::vector<Id> first_copies(AnyMatrixView base) {
     std::vector<Id> first(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       const bool copy = i > 0 && compare(order[i - 1], order[i]) == 0;
-      first[static_cast<std::size_t>(order[i])] =
-          copy ? first[static_cast<std::size_t>(order[i - 1])] : order[i];
+      first[order[i]] = copy ? first[order[i - 1]] : order[i];
     }
     return first;
   });
@@ -37,7 +36,7 @@ Copies find_copies(AnyMatrixView base) {
   Copies out;
   out.first = first_copies(base);
   for (Id row = 0; row < base.rows(); ++row)
-    if (out.first[static_cast<std::size_t>(row)] == row) out.firsts.push_back(row);
+    if (out.first[row] == row) out.firsts.push_back(row);
   if (std::ssize(out.firsts) < base.rows()) out.filter = RowFilter::of_ids(out.firsts, base.rows());
   return out;
 }

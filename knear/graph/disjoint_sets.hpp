@@ -24,14 +24,14 @@ class DisjointSets {
   bool join(std::int64_t a, std::int64_t b) {
     a = find(a), b = find(b);
     if (a == b) return false;
-    if (size_[static_cast<std::size_t>(a)] < size_[static_cast<std::size_t>(b)]) std::swap(a, b);
+    if (size_[a] < size_[b]) std::swap(a, b);
     at(b) = a;
-    size_[static_cast<std::size_t>(a)] += size_[static_cast<std::size_t>(b)];
+    size_[a] += size_[b];
     return true;
   }
 
  private:
-  std::int64_t& at(std::int64_t row) { return parent_[static_cast<std::size_t>(row)]; }
+  std::int64_t& at(std::int64_t row) { return parent_[row]; }
 
   std::vector<std::int64_t> parent_, size_;
 };

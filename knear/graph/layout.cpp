@@ -57,11 +57,11 @@ Matrix<float> strengths(const NeighborGraph& graph, int threads) {
     const float* distances = graph.distances().row(i);
     const std::int64_t count = std::find(ids, ids + k, no_id) - ids;
     if (count == 0) return;
-    std::vector<double> lengths(static_cast<std::size_t>(count));
+    std::vector<double> lengths(count);
     for (std::int64_t j = 0; j < count; ++j) {
       if (!std::isfinite(distances[j]))
         throw InvalidArgument("graph: the distance of rows {} and {} is not finite", i, ids[j]);
-      lengths[static_cast<std::size_t>(j)] = length_of(graph.metric(), distances[j], distances[0]);
+      lengths[j] = length_of(graph.metric(), distances[j], distances[0]);
     }
     const auto first = std::find_if(lengths.begin(), lengths.end(), [](double x) { return x > 0; });
     const double free = first == lengths.end() ? 0 : *first;
@@ -79,8 +79,7 @@ Matrix<float> strengths(const NeighborGraph& graph, int threads) {
       (sum(middle) < wanted ? low : high) = middle;
     }
     for (std::int64_t j = 0; j < count; ++j)
-      out.row(i)[j] = static_cast<float>(
-          std::exp(-std::max(0.0, lengths[static_cast<std::size_t>(j)] - free) / high));
+      out.row(i)[j] = static_cast<float>(std::exp(-std::max(0.0, lengths[j] - free) / high));
   });
   return out;
 }
@@ -97,11 +96,10 @@ SparseGraph symmetric_strengths(const NeighborGraph& graph, int threads) {
     return at == k ? 0.0f : own.row(a)[at];
   };
   each_row(threads, out.rows(), [&](std::int64_t i) {
-    for (std::int64_t e = out.begin[static_cast<std::size_t>(i)];
-         e < out.begin[static_cast<std::size_t>(i) + 1]; ++e) {
-      const Id other = out.ids[static_cast<std::size_t>(e)];
+    for (std::int64_t e = out.begin[i]; e < out.begin[static_cast<std::size_t>(i) + 1]; ++e) {
+      const Id other = out.ids[e];
       const float a = strength(i, other), b = strength(other, i);
-      out.distances[static_cast<std::size_t>(e)] = a + b - a * b;
+      out.distances[e] = a + b - a * b;
     }
   });
   return out;
@@ -118,14 +116,13 @@ void move_row(const SparseGraph& edges, const Matrix<float>& before, Matrix<floa
                     0x9e3779b97f4a7c15u);
   random.next();
   float x = before.row(row)[0], y = before.row(row)[1];
-  for (std::int64_t e = edges.begin[static_cast<std::size_t>(row)];
-       e < edges.begin[static_cast<std::size_t>(row) + 1]; ++e) {
-    const Id other = edges.ids[static_cast<std::size_t>(e)];
+  for (std::int64_t e = edges.begin[row]; e < edges.begin[static_cast<std::size_t>(row) + 1]; ++e) {
+    const Id other = edges.ids[e];
     // An edge of strength s has its turn in a share s of the epochs, drawn for both ends alike.
     const auto least = static_cast<std::uint64_t>(std::min(row, other));
     const auto most = static_cast<std::uint64_t>(std::max(row, other));
     const double phase = Random(seed + least * rows + most).uniform();
-    const double share = static_cast<double>(edges.distances[static_cast<std::size_t>(e)]);
+    const double share = static_cast<double>(edges.distances[e]);
     if (std::floor(static_cast<double>(epoch) * share + phase) ==
         std::floor(static_cast<double>(epoch + 1) * share + phase))
       continue;
@@ -185,8 +182,7 @@ Matrix<float> principal_places(AnyMatrixView base, int threads, const Progress& 
         for (std::int64_t p = 0; p < components; ++p) {
           double sum = 0;
           for (std::int64_t c = 0; c < dim; ++c)
-            sum += (to_double(typed.row(i)[c]) - pca.mean[static_cast<std::size_t>(c)]) *
-                   pca.basis.row(p)[c];
+            sum += (to_double(typed.row(i)[c]) - pca.mean[c]) * pca.basis.row(p)[c];
           if (!std::isfinite(sum))
             throw InvalidArgument("base must be finite, but row {} is not", i);
           exact.row(i)[p] = sum;

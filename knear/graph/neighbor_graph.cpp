@@ -133,8 +133,7 @@ void detail::check_distances(const std::string& path, std::span<const Id> rows, 
       if (ids.row(i)[j] != no_id && std::isinf(distances.row(i)[j]))
         throw InvalidArgument(
             "{}: a graph keeps distances as float32, but that of rows {} and {} is {}", path,
-            rows.empty() ? i : rows[static_cast<std::size_t>(i)], ids.row(i)[j],
-            distances.row(i)[j]);
+            rows.empty() ? i : rows[i], ids.row(i)[j], distances.row(i)[j]);
 }
 
 void detail::save_graph(const std::string& path, MatrixView<Id> ids, MatrixView<float> distances,

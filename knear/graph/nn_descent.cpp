@@ -155,15 +155,14 @@ class Descent {
   // Takes in a graph.
   void take(MatrixView<Id> ids) {
     const std::int64_t n = lists_.rows();
-    std::vector<std::uint32_t> place(static_cast<std::size_t>(n));
+    std::vector<std::uint32_t> place(n);
     for (std::size_t i = 0; i < order_.size(); ++i)
-      place[static_cast<std::size_t>(order_[i])] = static_cast<std::uint32_t>(i);
+      place[order_[i]] = static_cast<std::uint32_t>(i);
     each_row([&](std::int64_t i, std::vector<Find>& out) {
       const auto from = static_cast<std::uint32_t>(i);
       const Id* const near = ids.row(order_[from]);
       for (std::int64_t j = 0; j < ids.cols(); ++j)
-        if (near[j] != no_id && near[j] != order_[from])
-          out.push_back({from, place[static_cast<std::size_t>(near[j])]});
+        if (near[j] != no_id && near[j] != order_[from]) out.push_back({from, place[near[j]]});
     });
   }
 
@@ -217,9 +216,9 @@ class Descent {
     std::vector<std::vector<Find>> finds;
     for (std::int64_t begin = 0; begin < n; begin += batch) {
       const std::int64_t rows = std::min(batch, n - begin);
-      finds.resize(static_cast<std::size_t>((rows + task_rows - 1) / task_rows));
+      finds.resize((rows + task_rows - 1) / task_rows);
       each_task(threads_, rows, task_rows, [&](std::int64_t from, std::int64_t to) {
-        auto& out = finds[static_cast<std::size_t>(from / task_rows)];
+        auto& out = finds[from / task_rows];
         out.clear();
         find(begin + from, begin + to, out);
       });
@@ -254,15 +253,14 @@ class Descent {
           ++begin_[row + std::size_t{1}];
     }
     std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
-    reverse_.resize(static_cast<std::size_t>(begin_.back()));
+    reverse_.resize(begin_.back());
     std::vector<std::int64_t> next(begin_.begin(), begin_.end() - 1);
     for (std::int64_t i = 0; i < n; ++i) {
       if (i % 4096 == 0) stop_if_asked();
       for (std::int64_t j = 0; j < width; ++j) {
         const std::uint32_t near = forward_.row(i)[j];
         if (row_of(near) != no_row)
-          reverse_[static_cast<std::size_t>(next[row_of(near)]++)] =
-              static_cast<std::uint32_t>(i) | (near & new_bit);
+          reverse_[next[row_of(near)]++] = static_cast<std::uint32_t>(i) | (near & new_bit);
       }
     }
   }
@@ -287,13 +285,12 @@ class Descent {
         drawn.push_back((mixed(salt, row_of(from[j])) & ~std::uint64_t{0xffffffff}) |
                         static_cast<std::uint64_t>(j));
       std::nth_element(drawn.begin(), drawn.begin() + room, drawn.end());
-      for (std::int64_t j = 0; j < room; ++j)
-        out.rows.push_back(from[drawn[static_cast<std::size_t>(j)] & 0xffffffff]);
+      for (std::int64_t j = 0; j < room; ++j) out.rows.push_back(from[drawn[j] & 0xffffffff]);
     };
     std::int64_t count = lists_.width();
     while (count > 0 && row_of(forward_.row(host)[count - 1]) == no_row) --count;
     take(forward_.row(host), count, most / 2);
-    const std::int64_t begin = begin_[static_cast<std::size_t>(host)];
+    const std::int64_t begin = begin_[host];
     take(reverse_.data() + begin, begin_[static_cast<std::size_t>(host) + 1] - begin,
          most - std::ssize(out.rows));
     // Each once, new if it is so either way.
@@ -347,17 +344,17 @@ class Descent {
       ids_.assign(panels * panel_rows, 0);
       squares_.assign(panels * panel_rows, 0);
       sums_.assign(panels * panel_rows, 0);
-      hits_.resize(static_cast<std::size_t>((panels + 1) * panel_rows * max_group));
+      hits_.resize((panels + 1) * panel_rows * max_group);
     }
 
     void run(const Party& party, std::vector<Find>& out) {
       const std::int64_t count = std::ssize(party.rows);
-      for (std::int64_t i = 0; i < count; ++i) pack(i, party.rows[static_cast<std::size_t>(i)]);
+      for (std::int64_t i = 0; i < count; ++i) pack(i, party.rows[i]);
       const std::int64_t panels = (count + panel_rows - 1) / panel_rows;
       const std::int64_t groups = (count + max_group - 1) / max_group;
       // What pads the last group and panel is what an earlier party left there.
       for (std::int64_t g = 0; g < groups; ++g) {
-        GroupHead& head = heads_[static_cast<std::size_t>(g)];
+        GroupHead& head = heads_[g];
         head.count = static_cast<int>(std::min<std::int64_t>(max_group, count - g * max_group));
         // Pairs of two that are not new are left out where that saves a panel.
         const bool fresh = g * max_group < party.fresh;
@@ -374,11 +371,10 @@ class Descent {
         args.hit_limit = static_cast<int>(args.panel_end * panel_rows * max_group);
         kernel_(&args);
         for (int h = 0; h < args.hit_count; ++h) {
-          const auto from = g * max_group + hits_[static_cast<std::size_t>(h)].query;
-          const auto to = static_cast<std::int64_t>(hits_[static_cast<std::size_t>(h)].slot);
+          const auto from = g * max_group + hits_[h].query;
+          const auto to = static_cast<std::int64_t>(hits_[h].slot);
           if (from == to || to >= count || (from >= party.fresh && to >= party.fresh)) continue;
-          const Find find{party.rows[static_cast<std::size_t>(from)],
-                          party.rows[static_cast<std::size_t>(to)]};
+          const Find find{party.rows[from], party.rows[to]};
           if (!of_.lists_.has(find.from, find.to)) out.push_back(find);
         }
       }
@@ -395,12 +391,12 @@ class Descent {
         *query = four, *panel = four ^ 0x80808080;
         query += max_group, panel += panel_rows;
       }
-      GroupHead& head = heads_[static_cast<std::size_t>(i / max_group)];
+      GroupHead& head = heads_[i / max_group];
       head.correction[i % max_group] = 128 * of_.codes_.sum(row);
       head.limit[i % max_group] = of_.limits_[row];
       head.limit_bit[i % max_group] = 0;
       head.bound_row[i % max_group] = no_row;
-      squares_[static_cast<std::size_t>(i)] = of_.codes_.term_of(row);
+      squares_[i] = of_.codes_.term_of(row);
     }
 
     const Descent& of_;
@@ -424,7 +420,7 @@ class Descent {
     std::vector<std::int64_t> at(finds.size() * buckets, 0);
     parallel_for(threads_, tasks, [&](std::int64_t task) {
       std::int64_t* const own = at.data() + static_cast<std::size_t>(task) * buckets;
-      for (const Find& find : finds[static_cast<std::size_t>(task)]) ++own[bucket_of(find)];
+      for (const Find& find : finds[task]) ++own[bucket_of(find)];
     });
     std::vector<std::int64_t> begin(buckets + 1, 0);
     std::int64_t total = 0;
@@ -434,11 +430,10 @@ class Descent {
         total += std::exchange(at[task * buckets + b], total);
     }
     begin[buckets] = total;
-    sorted_.resize(static_cast<std::size_t>(total));
+    sorted_.resize(total);
     parallel_for(threads_, tasks, [&](std::int64_t task) {
       std::int64_t* const own = at.data() + static_cast<std::size_t>(task) * buckets;
-      for (const Find& find : finds[static_cast<std::size_t>(task)])
-        sorted_[static_cast<std::size_t>(own[bucket_of(find)]++)] = find;
+      for (const Find& find : finds[task]) sorted_[own[bucket_of(find)]++] = find;
     });
     std::vector<std::int64_t> changed(buckets, 0), measured(buckets, 0);
     parallel_for(threads_, static_cast<std::int64_t>(buckets), [&](std::int64_t b) {
@@ -458,19 +453,18 @@ class Descent {
     std::partial_sum(next.begin(), next.end(), next.begin());
     std::vector<std::uint32_t> rows(finds.size());
     for (const Find& find : finds)
-      rows[static_cast<std::size_t>(next[static_cast<std::size_t>(find.from - first_row)]++)] =
-          find.to;
+      rows[next[static_cast<std::size_t>(find.from - first_row)]++] = find.to;
     ExactDistance distance(metric_, base_.type(), isa_);
     std::int64_t begin = 0;
     for (std::int64_t i = first_row; i < end_row; ++i) {
-      const std::int64_t end = next[static_cast<std::size_t>(i - first_row)];
+      const std::int64_t end = next[i - first_row];
       if (begin < end) {
         std::sort(rows.begin() + begin, rows.begin() + end);
         const auto last = std::unique(rows.begin() + begin, rows.begin() + end);
-        distance.set_query(base_, order_[static_cast<std::size_t>(i)]);
+        distance.set_query(base_, order_[i]);
         measure(i, {rows.data() + begin, rows.data() + (last - rows.begin())}, distance, changed,
                 measured);
-        limits_[static_cast<std::size_t>(i)] = codes_.limit_of(i, lists_.reach(i, k_));
+        limits_[i] = codes_.limit_of(i, lists_.reach(i, k_));
       }
       begin = end;
     }
@@ -526,11 +520,11 @@ class Descent {
 std::vector<Id> order_by_graph(MatrixView<Id> ids, std::uint64_t seed) {
   const std::int64_t n = ids.rows();
   constexpr std::uint32_t none = ~std::uint32_t{0};
-  std::vector<std::uint32_t> group(static_cast<std::size_t>(n), none), reached;
-  reached.reserve(static_cast<std::size_t>(n));
+  std::vector<std::uint32_t> group(n, none), reached;
+  reached.reserve(n);
   std::uint32_t groups = 0;
   const auto put = [&](std::int64_t row, std::uint32_t number) {
-    group[static_cast<std::size_t>(row)] = number;
+    group[row] = number;
     reached.push_back(static_cast<std::uint32_t>(row));
   };
   for (std::int64_t i = 0; i < n; ++i)
@@ -539,23 +533,21 @@ std::vector<Id> order_by_graph(MatrixView<Id> ids, std::uint64_t seed) {
     if (at % 4096 == 0) stop_if_asked();
     const std::uint32_t row = reached[at], number = group[row];
     for (std::int64_t j = 0; j < ids.cols(); ++j)
-      if (const Id id = ids.row(row)[j]; id != no_id && group[static_cast<std::size_t>(id)] == none)
-        put(id, number);
+      if (const Id id = ids.row(row)[j]; id != no_id && group[id] == none) put(id, number);
   }
   // Rows that are nobody's neighbours go to one of theirs, or to the end.
   for (std::int64_t i = 0; i < n; ++i) {
-    if (group[static_cast<std::size_t>(i)] != none) continue;
+    if (group[i] != none) continue;
     std::uint32_t number = groups;
     for (std::int64_t j = ids.cols() - 1; j >= 0; --j)
-      if (const Id id = ids.row(i)[j]; id != no_id && group[static_cast<std::size_t>(id)] != none)
-        number = group[static_cast<std::size_t>(id)];
+      if (const Id id = ids.row(i)[j]; id != no_id && group[id] != none) number = group[id];
     put(i, number);
   }
   std::vector<std::int64_t> begin(std::size_t{groups} + 2, 0);
   for (const std::uint32_t number : group) ++begin[number + std::size_t{1}];
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<Id> out(static_cast<std::size_t>(n));
-  for (const std::uint32_t row : reached) out[static_cast<std::size_t>(begin[group[row]]++)] = row;
+  std::vector<Id> out(n);
+  for (const std::uint32_t row : reached) out[begin[group[row]]++] = row;
   return out;
 }
 
@@ -589,10 +581,9 @@ class Sample {
   void set_order(std::span<const Id> order) {
     places_.resize(rows_.size());
     for (std::int64_t i = 0; i < std::ssize(order); ++i) {
-      const Id row = order[static_cast<std::size_t>(i)];
+      const Id row = order[i];
       const auto at = std::lower_bound(rows_.begin(), rows_.end(), row);
-      if (at != rows_.end() && *at == row)
-        places_[static_cast<std::size_t>(at - rows_.begin())] = i;
+      if (at != rows_.end() && *at == row) places_[at - rows_.begin()] = i;
     }
   }
   struct Seen {
@@ -699,7 +690,7 @@ Neighbors refine(MatrixView<Id> ids, AnyMatrixView base, Metric metric,
       for (std::int64_t i = from; i < to; ++i)
         for (std::int64_t j = 0; j < k; ++j) {
           const std::uint32_t row = row_of(lists.near(i)[j]);
-          const Id to_row = order[static_cast<std::size_t>(i)];
+          const Id to_row = order[i];
           out.ids.row(to_row)[j] = row == no_row ? no_id : order[row];
           out.distances.row(to_row)[j] =
               row == no_row ? no_distance(metric)
@@ -724,23 +715,23 @@ NeighborGraph refine(const NeighborGraph& graph, AnyMatrixView base, const Refin
     } else {
       // The graph of the first rows of all sets of copies, by their places among these.
       const std::int64_t n = graph.rows(), k = graph.k();
-      std::vector<Id> place(static_cast<std::size_t>(n), no_id);
+      std::vector<Id> place(n, no_id);
       for (std::size_t i = 0; i < copies.firsts.size(); ++i)
-        place[static_cast<std::size_t>(copies.firsts[i])] = static_cast<Id>(i);
+        place[copies.firsts[i]] = static_cast<Id>(i);
       const AnyMatrix firsts = detail::rows_at(base, copies.firsts);
       Matrix<Id> ids(firsts.rows(), k);
       for (std::int64_t i = 0; i < firsts.rows(); ++i)
         for (std::int64_t j = 0; j < k; ++j) {
-          const Id id = graph.ids().row(copies.firsts[static_cast<std::size_t>(i)])[j];
-          ids.row(i)[j] = id == no_id ? no_id : place[static_cast<std::size_t>(id)];
+          const Id id = graph.ids().row(copies.firsts[i])[j];
+          ids.row(i)[j] = id == no_id ? no_id : place[id];
         }
       const Neighbors near = refine(ids, firsts, graph.metric(), options, &done);
       found = {Matrix<Id>(n, k), Matrix<float>(n, k)};
       for (std::int64_t i = 0; i < n; ++i) {
-        const Id from = place[static_cast<std::size_t>(copies.first[static_cast<std::size_t>(i)])];
+        const Id from = place[copies.first[static_cast<std::size_t>(i)]];
         for (std::int64_t j = 0; j < k; ++j) {
           const Id id = near.ids.row(from)[j];
-          found.ids.row(i)[j] = id == no_id ? no_id : copies.firsts[static_cast<std::size_t>(id)];
+          found.ids.row(i)[j] = id == no_id ? no_id : copies.firsts[id];
           found.distances.row(i)[j] = near.distances.row(from)[j];
         }
       }

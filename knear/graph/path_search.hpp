@@ -46,7 +46,7 @@ struct StepGraph {
   StepGraph(const SparseGraph& symmetric, Metric metric, std::vector<std::uint32_t> order);
 
   std::int64_t rows() const { return std::ssize(row_at); }
-  std::uint32_t place_of(Id row) const { return places[static_cast<std::size_t>(row)]; }
+  std::uint32_t place_of(Id row) const { return places[row]; }
   std::span<const Step> from(std::uint32_t place) const {
     const auto first = static_cast<std::size_t>(begin[place]);
     const auto last = static_cast<std::size_t>(begin[std::size_t{place} + 1]);

@@ -43,17 +43,17 @@ void check_neighbors(MatrixView<Id> ids, MatrixView<float> distances) {
 Components numbered(detail::DisjointSets& sets) {
   Components out;
   const std::int64_t rows = sets.rows();
-  out.of_row.assign(static_cast<std::size_t>(rows), -1);
+  out.of_row.assign(rows, -1);
   for (std::int64_t i = 0; i < rows; ++i) {
     // A set's number stands at its root, which is a row that may come later.
-    std::int64_t& number = out.of_row[static_cast<std::size_t>(sets.find(i))];
+    std::int64_t& number = out.of_row[sets.find(i)];
     if (number < 0) {
       number = std::ssize(out.sizes);
       out.sizes.push_back(0);
     }
     const std::int64_t own = number;
-    out.of_row[static_cast<std::size_t>(i)] = own;
-    ++out.sizes[static_cast<std::size_t>(own)];
+    out.of_row[i] = own;
+    ++out.sizes[own];
   }
   return out;
 }
@@ -82,21 +82,21 @@ SparseGraph symmetric_of(std::int64_t n, const Edges& edges, Metric metric, Clos
     ++begin[static_cast<std::size_t>(to) + 1];
   });
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<End> ends(static_cast<std::size_t>(begin.back()));
+  std::vector<End> ends(begin.back());
   std::vector<std::int64_t> next(begin.begin(), begin.end() - 1);
   edges([&](Id from, Id to, float distance) {
     if (from == to) return;
     const auto put = [&](Id at, const End& end) {
-      ends[static_cast<std::size_t>(next[static_cast<std::size_t>(at)]++)] = end;
+      ends[next[static_cast<std::size_t>(at)]++] = end;
     };
     put(from, {to, distance, true});
     put(to, {from, distance, false});
   });
 
   // Each row's ends in order, one of each neighbour, moved to the front of its places.
-  std::vector<std::int64_t> kept(static_cast<std::size_t>(n));
+  std::vector<std::int64_t> kept(n);
   each_row([&](std::int64_t i) {
-    End* const from = ends.data() + begin[static_cast<std::size_t>(i)];
+    End* const from = ends.data() + begin[i];
     End* const to = ends.data() + begin[static_cast<std::size_t>(i) + 1];
     std::sort(from, to, [&](const End& a, const End& b) {
       if (a.id != b.id) return a.id < b.id;
@@ -109,18 +109,18 @@ SparseGraph symmetric_of(std::int64_t n, const Edges& edges, Metric metric, Clos
       for (; end != to && end->id == nearest.id; ++end) (end->own ? own : others) = true;
       if (closure == Closure::either || (own && others)) *out++ = nearest;
     }
-    kept[static_cast<std::size_t>(i)] = out - from;
+    kept[i] = out - from;
   });
 
   SparseGraph graph;
   graph.begin.resize(static_cast<std::size_t>(n) + 1);
   std::partial_sum(kept.begin(), kept.end(), graph.begin.begin() + 1);
-  graph.ids.resize(static_cast<std::size_t>(graph.begin.back()));
+  graph.ids.resize(graph.begin.back());
   graph.distances.resize(graph.ids.size());
   each_row([&](std::int64_t i) {
-    auto to = static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(i)]);
-    const End* from = ends.data() + begin[static_cast<std::size_t>(i)];
-    for (std::int64_t e = 0; e < kept[static_cast<std::size_t>(i)]; ++e, ++from, ++to)
+    auto to = static_cast<std::size_t>(graph.begin[i]);
+    const End* from = ends.data() + begin[i];
+    for (std::int64_t e = 0; e < kept[i]; ++e, ++from, ++to)
       graph.ids[to] = from->id, graph.distances[to] = from->distance;
   });
   return graph;
@@ -152,11 +152,9 @@ void check_graph(SparseGraphView graph) {
       throw InvalidArgument("graph: row {} ends at {}, but begins at {}", i, graph.begin[at + 1],
                             graph.begin[at]);
   for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t e = graph.begin[static_cast<std::size_t>(i)];
-         e < graph.begin[static_cast<std::size_t>(i) + 1]; ++e) {
-      check_id(graph.ids[static_cast<std::size_t>(e)], i, rows);
-      check_distance(graph.distances[static_cast<std::size_t>(e)], i,
-                     graph.ids[static_cast<std::size_t>(e)]);
+    for (std::int64_t e = graph.begin[i]; e < graph.begin[static_cast<std::size_t>(i) + 1]; ++e) {
+      check_id(graph.ids[e], i, rows);
+      check_distance(graph.distances[e], i, graph.ids[e]);
     }
 }
 
@@ -181,7 +179,7 @@ SparseGraph symmetric(SparseGraphView graph, Metric metric, Closure closure, int
     const auto edges = [&](auto&& take) {
       for (std::int64_t i = 0; i < graph.rows(); ++i) {
         if (i % block_rows == 0) stop_if_asked();
-        for (auto e = static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(i)]);
+        for (auto e = static_cast<std::size_t>(graph.begin[i]);
              e < static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(i) + 1]); ++e)
           take(i, graph.ids[e], graph.distances[e]);
       }
@@ -194,9 +192,8 @@ Components components(SparseGraphView graph) {
   check_graph(graph);
   detail::DisjointSets sets(graph.rows());
   for (std::int64_t i = 0; i < graph.rows(); ++i)
-    for (std::int64_t e = graph.begin[static_cast<std::size_t>(i)];
-         e < graph.begin[static_cast<std::size_t>(i) + 1]; ++e)
-      sets.join(i, graph.ids[static_cast<std::size_t>(e)]);
+    for (std::int64_t e = graph.begin[i]; e < graph.begin[static_cast<std::size_t>(i) + 1]; ++e)
+      sets.join(i, graph.ids[e]);
   return numbered(sets);
 }
 

@@ -47,14 +47,14 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
     const MatrixView<Id> ids = graph.ids();
     const std::int64_t n = graph.rows(), k = graph.k();
     GraphStatistics out;
-    std::vector<std::int64_t> in(static_cast<std::size_t>(n), 0);
+    std::vector<std::int64_t> in(n, 0);
     for (Id i = 0; i < n; ++i) {
       if (i % 4096 == 0) stop_if_asked();
       for (std::int64_t j = 0; j < k; ++j) {
         const Id other = ids.row(i)[j];
         if (other == no_id) continue;
         ++out.edges;
-        ++in[static_cast<std::size_t>(other)];
+        ++in[other];
         out.mutual += std::find(ids.row(other), ids.row(other) + k, i) != ids.row(other) + k;
       }
     }
@@ -65,15 +65,14 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
       ++out.in_degrees[place];
       out.most_in_degree = std::max(out.most_in_degree, degree);
     }
-    std::vector<Id> order(static_cast<std::size_t>(n));
-    for (Id i = 0; i < n; ++i) order[static_cast<std::size_t>(i)] = i;
+    std::vector<Id> order(n);
+    for (Id i = 0; i < n; ++i) order[i] = i;
     const auto most = order.begin() + std::min(hubs, n);
     std::partial_sort(order.begin(), most, order.end(), [&](Id a, Id b) {
-      const std::int64_t x = in[static_cast<std::size_t>(a)], y = in[static_cast<std::size_t>(b)];
+      const std::int64_t x = in[a], y = in[b];
       return x != y ? x > y : a < b;
     });
-    for (auto row = order.begin(); row != most; ++row)
-      out.hubs.push_back({*row, in[static_cast<std::size_t>(*row)]});
+    for (auto row = order.begin(); row != most; ++row) out.hubs.push_back({*row, in[*row]});
     const Components parts = components(ids);
     out.components = std::ssize(parts.sizes);
     for (const std::int64_t size : parts.sizes)
@@ -114,7 +113,7 @@ SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
     for (std::size_t i = 0; i < out.rows.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
       const Id row = out.rows[i];
-      const Id itself = copies.first.empty() ? row : copies.first[static_cast<std::size_t>(row)];
+      const Id itself = copies.first.empty() ? row : copies.first[row];
       // The farthest of the k nearest others; itself need not be among k + 1 if it has copies.
       std::int64_t others = 0;
       Id farthest = no_id;

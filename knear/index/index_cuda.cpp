@@ -5,12 +5,7 @@
 #include "knear/index/impl/device_query_index.hpp"
 #include "knear/index/index_of_shape.hpp"
 #include "knear/knn/device/cuda_arrays.hpp"
-#include "knear/scan/device/answer_launches_cuda.hpp"
-#include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/query_launches_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 
 namespace knear::cuda {
 

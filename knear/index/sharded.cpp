@@ -12,7 +12,7 @@
 #include "knear/index/file/index_file.hpp"
 #include "knear/index/shards/shards.hpp"
 #include "knear/io/archive.hpp"
-#include "knear/knn/search/search.hpp"
+#include "knear/knn/search/range_search.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/knn/segment_search.hpp"
 

@@ -17,7 +17,7 @@ void convert_to_ids(RowReader& reader, const std::string& in, RowWriter& writer,
                     const Progress& progress) {
   std::vector<std::int64_t> ids;
   read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
-    ids.resize(static_cast<std::size_t>(count * reader.dim()));
+    ids.resize(count * reader.dim());
     convert_rows_to_ids(reader.scalar(), block, count, reader.dim(), ids.data(),
                         {in, reader.first_row() + first});
     writer.append_ids({ids.data(), count, reader.dim()});
@@ -29,7 +29,7 @@ void convert_to_type(RowReader& reader, const std::string& in, ElementType type,
                      RowWriter& writer, const Progress& progress) {
   std::vector<std::byte> rows;
   read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
-    rows.resize(static_cast<std::size_t>(count * reader.dim() * size_of(type)));
+    rows.resize(count * reader.dim() * size_of(type));
     convert_rows(reader.scalar(), block, count, reader.dim(), type, rows.data(), rounding,
                  {in, reader.first_row() + first});
     writer.append({type, rows.data(), count, reader.dim(), reader.dim()});

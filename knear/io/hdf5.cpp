@@ -369,7 +369,7 @@ Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset) {
     std::getline(fields, found.name, '\t');
     fields >> scalar >> found.big_endian >> found.offset >> found.stored_bytes >> rank;
     if (scalar >= 0) found.scalar = static_cast<Scalar>(scalar);
-    found.shape.resize(static_cast<std::size_t>(rank));
+    found.shape.resize(rank);
     for (std::int64_t& size : found.shape) fields >> size;
     if (!fields) break;  // a size beyond 63 bits
     out.datasets.push_back(std::move(found));

@@ -109,8 +109,8 @@ void RowReader::open_plain(std::optional<Format> by_name, bool column) {
 
 void RowReader::open_gzip(std::optional<Format> by_name, bool column) {
   gzip_.emplace(file_.data(), file_.size(), info_.path);
-  std::vector<std::byte> head(static_cast<std::size_t>(max_header_bytes));
-  head.resize(static_cast<std::size_t>(gzip_->read(head.data(), max_header_bytes)));
+  std::vector<std::byte> head(max_header_bytes);
+  head.resize(gzip_->read(head.data(), max_header_bytes));
   if (head.empty()) throw CorruptFile("'{}' is empty once unpacked", info_.path);
   const Format format = known_format(by_name, head, info_.path);
   const bool whole = gzip_->at_end();
@@ -201,7 +201,7 @@ void RowReader::open_hdf5(const std::string& name, const RowReaderOptions& optio
 // Rows of Fortran order lie all over the content, so all of it is kept.
 void RowReader::unpack() {
   check_memory(layout_.total_bytes, info_.path);
-  unpacked_.resize(static_cast<std::size_t>(layout_.total_bytes));
+  unpacked_.resize(layout_.total_bytes);
   const std::int64_t found = gzip_->read(unpacked_.data(), layout_.total_bytes);
   check_total(gzip_->at_end() ? found : found + 1);
   gzip_.reset();
@@ -293,10 +293,10 @@ std::int64_t RowReader::read(std::byte* out, std::int64_t max_rows) {
   } else {
     const std::byte* from = file_.data() + layout_.offset + next_ * layout_.row_bytes;
     if (layout_.row_bytes == bytes) {
-      if (count > 0) std::memcpy(out, from, static_cast<std::size_t>(count * bytes));
+      if (count > 0) std::memcpy(out, from, count * bytes);
     } else {
       for (std::int64_t i = 0; i < count; ++i)
-        std::memcpy(out + i * bytes, from + i * layout_.row_bytes, static_cast<std::size_t>(bytes));
+        std::memcpy(out + i * bytes, from + i * layout_.row_bytes, bytes);
     }
   }
   if (layout_.big_endian) reverse_bytes(out, count * layout_.cols, size_of(layout_.scalar));
@@ -315,7 +315,7 @@ void RowReader::gather(std::byte* out, std::int64_t count) const {
   for (std::int64_t c = 0; c < layout_.cols; ++c) {
     const std::byte* from = content + layout_.offset + (c * layout_.rows + next_) * size;
     for (std::int64_t r = 0; r < count; ++r)
-      std::memcpy(out + r * bytes + c * size, from + r * size, static_cast<std::size_t>(size));
+      std::memcpy(out + r * bytes + c * size, from + r * size, size);
   }
 }
 

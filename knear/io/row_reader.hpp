@@ -89,7 +89,7 @@ void read_rows(RowReader& reader, F&& f) {
   // Without rows there is no block: a header may well say that there are no rows of 2^31 columns.
   const std::int64_t block_rows =
       std::min(std::max(block_bytes / row_bytes, std::int64_t{1}), reader.rows());
-  std::vector<std::byte> block(static_cast<std::size_t>(block_rows * row_bytes));
+  std::vector<std::byte> block(block_rows * row_bytes);
   for (std::int64_t first = 0; first < reader.rows();) {
     const std::int64_t count = reader.read(block.data(), block_rows);
     f(first, count, static_cast<const std::byte*>(block.data()));

@@ -91,7 +91,7 @@ void RowWriter::append(AnyMatrixView rows) {
 void RowWriter::append_ids(MatrixView<Id> rows) {
   if (rows.cols() != cols_)
     throw ShapeMismatch("rows of {} ids appended to '{}', which has {}", rows.cols(), path_, cols_);
-  std::vector<std::int32_t> narrow(static_cast<std::size_t>(scalar_ == Scalar::i32 ? cols_ : 0));
+  std::vector<std::int32_t> narrow(scalar_ == Scalar::i32 ? cols_ : 0);
   for (std::int64_t i = 0; i < rows.rows(); ++i) {
     const Id* ids = rows.row(i);
     if (scalar_ == Scalar::i64) {
@@ -104,7 +104,7 @@ void RowWriter::append_ids(MatrixView<Id> rows) {
             "cannot write '{}': id {} in row {}, column {} is beyond the 32 bits of .{}; .npy has "
             "64",
             path_, ids[j], written_, j, name_of(format_));
-      narrow[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(ids[j]);
+      narrow[j] = static_cast<std::int32_t>(ids[j]);
     }
     append_row(narrow.data());
   }

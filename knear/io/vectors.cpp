@@ -116,7 +116,7 @@ AnyMatrixView VectorBlocks::next(std::int64_t max_rows) {
     // The stored numbers take less memory than what they become, or up to twice as much, so they
     // are read in pieces.
     const std::int64_t piece = std::max<std::int64_t>(1, (1 << 20) / s.reader.packed_row_bytes());
-    s.raw.resize(static_cast<std::size_t>(std::min(n, piece) * s.reader.packed_row_bytes()));
+    s.raw.resize(std::min(n, piece) * s.reader.packed_row_bytes());
     for (std::int64_t done = 0; done < n;) {
       const std::int64_t count = s.reader.read(s.raw.data(), std::min(n - done, piece));
       convert_rows(s.reader.scalar(), s.raw.data(), count, dim(), s.type, s.rows.row(done),

@@ -7,12 +7,7 @@
 #include "knear/cuda/check.hpp"
 #include "knear/knn/device/cuda_arrays.hpp"
 #include "knear/knn/device/device_base.hpp"
-#include "knear/scan/device/answer_launches_cuda.hpp"
-#include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/query_launches_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 
 namespace knear::cuda {
 namespace {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "knear/core/threads.hpp"
+#include "knear/core/unit_length.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/packing/coding.hpp"
 
@@ -13,17 +14,6 @@ namespace knear::detail {
 namespace {
 
 constexpr std::int64_t most_sampled = 128, steps = 4, queries_together = 256;
-
-// Makes v a vector of length 1; false where it has no length, or none that is a number.
-bool normalise(std::vector<double>& v) {
-  double largest = 0;
-  for (const double x : v) largest = std::max(largest, std::abs(x));
-  if (!(largest > 0) || !std::isfinite(largest)) return false;
-  for (double& x : v) x /= largest;
-  const double length = std::sqrt(dot(v.data(), v.data(), std::ssize(v)));
-  for (double& x : v) x /= length;
-  return true;
-}
 
 // The first principal component of some of the queries [columns], of length 1; empty where these
 // are all alike.
@@ -51,7 +41,7 @@ std::vector<double> direction_of(AnyMatrixView queries, double& unit) {
   }
   const double* const first = some.data() + farthest * dim;
   std::vector<double> direction(first, first + dim);
-  for (std::int64_t step = 0; normalise(direction); ++step) {
+  for (std::int64_t step = 0; give_unit_length(direction.data(), dim); ++step) {
     if (step == steps) return direction;
     std::vector<double> next(direction.size(), 0.0);
     for (std::int64_t i = 0; i < count; ++i) {

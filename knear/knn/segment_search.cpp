@@ -5,6 +5,8 @@
 #include "knear/knn/device/device_grid.hpp"
 #include "knear/knn/device/open_device.hpp"
 #include "knear/knn/faster_device.hpp"
+#include "knear/knn/search/nearest_search.hpp"
+#include "knear/knn/search/range_search.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {

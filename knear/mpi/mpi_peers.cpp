@@ -89,7 +89,7 @@ MpiPeers::MpiPeers() : gate_(std::make_unique<Gate>()) {
   MPI_Comm_size(here, &here_size);
   MPI_Comm_rank(here, &number_here_);
   const detail::CpuMask own = detail::cpus_of_thread().value_or(detail::CpuMask{});
-  std::vector<detail::CpuMask> all(static_cast<std::size_t>(here_size));
+  std::vector<detail::CpuMask> all(here_size);
   MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, here);
   MPI_Comm_free(&here);
   sharers_ = static_cast<int>(std::count(all.begin(), all.end(), own));
@@ -138,17 +138,17 @@ void MpiPeers::largest(std::span<double> values) {
 }
 
 std::vector<std::vector<std::byte>> MpiPeers::gather(std::span<const std::byte> own) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(size_));
+  std::vector<std::int64_t> sizes(size_);
   auto size = static_cast<std::int64_t>(own.size());
   wait_for_all();
   MPI_Allgather(&size, 1, MPI_INT64_T, sizes.data(), 1, MPI_INT64_T, MPI_COMM_WORLD);
   std::vector<std::vector<std::byte>> out(sizes.size());
   for (int from = 0; from < size_; ++from) {
-    auto& bytes = out[static_cast<std::size_t>(from)];
+    auto& bytes = out[from];
     if (from == rank_)
       bytes.assign(own.begin(), own.end());
     else
-      bytes.resize(static_cast<std::size_t>(sizes[static_cast<std::size_t>(from)]));
+      bytes.resize(sizes[from]);
     pass_on(from, bytes);
   }
   return out;
@@ -179,7 +179,7 @@ std::vector<std::byte> MpiPeers::receive(int from) {
   std::int64_t size = 0;
   wait_for_message(from, size_tag);
   MPI_Recv(&size, 1, MPI_INT64_T, from, size_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
+  std::vector<std::byte> bytes(size);
   in_pieces(bytes.size(), [&](std::size_t first, int count) {
     MPI_Recv(bytes.data() + first, count, MPI_BYTE, from, bytes_tag, MPI_COMM_WORLD,
              MPI_STATUS_IGNORE);

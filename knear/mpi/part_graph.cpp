@@ -82,7 +82,7 @@ class Builder {
 
   // Makes PATH.partial, or opens it: which blocks are left, the same in all.
   void begin() {
-    std::vector<std::byte> done(static_cast<std::size_t>(blocks_));
+    std::vector<std::byte> done(blocks_);
     together(peers_, [&] {
       if (!is_first()) return;
       if (detail::PartialGraph::exists(partial_path_)) {
@@ -93,15 +93,14 @@ class Builder {
         partial_.emplace(detail::PartialGraph::create(partial_path_, plan(block_rows_)));
       }
       for (std::int64_t block = 0; block < blocks_; ++block)
-        done[static_cast<std::size_t>(block)] = std::byte(partial_->has(block));
+        done[block] = std::byte(partial_->has(block));
     });
     peers_.broadcast(0, done);
-    left_.resize(static_cast<std::size_t>(peers_.size()));
+    left_.resize(peers_.size());
     for (int rank = 0; rank < peers_.size(); ++rank)
-      for (std::int64_t b = first_block_[static_cast<std::size_t>(rank)];
+      for (std::int64_t b = first_block_[rank];
            b < first_block_[static_cast<std::size_t>(rank) + 1]; ++b)
-        if (done[static_cast<std::size_t>(b)] == std::byte(0))
-          left_[static_cast<std::size_t>(rank)].push_back(b);
+        if (done[b] == std::byte(0)) left_[rank].push_back(b);
     for (const auto& of_rank : left_)
       rounds_ = std::max(rounds_, std::ssize(of_rank)), count_ += std::ssize(of_rank);
     report_.blocks = blocks_, report_.blocks_before = blocks_ - count_;
@@ -155,7 +154,7 @@ class Builder {
     peers_.broadcast(0, std::as_writable_bytes(std::span(&number, 1)));
   }
   std::int64_t begin_of(int rank) const {
-    return std::min(base_.rows, first_block_[static_cast<std::size_t>(rank)] * block_rows_);
+    return std::min(base_.rows, first_block_[rank] * block_rows_);
   }
   std::int64_t begin_of_block(std::int64_t block) const { return block * block_rows_; }
   std::int64_t end_of_block(std::int64_t block) const {
@@ -163,9 +162,9 @@ class Builder {
   }
   // The block that a process searches for in a round.
   std::optional<std::int64_t> block_of(int rank, std::int64_t round) const {
-    const auto& of_rank = left_[static_cast<std::size_t>(rank)];
+    const auto& of_rank = left_[rank];
     if (round >= std::ssize(of_rank)) return {};
-    return of_rank[static_cast<std::size_t>(round)];
+    return of_rank[round];
   }
   // Own rows, by their numbers among all.
   AnyMatrixView own_rows(std::int64_t begin, std::int64_t end) const {
@@ -201,8 +200,7 @@ class Builder {
 
   void copy_rows(AnyMatrixView from) {
     for (std::int64_t i = 0; i < from.rows(); ++i)
-      std::memcpy(passed_.row(i), from.row(i),
-                  static_cast<std::size_t>(base_.dim * size_of(base_.type)));
+      std::memcpy(passed_.row(i), from.row(i), base_.dim * size_of(base_.type));
   }
 
   // A block among rows that begin at number `first`.
@@ -237,7 +235,7 @@ class Builder {
         if (!own) return;
         const std::int64_t begin = begin_of_block(*own), count = end_of_block(*own) - begin;
         near = rounded(found, options_.metric, count, k_, threads_, begin);
-        std::vector<Id> rows(static_cast<std::size_t>(count));
+        std::vector<Id> rows(count);
         std::iota(rows.begin(), rows.end(), begin);
         detail::check_distances(path_, rows, near.ids, near.distances);
         report_.searched_rows += count;

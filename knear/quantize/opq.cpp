@@ -25,21 +25,21 @@ double quantize(const ProductQuantizer& pq, MatrixView<float> rows, int threads,
   const Matrix<std::uint8_t> codes = pq.encode(rows, threads, progress);
   const std::int64_t parts = pq.sub_quantizers(), count = std::int64_t{1} << pq.bits(),
                      width = pq.dim() / parts;
-  std::vector<double> errors(static_cast<std::size_t>(parts));
+  std::vector<double> errors(parts);
   parallel_for(threads, parts, [&](std::int64_t m) {
     const auto code = [&](std::int64_t i) -> std::int64_t {
       const std::uint8_t* row = codes.row(i);
       return pq.bits() == 8 ? row[m] : row[m / 2] >> (m % 2 * 4) & 15;
     };
     Matrix<double> sums(count, width);
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(count));
+    std::vector<std::int64_t> sizes(count);
     for (std::int64_t i = 0; i < rows.rows(); ++i) {
       const std::int64_t c = code(i);
-      ++sizes[static_cast<std::size_t>(c)];
+      ++sizes[c];
       for (std::int64_t j = 0; j < width; ++j) sums.row(c)[j] += rows.row(i)[m * width + j];
     }
     for (std::int64_t c = 0; c < count; ++c) {
-      const auto size = static_cast<double>(sizes[static_cast<std::size_t>(c)]);
+      const auto size = static_cast<double>(sizes[c]);
       if (size == 0) continue;
       for (std::int64_t j = 0; j < width; ++j)
         centroids.row(m * count + c)[j] = static_cast<float>(sums.row(c)[j] / size);
@@ -53,7 +53,7 @@ double quantize(const ProductQuantizer& pq, MatrixView<float> rows, int threads,
         became.row(i)[m * width + j] = centroid[j];
       }
     }
-    errors[static_cast<std::size_t>(m)] = error;
+    errors[m] = error;
   });
   double out = 0;
   for (const double error : errors) out += error;

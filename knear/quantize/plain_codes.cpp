@@ -105,10 +105,8 @@ std::int64_t PlainCode::encode(MatrixView<float> rows, MatrixView<float> centroi
       const std::int64_t end = std::min(n, (task + 1) * together);
       for (std::int64_t i = task * together; i < end; ++i) {
         std::uint8_t* const to = out + i * size;
-        const PlainRow row{
-            rows.row(i),
-            centroids.cols() > 0 ? centroids.row(list_of[static_cast<std::size_t>(i)]) : nullptr,
-            dim_};
+        const PlainRow row{rows.row(i), centroids.cols() > 0 ? centroids.row(list_of[i]) : nullptr,
+                           dim_};
         std::int32_t largest = 0;
         switch (kind_) {
           case Kind::bits8:

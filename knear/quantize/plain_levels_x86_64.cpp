@@ -1,20 +1,11 @@
 // Which kernels of plain codes serve which level of an x86-64.
-#include "knear/core/cpu.hpp"
+#include "knear/core/by_level.hpp"
 #include "knear/quantize/plain_kernels.hpp"
 
 namespace knear::detail {
 
 const PlainKernels& plain_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      return plain_kernels_avx512();
-    case Isa::avx2:
-      return plain_kernels_avx2();
-    default:
-      return plain_kernels_scalar();
-  }
+  return by_level(isa, plain_kernels_scalar, plain_kernels_avx2, plain_kernels_avx512)();
 }
 
 }  // namespace knear::detail

@@ -32,7 +32,7 @@ class BitRows {
         scratch_(job.base.scratch_bytes()) {
     for (std::size_t q = 0; q < which.size(); ++q)
       std::memcpy(queries_.data() + q * static_cast<std::size_t>(words_), job.queries.row(which[q]),
-                  static_cast<std::size_t>(job.queries.cols()));
+                  job.queries.cols());
   }
 
   // How many rows to load at once: as many as stay in the first cache beside the queries.
@@ -54,8 +54,7 @@ class BitRows {
   // Takes in these rows.
   void load(std::span<const std::uint32_t> rows) {
     make_room(std::ssize(rows)), as_they_lie_ = nullptr;
-    load_apart(count_,
-               [&](std::int64_t i) { return std::int64_t{rows[static_cast<std::size_t>(i)]}; });
+    load_apart(count_, [&](std::int64_t i) { return std::int64_t{rows[i]}; });
   }
 
   // Calls take(bits, i) for each row that differs from query q in at most limit() bits, ascending;
@@ -91,7 +90,7 @@ class BitRows {
   void make_room(std::int64_t count) {
     constexpr std::int64_t step = bit_rows_together * bit_groups_together;
     count_ = count, groups_ = (count + step - 1) / step * bit_groups_together;
-    laid_.resize(static_cast<std::size_t>(groups_ * words_ * bit_rows_together));
+    laid_.resize(groups_ * words_ * bit_rows_together);
   }
   template <class RowOf>
   void load_apart(std::int64_t count, RowOf row_of) {

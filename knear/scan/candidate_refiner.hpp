@@ -164,8 +164,8 @@ class CandidateRefiner {
     worth_measuring_ = direct_row_seconds(job.base.cols(), peaks) * 3;
     worth_measuring_ /= 0.5 * hit_seconds(job.k, false, peaks);
     if (job.per_row_codes && job.may_refine) {
-      refined_scratch_.resize(static_cast<std::size_t>(job.base.cols()));
-      refined_codes_.resize(static_cast<std::size_t>(2 * plane_bytes(job.base.cols())));
+      refined_scratch_.resize(job.base.cols());
+      refined_codes_.resize(2 * plane_bytes(job.base.cols()));
       peaks_ = peaks;
     }
   }

@@ -7,8 +7,7 @@
 //   finish_nearest(packed, job, which, state, out, stats);        // measures what is left, once
 //
 // A task of scan_tasks() starts from the thresholds that tasks before it have left here, and leaves
-// its candidates here; most are measured only in the end. (The splits of one scan() leave theirs
-// here too, but start from nothing: they run at the same time.) Rows are those of one base. The
+// its candidates here; most are measured only in the end. Rows are those of one base. The
 // rows of another base start from the keys that this one has given (ScanJob::upper_bounds), and
 // answers merge as ExactNeighbors.
 #pragma once
@@ -83,5 +82,16 @@ std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob
                                          const std::vector<std::int64_t>& which,
                                          NearestState& state, ExactNeighbors& out,
                                          ScanStats& stats);
+
+// The queries of a scan that are left to others: those handed back since their bounds prune too
+// little, and those to scan again since their estimated thresholds proved wrong, ascending.
+struct LeftByScan {
+  std::vector<std::int64_t> given_up, mispredicted;
+};
+
+// Does both for the queries of a table, once. A task that has its queries alone finishes them
+// itself. Splits of a base run at the same time, so that none starts from another's thresholds.
+LeftByScan scan_and_finish(const PackedBase& packed, const ScanJob& job, const WorkTable& table,
+                           ExactNeighbors& out, ScanStats& stats, const Progress& progress);
 
 }  // namespace knear::detail

@@ -23,10 +23,6 @@
 
 namespace knear::detail {
 
-// The share of the rows that a first pass may leave to be measured before the next stage of the
-// precision cascade, one of wider codes or after fp32 the direct one, costs less.
-double worthwhile_survivors(Format format, std::int64_t dim, const MachinePeaks& peaks);
-
 // Fills rows `which` of `out` (shapes [queries x k]); returns the queries given up, whose rows are
 // untouched. Requires k >= 1, equal columns, finite elements; ids are rows of job.base. Rows whose
 // key exceeds the query's upper bound may be missing.

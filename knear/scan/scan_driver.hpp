@@ -70,7 +70,7 @@ void run_task(TileLoop& loop, std::int64_t first, std::int64_t last, Accumulator
     const PackedBase& packed = loop.base();
     const std::uint32_t first_row = loop.first_row();
     const auto drain = [&](std::int64_t g, const Hit* hits, int count) {
-      GroupHead& head = loop.queries.heads[static_cast<std::size_t>(g)];
+      GroupHead& head = loop.queries.heads[g];
       stats.hits += count;
       for (const Hit* hit = hits; hit != hits + count; ++hit)
         if (const std::uint32_t row = packed.ids[hit->slot]; row != PackedBase::no_row)
@@ -111,7 +111,7 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
   std::mutex mutex;
   parallel_for(job.threads, std::ssize(table.tasks), [&](std::int64_t t) {
     const auto start = std::chrono::steady_clock::now();
-    const ScanTask& task = table.tasks[static_cast<std::size_t>(t)];
+    const ScanTask& task = table.tasks[t];
     const auto set = static_cast<std::size_t>(task.set);
     ScanStats local;
     StageClock clock;
@@ -221,8 +221,7 @@ void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
     const std::int64_t row_end = rows * (t % splits + 1) / splits;
     ScanStats local;
     auto accumulator = make(MeasuredTask{begin, n, t % splits});
-    const std::span<const std::int64_t> queries =
-        which.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
+    const std::span<const std::int64_t> queries = which.subspan(begin, n);
     std::optional<BitRows> bit_rows;
     std::optional<MeasuredGroups> measured;
     if (bits)
@@ -232,7 +231,7 @@ void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
     for (std::int64_t b = row_begin; b < row_end; b += per_block) {
       const std::int64_t some = std::min(row_end - b, per_block);
       const auto row_of = [&](std::int64_t i) {
-        return subset.empty() ? b + i : std::int64_t{subset[static_cast<std::size_t>(b + i)]};
+        return subset.empty() ? b + i : std::int64_t{subset[b + i]};
       };
       if (measured) {
         measured->measure(some, row_of, accumulator);
@@ -240,8 +239,7 @@ void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
         if (subset.empty())
           bit_rows->load(b, some);
         else
-          bit_rows->load(
-              subset.subspan(static_cast<std::size_t>(b), static_cast<std::size_t>(some)));
+          bit_rows->load(subset.subspan(b, some));
         for (std::int64_t q = 0; q < n; ++q)
           bit_rows->each_near(
               q, [&] { return accumulator.limit(q); },

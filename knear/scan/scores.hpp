@@ -68,8 +68,7 @@ class IntegerScores {
     return integer_key(l2_,
                        integer_product(hit.score, head.correction[hit.query], shifted,
                                        shifted ? packed_->row_sums[hit.slot] : 0),
-                       queries_.squares[static_cast<std::size_t>(q)],
-                       l2_ ? packed_->row_squares[hit.slot] : 0);
+                       queries_.squares[q], l2_ ? packed_->row_squares[hit.slot] : 0);
   }
   KeyInterval keys(std::int64_t q, const GroupHead& head, const Hit& hit) const {
     const double exact_key = key(q, head, hit);
@@ -84,9 +83,9 @@ class IntegerScores {
   // Rows with keys up to `key`, one that a row may have; of those with that very key, only rows
   // before `row`.
   void publish_key(std::int64_t q, std::int64_t key, std::int64_t row = PackedBase::no_row) {
-    GroupHead& head = queries_.heads[static_cast<std::size_t>(q / queries_.group_size)];
+    GroupHead& head = queries_.heads[q / queries_.group_size];
     const std::int64_t lane = q % queries_.group_size;
-    const auto squares = static_cast<std::int64_t>(queries_.squares[static_cast<std::size_t>(q)]);
+    const auto squares = static_cast<std::int64_t>(queries_.squares[q]);
     head.limit[lane] = static_cast<std::int32_t>(integer_limit_of(l2_, squares, key));
     // What half of an odd number loses.
     head.limit_bit[lane] = l2_ ? static_cast<std::uint32_t>((squares - key) & 1) : 0;
@@ -137,8 +136,7 @@ class CertifiedScores {
     return by_list_ ? KeyScale{metric_, 0, 0} : scale_in_space(q);
   }
   ScoreInterval interval(std::int64_t q, const GroupHead& head, const Hit& hit) const {
-    ScoreInterval out =
-        interval_of(*packed_, head, hit, queries_.squares[static_cast<std::size_t>(q)]);
+    ScoreInterval out = interval_of(*packed_, head, hit, queries_.squares[q]);
     out.row += first_row_;
     if (by_list_) {
       const KeyScale own = scale_in_space(q);
@@ -161,9 +159,8 @@ class CertifiedScores {
   }
   // Rows whose interval is below this threshold on g need not come.
   void publish_threshold(std::int64_t q, double threshold) {
-    queries_.heads[static_cast<std::size_t>(q / queries_.group_size)]
-        .threshold[q % queries_.group_size] =
-        in_space(q, threshold) - slack_ * queries_.squares[static_cast<std::size_t>(q)];
+    queries_.heads[q / queries_.group_size].threshold[q % queries_.group_size] =
+        in_space(q, threshold) - slack_ * queries_.squares[q];
   }
   // Rows whose key is certainly above `bound` need not come.
   void publish(std::int64_t q, double bound) {
@@ -179,8 +176,7 @@ class CertifiedScores {
 
  private:
   KeyScale scale_in_space(std::int64_t q) const {
-    return {metric_, queries_.squares[static_cast<std::size_t>(q)],
-            queries_.constant[static_cast<std::size_t>(q)]};
+    return {metric_, queries_.squares[q], queries_.constant[q]};
   }
 
   const PackedBase* packed_;

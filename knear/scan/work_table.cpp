@@ -16,7 +16,7 @@ void WorkTable::add(std::int64_t count, const std::vector<PanelRange>& panels,
   sets.push_back({begin, begin + count, first, first + number_of_tasks});
   for (std::int64_t t = 0; t < number_of_tasks; ++t) {
     const std::int64_t from = ranges * t / number_of_tasks, to = ranges * (t + 1) / number_of_tasks;
-    ScanTask& task = tasks.emplace_back(ScanTask{set, panels[static_cast<std::size_t>(from)]});
+    ScanTask& task = tasks.emplace_back(ScanTask{set, panels[from]});
     task.more_begin = std::ssize(more);
     more.insert(more.end(), panels.begin() + from + 1, panels.begin() + to);
     task.more_end = std::ssize(more);
@@ -27,8 +27,7 @@ std::int64_t WorkTable::tiles(std::int64_t panels_per_tile) const {
   std::int64_t sum = 0;
   const auto count = [&](const PanelRange& range) {
     const std::int64_t each =
-        parts.empty() ? panels_per_tile
-                      : parts[static_cast<std::size_t>(range.part)].packed->panels_per_tile;
+        parts.empty() ? panels_per_tile : parts[range.part].packed->panels_per_tile;
     sum += (range.end - range.begin + each - 1) / each;
   };
   for (const ScanTask& task : tasks) count(task.panels);
@@ -77,7 +76,7 @@ WorkTable divide(const PackedBase& packed, std::vector<std::int64_t> queries, co
 }
 
 std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(probes.rows()));
+  std::vector<std::int64_t> order(probes.rows());
   std::iota(order.begin(), order.end(), 0);
   if (probes.cols() == 0 || probes.rows() == 0) return order;
   // Counted, then put in place; no_id, for none, before all lists.
@@ -89,8 +88,7 @@ std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
   std::vector<std::int64_t> next(most + 2);
   for (const std::int64_t q : order) ++next[place_of(q) + 1];
   std::partial_sum(next.begin(), next.end(), next.begin());
-  for (std::int64_t q = 0; q < probes.rows(); ++q)
-    order[static_cast<std::size_t>(next[place_of(q)]++)] = q;
+  for (std::int64_t q = 0; q < probes.rows(); ++q) order[next[place_of(q)]++] = q;
   return order;
 }
 

@@ -47,7 +47,7 @@ class ByThresholdHeap final : public FamilyMember {
       sample_.push_back(row[static_cast<std::int64_t>(
           static_cast<double>(i) * static_cast<double>(count) / static_cast<double>(samples))]);
     const float bound = threshold_of_sample(sample_.data(), samples, k, heap_of_values_);
-    kept_.resize(static_cast<std::size_t>(count)), kept_places_.resize(kept_.size());
+    kept_.resize(count), kept_places_.resize(kept_.size());
     const auto kept = static_cast<std::int64_t>(append_not_above(
         row, kept_.size(), bound, std::int32_t{0}, kept_.data(), kept_places_.data()));
     return partial_heap_sort(kept_.data(), kept_places_.data(), kept, k, heap_, values, places);
@@ -70,7 +70,7 @@ class ByList final : public FamilyMember {
     best.finish();
     const auto found = std::ssize(best.items());
     for (std::int64_t i = 0; i < found; ++i) {
-      const KeyedId& item = best.items()[static_cast<std::size_t>(i)];
+      const KeyedId& item = best.items()[i];
       places[i] = static_cast<std::int32_t>(item.second), values[i] = row[item.second];
     }
     return found;

@@ -91,8 +91,7 @@ class RowSelector {
   template <class T>
   const float* widened(const T* row, std::int64_t count) {
     grow(widened_, count);
-    for (std::int64_t i = 0; i < count; ++i)
-      widened_[static_cast<std::size_t>(i)] = to_float(row[i]);
+    for (std::int64_t i = 0; i < count; ++i) widened_[i] = to_float(row[i]);
     return widened_.data();
   }
 
@@ -118,17 +117,15 @@ class RowSelector {
   std::span<const Key> select_by_member(const T* row, std::int64_t count, bool sorted) {
     grow(widened_, count);
     const float sign = flip_ != 0 ? -1.0f : 1.0f;
-    for (std::int64_t i = 0; i < count; ++i)
-      widened_[static_cast<std::size_t>(i)] = sign * to_float(row[i]);
+    for (std::int64_t i = 0; i < count; ++i) widened_[i] = sign * to_float(row[i]);
     const std::int64_t k = std::max<std::int64_t>(1, std::min(k_, count));
-    values_.resize(static_cast<std::size_t>(k)), places_.resize(values_.size());
+    values_.resize(k), places_.resize(values_.size());
     const std::int64_t kept =
         member_->select(widened_.data(), count, k, values_.data(), places_.data());
     make_room(kept);
     for (std::int64_t i = 0; i < kept; ++i)
-      keys_[static_cast<std::size_t>(i)] =
-          Key{detail::ordered_bits(values_[static_cast<std::size_t>(i)])} << 32 |
-          static_cast<std::uint32_t>(places_[static_cast<std::size_t>(i)]);
+      keys_[i] =
+          Key{detail::ordered_bits(values_[i])} << 32 | static_cast<std::uint32_t>(places_[i]);
     if (!sorted)
       std::sort(keys_.begin(), keys_.begin() + kept,
                 [](Key a, Key b) { return detail::place_of(a) < detail::place_of(b); });
@@ -137,7 +134,7 @@ class RowSelector {
 
   template <class T>
   static void grow(std::vector<T>& memory, std::int64_t size) {
-    if (std::ssize(memory) < size) memory.resize(static_cast<std::size_t>(size));
+    if (std::ssize(memory) < size) memory.resize(size);
   }
 
   void make_room(std::int64_t count) {
@@ -195,8 +192,7 @@ class RowSelector {
     grow(widened_, read_at_once);
     for (std::int64_t i = begin; i < end; i += read_at_once) {
       const std::int64_t n = std::min(read_at_once, end - i);
-      for (std::int64_t j = 0; j < n; ++j)
-        widened_[static_cast<std::size_t>(j)] = to_float(row[i + j]);
+      for (std::int64_t j = 0; j < n; ++j) widened_[j] = to_float(row[i + j]);
       kept += kernels_.gather(widened_.data(), n, flip_, bound, static_cast<std::uint32_t>(i),
                               keys_.data() + kept);
     }
@@ -263,13 +259,13 @@ void write_parts(std::span<const Part> parts, const T* row, std::int64_t k, bool
       all.emplace_back(static_cast<std::uint32_t>(key >> 32), part.begin + detail::place_of(key));
   const auto count = std::min(k, std::ssize(all));
   std::nth_element(all.begin(), all.begin() + (count > 0 ? count - 1 : 0), all.end());
-  all.resize(static_cast<std::size_t>(count));
+  all.resize(count);
   if (sorted)
     std::sort(all.begin(), all.end());
   else
     std::sort(all.begin(), all.end(), [](auto a, auto b) { return a.second < b.second; });
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t place = all[static_cast<std::size_t>(i)].second;
+    const std::int64_t place = all[i].second;
     values[i] = to_float(row[place]), places[i] = place;
   }
   pad(count, k, extreme, values, places);
@@ -280,7 +276,7 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
   const SelectKernels& kernels = detail::select_kernels(active_isa());
   const int threads = resolve_threads(options.threads);
   const auto length = [&](std::int64_t row) {
-    return options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(row)];
+    return options.lengths.empty() ? rows.cols() : options.lengths[row];
   };
   // A task takes several rows until it is worth a thread; long rows are cut into parts where rows
   // are too few.
@@ -306,12 +302,12 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
     return;
   }
   const std::int64_t parts = (rows.cols() + part_size - 1) / part_size;
-  std::vector<Part> found(static_cast<std::size_t>(parts));
+  std::vector<Part> found(parts);
   Reporter reporter(options.progress, "select", rows.rows() * parts);
   for (std::int64_t row = 0; row < rows.rows(); ++row) {
     parallel_for(threads, parts, [&](std::int64_t p) {
       const std::int64_t begin = p * part_size, end = std::min(length(row), begin + part_size);
-      Part& part = found[static_cast<std::size_t>(p)];
+      Part& part = found[p];
       part.begin = begin, part.keys.clear();
       reporter.add(1);
       if (begin >= end) return;

@@ -28,7 +28,7 @@ bool precedes(const Candidate& a, const Candidate& b) {
 void cut(std::vector<Candidate>& all, std::int64_t k) {
   if (std::ssize(all) <= k) return;
   std::nth_element(all.begin(), all.begin() + (k - 1), all.end(), precedes);
-  all.resize(static_cast<std::size_t>(k));
+  all.resize(k);
 }
 
 // Makes `best` the k best of row[begin .. end), in no order.
@@ -41,7 +41,7 @@ void gather(const double* row, std::int64_t begin, std::int64_t end, std::int64_
     if (row[i] == row[i]) best.push_back({sign * row[i], i});
   while (i < end) {
     cut(best, k);
-    const double bound = best[static_cast<std::size_t>(k - 1)].value;  // later values lose ties
+    const double bound = best[k - 1].value;  // later values lose ties
     for (; i < end && best.size() < full; ++i)
       if (sign * row[i] < bound) best.push_back({sign * row[i], i});
   }
@@ -68,7 +68,7 @@ void select_rows(MatrixView<double> rows, std::int64_t k, const SelectOptions& o
   const int threads = resolve_threads(options.threads);
   const double sign = options.extreme == Extreme::largest ? -1.0 : 1.0;
   const auto length = [&](std::int64_t row) {
-    return options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(row)];
+    return options.lengths.empty() ? rows.cols() : options.lengths[row];
   };
   const std::int64_t parts =
       rows.rows() >= 4 * threads
@@ -88,13 +88,12 @@ void select_rows(MatrixView<double> rows, std::int64_t k, const SelectOptions& o
     });
     return;
   }
-  std::vector<std::vector<Candidate>> found(static_cast<std::size_t>(parts));
+  std::vector<std::vector<Candidate>> found(parts);
   Reporter reporter(options.progress, "select", rows.rows() * parts);
   for (std::int64_t row = 0; row < rows.rows(); ++row) {
     parallel_for(threads, parts, [&](std::int64_t part) {
       const std::int64_t count = length(row);
-      gather(rows.row(row), count * part / parts, count * (part + 1) / parts, k, sign,
-             found[static_cast<std::size_t>(part)]);
+      gather(rows.row(row), count * part / parts, count * (part + 1) / parts, k, sign, found[part]);
       reporter.add(1);
     });
     std::vector<Candidate>& all = found[0];

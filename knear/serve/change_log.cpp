@@ -201,7 +201,7 @@ class FrameContent {
         head.rows != (has_vectors ? head.ids : 0) ||
         static_cast<std::uint64_t>(head.ids) > bytes_.size() / sizeof(Id))
       refuse();
-    Change out{.kind = kind, .ids = std::vector<Id>(static_cast<std::size_t>(head.ids))};
+    Change out{.kind = kind, .ids = std::vector<Id>(head.ids)};
     take(out.ids.data(), out.ids.size() * sizeof(Id));
     if (!has_vectors) return out;
     const auto type = static_cast<ElementType>(head.type);

@@ -151,8 +151,7 @@ class Replay {
     rows = 0;
     for (const Change& change : waiting_) {
       if (change.vectors.rows() > 0)
-        std::memcpy(all.row(rows), change.vectors.view().data(),
-                    static_cast<std::size_t>(change.vectors.view().bytes()));
+        std::memcpy(all.row(rows), change.vectors.view().data(), change.vectors.view().bytes());
       rows += change.vectors.rows();
     }
     waiting_.clear(), bytes_ = 0;

@@ -24,7 +24,7 @@ void counter(std::string& out, std::string_view name, std::string_view help, dou
 
 void Histogram::add(double value) {
   const auto place = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
-  ++counts_[static_cast<std::size_t>(place)];
+  ++counts_[place];
   sum_ += value;
 }
 

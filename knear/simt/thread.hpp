@@ -20,6 +20,7 @@
 // A block is one-dimensional and a multiple of 32 threads. Operations of a warp are called by all
 // of its 32 threads, those of a block by all of its threads, those of a grid by all threads.
 #pragma once
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -94,6 +95,15 @@ struct Grid {
   std::size_t shared_bytes = 0;
   bool together = false;
 };
+
+// A grid of blocks that do `each` of `count` at a time: no more than four times as many blocks as
+// are resident at once, so that each goes on to others.
+template <class Kernel, class Queue>
+Grid grid_for(const Queue& queue, std::int64_t count, std::int64_t each) {
+  return {std::min((count + each - 1) / each,
+                   std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4),
+          0};
+}
 
 template <class T>
 concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned char* bytes,

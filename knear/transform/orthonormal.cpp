@@ -93,7 +93,7 @@ void make_orthonormal(Matrix<double>& x, int threads) {
     const std::int64_t end = std::min(x.cols(), begin + at_once);
     const auto copy = [&] { return transposed({x.data() + begin, n, end - begin, x.cols()}); };
     Matrix<double> some = copy();
-    std::vector<double> length(static_cast<std::size_t>(end - begin));
+    std::vector<double> length(end - begin);
     for (std::int64_t j = 0; j < end - begin; ++j)
       length[j] = std::sqrt(dot(some.row(j), some.row(j), n));
     for (bool complete = false; !complete;) {
@@ -138,8 +138,7 @@ Matrix<double> nearest_orthonormal(MatrixView<double> matrix, int threads) {
   if (largest > 0) {
     multiply(eigen.vectors.view(), matrix, along, threads);
     for (std::int64_t i = 0; i < p; ++i) {
-      const double value =
-          std::max(eigen.values[static_cast<std::size_t>(i)], least_eigenvalue * largest);
+      const double value = std::max(eigen.values[i], least_eigenvalue * largest);
       for (std::int64_t j = 0; j < p; ++j)
         scaled.row(j)[i] = eigen.vectors.row(i)[j] / std::sqrt(value);
     }

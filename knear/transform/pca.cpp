@@ -31,7 +31,7 @@ std::pair<std::vector<double>, double> centre(Matrix<double>& rows, int threads)
     for (std::int64_t i = b * sum_rows; i < std::min(n, (b + 1) * sum_rows); ++i)
       for (std::int64_t j = 0; j < dim; ++j) sums.row(b)[j] += rows.row(i)[j];
   });
-  std::vector<double> mean(static_cast<std::size_t>(dim)), squares(sums.rows());
+  std::vector<double> mean(dim), squares(sums.rows());
   for (std::int64_t b = 0; b < sums.rows(); ++b)
     for (std::int64_t j = 0; j < dim; ++j) mean[j] += sums.row(b)[j];
   for (double& m : mean) m /= static_cast<double>(n);
@@ -95,7 +95,7 @@ PrincipalComponents principal_components(Matrix<double>& rows, std::int64_t comp
   Matrix<double> turn(components, directions);
   for (std::int64_t c = 0; c < components; ++c) {
     const std::int64_t from = directions - 1 - c;
-    out.variances.push_back(std::max(0.0, eigen.values[static_cast<std::size_t>(from)]));
+    out.variances.push_back(std::max(0.0, eigen.values[from]));
     std::copy_n(eigen.vectors.row(from), directions, turn.row(c));
   }
   reporter.add(1);

@@ -13,6 +13,7 @@
 #include "knear/core/public_call.hpp"
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/core/unit_length.hpp"
 #include "knear/core/value_range.hpp"
 #include "knear/transform/decompositions.hpp"
 #include "knear/transform/orthonormal.hpp"
@@ -68,19 +69,12 @@ bool is_orthonormal(MatrixView<float> a) {
 }
 
 // x / |x|, or zero.
-void give_unit_length(double* x, std::int64_t dim) {
-  double largest = 0, squares = 0;
-  for (std::int64_t j = 0; j < dim; ++j) {
-    largest = std::max(largest, std::fabs(x[j]));
-    squares += x[j] * x[j];
-  }
-  if (largest == 0) return;
+void normalise(double* x, std::int64_t dim) {
+  double squares = 0;
+  for (std::int64_t j = 0; j < dim; ++j) squares += x[j] * x[j];
   if (squares < 1e-200) {  // f64 rows so short that squares lose digits
-    squares = 0;
-    for (std::int64_t j = 0; j < dim; ++j) {
-      x[j] /= largest;
-      squares += x[j] * x[j];
-    }
+    detail::give_unit_length(x, dim);
+    return;
   }
   const double length = std::sqrt(squares);
   for (std::int64_t j = 0; j < dim; ++j) x[j] /= length;
@@ -105,7 +99,7 @@ struct Transform::State {
         detail::multiply_on_host({x, n, dim_in}, columns.view(), y);
         break;
       case Kind::unit_norm:
-        for (std::int64_t i = 0; i < n; ++i) give_unit_length(x + i * dim_in, dim_in);
+        for (std::int64_t i = 0; i < n; ++i) normalise(x + i * dim_in, dim_in);
         [[fallthrough]];
       case Kind::shift:
         std::copy_n(x, n * dim_in, y);

@@ -19,12 +19,17 @@ namespace nb = nanobind;
 namespace knear::python {
 namespace {
 
-// Raises the exception of this name in knear/errors.py.
-void raise(const char* name, const char* message) {
+// Raises the exception of this name in knear/errors.py, with the name of the argument that it is
+// about.
+void raise(const char* name, const Error& error) {
   const nb::object type = nb::module_::import_("knear.errors").attr(name);
   // A message may name a path that is no text.
-  const auto text = nb::steal(PyUnicode_DecodeFSDefault(message));
-  if (text.is_valid()) PyErr_SetObject(type.ptr(), text.ptr());
+  const auto text = nb::steal(PyUnicode_DecodeFSDefault(error.what()));
+  if (!text.is_valid()) return;
+  const nb::object raised = type(text);
+  if (const std::string argument(error.argument()); !argument.empty())
+    raised.attr("argument") = argument;
+  PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
 // The IoError that is also FileNotFoundError or the like, with errno and filename.
@@ -41,23 +46,24 @@ void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const InvalidArgument& e) {
-    raise("InvalidArgument", e.what());
+    raise("InvalidArgument", e);
   } catch (const ShapeMismatch& e) {
-    raise("ShapeMismatch", e.what());
+    raise("ShapeMismatch", e);
   } catch (const CorruptFile& e) {
-    raise("CorruptFile", e.what());
+    raise("CorruptFile", e);
   } catch (const IoError& e) {
     raise(e);
   } catch (const MemoryBudgetError& e) {
-    raise("MemoryBudgetError", e.what());
+    raise("MemoryBudgetError", e);
   } catch (const DeviceUnavailable& e) {
-    raise("DeviceUnavailable", e.what());
+    raise("DeviceUnavailable", e);
   } catch (const Cancelled& e) {
-    raise("Cancelled", e.what());
+    raise("Cancelled", e);
   } catch (const Error& e) {
-    raise("Error", e.what());
+    raise("Error", e);
   } catch (const std::bad_alloc&) {  // of what the bindings do outside the library's calls
-    raise("MemoryBudgetError", "the system has no memory left that this call needs");
+    raise("MemoryBudgetError",
+          MemoryBudgetError("the system has no memory left that this call needs"));
   }
 }
 

@@ -31,7 +31,12 @@ class Error(Exception):
     ... except knear.Error as error:
     ...     print(f"{type(error).__name__}: {error}")
     ShapeMismatch: queries have 3 columns, base has 4
+
+    `argument` is the name of the argument that the library refused; None where the message is not
+    about one argument.
     """
+
+    argument: str | None = None
 
     def __str__(self) -> str:
         return printable(super().__str__())

@@ -65,6 +65,17 @@ def test_padding_that_takes_more_than_the_rows():
     assert index.search(ZEROS[:1], 5).ids.tolist() == [[0, 1, 2, -1, -1]]
 
 
+def test_an_error_names_its_argument():
+    with pytest.raises(knear.InvalidArgument) as refused:
+        knear.knn(ZEROS, ZEROS, 1, recall=1.5)
+    assert refused.value.argument == "recall"
+    assert str(refused.value).startswith("recall must be")
+    assert pickle.loads(pickle.dumps(refused.value)).argument == "recall"
+    with pytest.raises(knear.Error) as missing:
+        knear.Index.load("none.knear")
+    assert missing.value.argument is None
+
+
 def test_columns_that_differ():
     with pytest.raises(knear.ShapeMismatch, match=r"\b5 columns.*\b4\b"):
         knear.knn(np.zeros((1, 5), np.float32), ZEROS, 1)

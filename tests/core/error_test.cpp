@@ -25,5 +25,25 @@ TEST(Error, MessagesHaveNoControlCharacters) {
   EXPECT_STREQ(InvalidArgument("{}", error.what()).what(), error.what());
 }
 
+std::string with_dashes(std::string_view name) { return fmt::format("--{}", name); }
+
+TEST(Error, NamesItsArgument) {
+  const InvalidArgument k("k must be at least 1, but is {}", 0);
+  EXPECT_EQ(k.argument(), "k");
+  EXPECT_EQ(k.with_options(with_dashes), "--k must be at least 1, but is 0");
+  EXPECT_EQ(k.with_options([](auto) { return ""; }), k.what());
+  const std::string name = "most_rows";
+  EXPECT_EQ(InvalidArgument("{} is {}, and that is all", name, 3).argument(), name);
+  // Several arguments; those of several are one option.
+  const ShapeMismatch both("rows are {}, ef is {} and recall is {}", 1, "a\n and k is 3", .5);
+  EXPECT_EQ(both.with_options(with_dashes),
+            "--rows is 1, ef is a\\n and k is 3 and --recall is 0.5");
+  // What a value says is no name.
+  const InvalidArgument path("cannot read '{}' and {} is {}", "and ef is 3", "a file", 1);
+  EXPECT_EQ(path.argument(), "");
+  EXPECT_EQ(path.with_options(with_dashes), path.what());
+  EXPECT_EQ(InvalidArgument("{} must be a word", 3).argument(), "");
+}
+
 }  // namespace
 }  // namespace knear

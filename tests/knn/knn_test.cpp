@@ -7,7 +7,6 @@
 #include <string>
 
 #include "knear/core/cpu.hpp"
-#include "knear/core/float_modes.hpp"
 #include "tests/knn/knn_cases.hpp"
 #include "tests/small.hpp"
 

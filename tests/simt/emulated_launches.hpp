@@ -1,5 +1,5 @@
 // tests/simt/emulated_launches.hpp -- the launches of all kernels for the emulator. They are
-// compiled once, in tests/simt/emulated/, and not in each test that searches on an emulated GPU.
+// compiled once, and not in each test that searches on an emulated GPU.
 #pragma once
 #include "knear/cluster/device/k_means_launches.hpp"
 #include "knear/scan/device/answer_launches.hpp"
@@ -10,26 +10,20 @@
 #include "knear/scan/device/scan_launches.hpp"
 #include "knear/scan/device/self_join_launches.hpp"
 #include "knear/select/warp/device_select.hpp"
+#include "knear/simt/instances.hpp"
 #include "tests/simt/emulator.hpp"
 
 namespace knear {
-extern template void select_rows(HostQueue&, const DeviceRows&, std::int64_t,
-                                 const DeviceSelectOptions&, float*, int*);
+KNEAR_DEVICE_SELECT(extern template, HostQueue)
 }
 
 namespace knear::detail {
-
-#define KNEAR_INSTANCE extern template
-#define KNEAR_QUEUE HostQueue
-#include "knear/cluster/device/k_means_launches_instances.inl"
-#include "knear/scan/device/answer_launches_instances.inl"
-#include "knear/scan/device/code_scan_launches_instances.inl"
-#include "knear/scan/device/compress_instances.inl"
-#include "knear/scan/device/packing_instances.inl"
-#include "knear/scan/device/query_launches_instances.inl"
-#include "knear/scan/device/scan_launches_instances.inl"
-#include "knear/scan/device/self_join_launches_instances.inl"
-#undef KNEAR_QUEUE
-#undef KNEAR_INSTANCE
-
+KNEAR_ANSWER_LAUNCHES(KNEAR_DECLARE_INSTANCE, HostQueue)
+KNEAR_CODE_SCAN_LAUNCHES(KNEAR_DECLARE_INSTANCE, HostQueue)
+KNEAR_COMPRESS(KNEAR_DECLARE_INSTANCE, HostQueue)
+KNEAR_K_MEANS_LAUNCHES(KNEAR_DECLARE_INSTANCE, HostQueue)
+KNEAR_PACKING_LAUNCHES(KNEAR_DECLARE_INSTANCE, HostQueue)
+KNEAR_QUERY_LAUNCHES(KNEAR_DECLARE_INSTANCE, HostQueue)
+KNEAR_SCAN_LAUNCHES(KNEAR_DECLARE_INSTANCE, HostQueue)
+KNEAR_SELF_JOIN_LAUNCHES(KNEAR_DECLARE_INSTANCE, HostQueue)
 }  // namespace knear::detail

@@ -4,15 +4,15 @@
 
 #ifdef KNEAR_CUDA
 #include "knear/cluster/device/assignment_on_device.hpp"
-#include "knear/cluster/device/k_means_launches_cuda.hpp"
+#include "knear/cluster/device/k_means_launches.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/query_launches_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 #endif
 
 namespace knear::detail {
+#ifdef KNEAR_CUDA
+KNEAR_K_MEANS_LAUNCHES(KNEAR_DECLARE_INSTANCE, cuda::Queue)
+#endif
 
 OpenAssignment open_assignment(std::string_view device) {
   if (!present_device_of(device).cuda) return {};

@@ -1,5 +1,5 @@
-// knear/cluster/device/k_means_launches.hpp -- the launches of k-means on a GPU: what nvcc compiles
-// for cuda::Queue (k_means_launches.cu) and the tests for the emulator.
+// knear/cluster/device/k_means_launches.hpp -- the launches of k-means on a GPU, compiled
+// once for each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -47,10 +47,15 @@ void launch_move_rows(Queue& queue, const DeviceClusterRows& rows, const DeviceC
                       ElementType type) {
   with_element(type, [&](auto element) {
     using Kernel = MoveRows<typename Queue::Thread, decltype(element)>;
-    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const std::int64_t blocks = (rows.count + Kernel::warps - 1) / Kernel::warps;
-    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{rows, sums});
+    launch(queue, grid_for<Kernel>(queue, rows.count, Kernel::warps), Kernel{rows, sums});
   });
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_K_MEANS_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_measure_lengths, Queue)       \
+  INSTANCE(launch_start_from_last, Queue)       \
+  INSTANCE(launch_choose_nearest, Queue)        \
+  INSTANCE(launch_move_rows, Queue)
 
 }  // namespace knear::detail

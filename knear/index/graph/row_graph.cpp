@@ -4,23 +4,15 @@
 #include <cmath>
 
 #include "knear/core/cpu.hpp"
+#include "knear/core/unit_length.hpp"
 #include "knear/distance/exact.hpp"
 
 namespace knear::detail {
 
-double length_of_row(const double* row, std::int64_t dim) {
-  double largest = 0;  // first, so that no square overflows
-  for (std::int64_t j = 0; j < dim; ++j) largest = std::max(largest, std::abs(row[j]));
-  double squares = 0;
-  for (std::int64_t j = 0; largest > 0 && j < dim; ++j)
-    squares += (row[j] / largest) * (row[j] / largest);
-  return largest * std::sqrt(squares);
-}
-
 void GraphCoding::to_space(AnyMatrixView vectors, std::int64_t row, bool query, double* out) const {
   row_as_doubles(vectors, row, out);
   if (traits_of(metric).squared) return;
-  const double length = length_of_row(out, dim);
+  const double length = safe_length(out, dim).value();
   if (traits_of(metric).lifted) out[dim] = 0;
   if (traits_of(metric).unit_rows || query) {
     const double to = traits_of(metric).unit_rows ? 1 : query_length;

@@ -174,7 +174,4 @@ class GraphWalk {
   std::int64_t scored_ = 0;
 };
 
-// |x| of a row of doubles.
-double length_of_row(const double* row, std::int64_t dim);
-
 }  // namespace knear::detail

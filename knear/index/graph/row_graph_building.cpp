@@ -9,6 +9,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/core/unit_length.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/index/lists/flat_lists.hpp"
@@ -84,7 +85,7 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
       std::vector<double> row(static_cast<std::size_t>(out.dim));
       each_vector(state, rows, begin, end, [&](AnyMatrixView vector, std::int64_t) {
         row_as_doubles(vector, 0, row.data());
-        const double length = length_of_row(row.data(), out.dim);
+        const double length = safe_length(row.data(), out.dim).value();
         const auto at = static_cast<std::size_t>(begin / task_nodes);
         longest[at] = std::max(longest[at], length);
         squares[at] += length / static_cast<double>(std::ssize(rows)) * length;

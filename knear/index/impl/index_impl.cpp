@@ -10,7 +10,7 @@
 #include "knear/core/far_rows.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/impl/index_training.hpp"
-#include "knear/knn/search/search.hpp"
+#include "knear/knn/search/range_search.hpp"
 
 namespace knear::detail {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/unit_length.hpp"
 #include "knear/index/recall/recall_rule.hpp"
 
 namespace knear::detail {
@@ -16,15 +17,8 @@ void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out) 
                    [](auto x) { return to_double(x); });
   });
   if (!traits_of(metric).unit_rows) return;
-  double largest = 0, squares = 0;
-  for (std::int64_t j = 0; j < rows.cols(); ++j) largest = std::max(largest, std::abs(out[j]));
-  if (largest == 0) return;
-  for (std::int64_t j = 0; j < rows.cols(); ++j) {
-    out[j] /= largest;
-    squares += out[j] * out[j];
-  }
-  const double length = std::sqrt(squares);
-  for (std::int64_t j = 0; j < rows.cols(); ++j) out[j] = static_cast<float>(out[j] / length);
+  if (!give_unit_length(out, rows.cols())) return;
+  for (std::int64_t j = 0; j < rows.cols(); ++j) out[j] = static_cast<float>(out[j]);
 }
 
 Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,

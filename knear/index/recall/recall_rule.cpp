@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "knear/core/mean_interval.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 
@@ -171,10 +172,7 @@ double promised_mean(double mean, double variance, double count, std::int64_t k)
   const double most = mean * (1 - mean), part = 2 / static_cast<double>(k);
   // A sample that hardly misses anything shows no variance: some neighbours are missed together.
   const double ratio = std::min(1.0, std::max(most > 0 ? variance / most : 0, part));
-  const double answers = count / ratio, z = one_sided;
-  return (mean + z * z / (2 * answers) -
-          z * std::sqrt(most / answers + z * z / (4 * answers * answers))) /
-         (1 + z * z / answers);
+  return wilson_interval(mean, count / ratio, one_sided).low;
 }
 
 double spread_of(float key, float nearest_key, std::int64_t at) {

@@ -18,7 +18,8 @@
 #include "knear/core/cpu.hpp"
 #include "knear/knn/device/device_query_search.hpp"
 #include "knear/knn/device/device_search.hpp"
-#include "knear/knn/search/search.hpp"
+#include "knear/knn/search/nearest_search.hpp"
+#include "knear/knn/search/range_search.hpp"
 
 namespace knear::detail {
 

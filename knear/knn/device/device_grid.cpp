@@ -14,6 +14,8 @@
 #include "knear/core/threads.hpp"
 #include "knear/knn/device/present_devices.hpp"
 #include "knear/knn/search/joined_reports.hpp"
+#include "knear/knn/search/nearest_search.hpp"
+#include "knear/knn/search/range_search.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {

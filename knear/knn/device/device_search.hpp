@@ -103,7 +103,7 @@ class DeviceSearch final : public DeviceEngine {
         queries, at.request.query_range, k, stats,
         rows->scan->batch_for(queries.count, k, rows->queue->free_bytes()),
         at.request.options.progress, bounds, at.allowed(), std::numeric_limits<std::size_t>::max(),
-        [&](const typename DeviceScan<Queue>::FoundOnDevice& found) { take(*rows, found); },
+        [&](const FoundOnDevice& found) { take(*rows, found); },
         at.request.kind == SearchKind::self_join);
     note_scored(*rows, report, queries.count, stats);
     report.stats.survivors += stats.survivors;

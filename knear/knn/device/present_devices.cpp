@@ -6,12 +6,7 @@
 #include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/knn/device/queue_devices.hpp"
-#include "knear/scan/device/code_scan_launches_cuda.hpp"
-#include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/query_launches_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#include "knear/scan/device/self_join_launches_cuda.hpp"
+#include "knear/scan/device/launches_cuda.hpp"
 #endif
 
 namespace knear::detail {

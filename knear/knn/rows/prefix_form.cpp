@@ -81,8 +81,8 @@ Matrix<float> with_terms(const Matrix<float>& centroids, const PrefixBase& made,
   const std::int64_t columns = centroids.cols();
   Matrix<float> out(centroids.rows(), columns + 1);
   for (std::int64_t c = 0; c < out.rows(); ++c) {
-    const std::uint32_t begin = made.cluster_begin[static_cast<std::size_t>(c)];
-    const std::uint32_t end = made.cluster_begin[static_cast<std::size_t>(c + 1)];
+    const std::uint32_t begin = made.cluster_begin[c];
+    const std::uint32_t end = made.cluster_begin[c + 1];
     double sum = 0;
     for (std::uint32_t slot = begin; slot < end; ++slot) sum += terms[order[slot]];
     const double weight = made.map.mean_norm() * std::max(1u, end - begin);
@@ -213,13 +213,13 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
   // In a self-join a pair passes for either of two rows: the other has the bound of some query, for
   // ip as it would be of one as long; and queries are not scaled.
   const bool joins = shape.scored < 1;
-  std::vector<double> longer(static_cast<std::size_t>(joins && ip ? sample : 0)), shorter;
+  std::vector<double> longer(joins && ip ? sample : 0), shorter;
   for (std::size_t i = 0; i < longer.size(); ++i)
     longer[i] =
         std::sqrt(std::max(0.0, double(study.norm[i]) * double(study.norm[i]) + 2 * study.term[i] +
                                     dot(study.pca.mean.data(), study.pca.mean.data(), dim)));
   Matrix<double> x(queries.rows(), dim);
-  std::vector<ScaledQuery> scaled(static_cast<std::size_t>(queries.rows()));
+  std::vector<ScaledQuery> scaled(queries.rows());
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
     plain.load(queries, q, x.row(q));
     if (joins && ip) shorter.push_back(std::sqrt(dot(x.row(q), x.row(q), dim)));
@@ -299,7 +299,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   if (duplicates.any()) {
     order = duplicates.distinct();
   } else {
-    order.resize(static_cast<std::size_t>(base.rows()));
+    order.resize(base.rows());
     std::iota(order.begin(), order.end(), 0u);
   }
   const std::int64_t rows = static_cast<std::int64_t>(order.size());
@@ -336,13 +336,13 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   Matrix<float> centroids =
       k_means(sample.view(), clusters, {.iterations = 4, .threads = threads, .progress = progress})
           .centroids;
-  std::vector<std::uint32_t> cluster(static_cast<std::size_t>(base.rows()));
+  std::vector<std::uint32_t> cluster(base.rows());
   std::vector<double> keys(cluster.size());
   CentroidScan(centroids.view(), Metric::l2, threads)
       .assign(prefixes.view(), false, cluster, keys, progress);
 
   // By cluster, then by the largest coordinate, so that the rows of a panel fit one scale.
-  std::vector<float> largest(static_cast<std::size_t>(base.rows()));
+  std::vector<float> largest(base.rows());
   for (const std::uint32_t row : order)
     for (std::int64_t j = 0; j < columns; ++j)
       largest[row] = std::max(largest[row], std::fabs(prefixes.row(row)[j]));
@@ -350,7 +350,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
     if (cluster[a] != cluster[b]) return cluster[a] < cluster[b];
     return std::pair(largest[a], a) < std::pair(largest[b], b);
   });
-  out.cluster_begin.assign(static_cast<std::size_t>(clusters + 1), 0);
+  out.cluster_begin.assign(clusters + 1, 0);
   for (const std::uint32_t row : order) ++out.cluster_begin[cluster[row] + 1];
   std::partial_sum(out.cluster_begin.begin(), out.cluster_begin.end(), out.cluster_begin.begin());
   out.centroids = ip ? with_terms(centroids, out, order, terms) : std::move(centroids);

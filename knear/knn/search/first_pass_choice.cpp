@@ -4,6 +4,7 @@
 
 #include "knear/core/stop_check.hpp"
 #include "knear/cost/plan.hpp"
+#include "knear/scan/worthwhile.hpp"
 
 namespace knear::detail {
 namespace {

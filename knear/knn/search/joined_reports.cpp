@@ -57,7 +57,7 @@ Progress SharedProgress::of(std::int64_t part) {
     std::lock_guard lock(mutex_);
     auto& done = done_[std::string(stage)];
     done.resize(static_cast<std::size_t>(parts_));
-    done[static_cast<std::size_t>(part)] = fraction;
+    done[part] = fraction;
     double sum = 0;
     for (const double some : done) sum += some;
     goes_on_ = goes_on_ && progress_(stage, sum / static_cast<double>(parts_));

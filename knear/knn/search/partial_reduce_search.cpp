@@ -20,6 +20,8 @@
 //
 // With recall = 1 it is the share of queries without a certificate that is kept small, at 1/200,
 // and these are searched exactly.
+#include "knear/knn/search/partial_reduce_search.hpp"
+
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -235,17 +237,17 @@ class PartialReduceSearch final : public Search {
     parallel_for(request_.threads, (count + task - 1) / task, [&](std::int64_t t) {
       std::vector<int> taken(static_cast<std::size_t>(bins.interleaving.tiles));
       for (std::int64_t i = t * task; i < std::min(count, (t + 1) * task); ++i) {
-        const std::int64_t q = todo[static_cast<std::size_t>(i)];
+        const std::int64_t q = todo[i];
         KeyedId dropped = none;
         const bool enough =
             reduce_list(lists.keys.row(q), lists.ids.row(q), wanted, wanted == at_.count, bins, k,
                         taken, out.keys.row(q), out.ids.row(q), dropped);
-        answered[static_cast<std::size_t>(i)] = enough;
+        answered[i] = enough;
         if (enough) note_dropped(static_cast<std::size_t>(q), dropped, at_.ids());
       }
     });
     for (std::int64_t i = 0; i < count; ++i)
-      if (!answered[static_cast<std::size_t>(i)]) left.push_back(todo[static_cast<std::size_t>(i)]);
+      if (!answered[i]) left.push_back(todo[i]);
     return left;
   }
 
@@ -346,7 +348,7 @@ class PartialReduceSearch final : public Search {
 
   // Whether nothing that was dropped comes before the last of the answer.
   bool certified(const ExactNeighbors& all, std::int64_t q) const {
-    const KeyedId& least = dropped_[static_cast<std::size_t>(q)];
+    const KeyedId& least = dropped_[q];
     const std::int64_t k = request_.k;
     if (least == none || k == 0) return true;
     return !(least < KeyedId{all.keys.row(q)[k - 1], all.ids.row(q)[k - 1]});

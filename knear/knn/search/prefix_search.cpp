@@ -6,6 +6,8 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/stop_check.hpp"
+#include "knear/scan/prefix/prefix_scan.hpp"
+#include "knear/scan/prefix/prefix_self_join.hpp"
 
 namespace knear::detail {
 namespace {

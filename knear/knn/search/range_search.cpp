@@ -1,5 +1,7 @@
 // All rows within a radius: a search whose threshold is given, so it estimates none, and which has
 // no k but the one that plans take. What it finds lies in lists that grow, and memory limits those.
+#include "knear/knn/search/range_search.hpp"
+
 #include <utility>
 
 #include "knear/core/cpu.hpp"
@@ -95,9 +97,9 @@ RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads) {
   out.ids.resize(static_cast<std::size_t>(out.begin.back()));
   out.distances.resize(out.ids.size());
   parallel_for(threads, std::ssize(lists), [&](std::int64_t i) {
-    auto& list = lists[static_cast<std::size_t>(i)];
+    auto& list = lists[i];
     std::sort(list.begin(), list.end());
-    std::size_t place = static_cast<std::size_t>(out.begin[static_cast<std::size_t>(i)]);
+    std::size_t place = static_cast<std::size_t>(out.begin[i]);
     for (const auto& [key, id] : list) {
       out.ids[place] = id;
       out.distances[place++] = static_cast<float>(distance_of_key(metric, key));

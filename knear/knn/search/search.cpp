@@ -18,8 +18,7 @@ void Search::run_from(ExactNeighbors& all, KnnReport* report) {
   const auto set_upper_bounds = [&] {
     if (all.columns() < k || k == 0) return;
     at_.upper_bounds.resize(static_cast<std::size_t>(q));
-    for (std::int64_t i = 0; i < q; ++i)
-      at_.upper_bounds[static_cast<std::size_t>(i)] = all.keys.row(i)[k - 1];
+    for (std::int64_t i = 0; i < q; ++i) at_.upper_bounds[i] = all.keys.row(i)[k - 1];
   };
   set_upper_bounds();
   at_.for_each_chunk([&] {
@@ -192,29 +191,6 @@ bool Search::optimize() {
   std::vector<FirstPass> passes = at_.cascade();
   passes_.skip_useless(passes);
   return prefix_.optimize({.passes = std::move(passes), .keep = true});
-}
-
-ExactNeighbors nearest_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
-  const MethodOptions& method = request.options.method;
-  if (method.kind == Method::threshold_heap) return threshold_heap_on(device, request, report);
-  // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
-  if (method.kind == Method::partial_reduce ||
-      (method.kind == Method::automatic && method.recall.value_or(1) < 1 && !device &&
-       request.kind == SearchKind::nearest && traits_of(request.options.metric).by_products))
-    return partial_reduce_on(device, request, report);
-  return Search(request, device).run(report);
-}
-
-Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
-  return rounded_answer(nearest_on(device, request, report), request);
-}
-
-Neighbors rounded_answer(const ExactNeighbors& all, const SearchRequest& request) {
-  const bool self = request.kind == SearchKind::self_join;
-  const std::int64_t columns =
-      request.options.method.aggregate ? request.k_asked - self : all.columns();
-  return rounded(all, request.options.metric, request.queries.rows(), columns, request.threads,
-                 self ? std::optional<Id>(0) : std::nullopt);
 }
 
 }  // namespace knear::detail

@@ -18,7 +18,6 @@
 #include "knear/knn/report.hpp"
 #include "knear/knn/search/prefix_search.hpp"
 #include "knear/knn/search/tree_search.hpp"
-#include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
 
@@ -75,25 +74,5 @@ class Search {
   PrefixSearch prefix_{at_, report_, passes_};
   TreeSearch tree_{at_, report_, passes_};
 };
-
-// As the functions of knn/segment_search.hpp with these names, with a device, or on the processor
-// alone.
-ExactNeighbors nearest_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
-RangeLists within_on(DeviceEngine* device, const SearchRequest& request, double radius,
-                     KnnReport* report);
-Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
-RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
-                               KnnReport* report);
-
-// What was found, sorted by key and id, in the form of a public answer; uses the lists up.
-RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads);
-// The public form of what nearest_on() and within_on() found; uses the lists up.
-Neighbors rounded_answer(const ExactNeighbors& all, const SearchRequest& request);
-RangeNeighbors sorted_answer(RangeLists& lists, const SearchRequest& request, KnnReport* report);
-// As nearest_on(), by one method.
-ExactNeighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request,
-                                 KnnReport* report);
-ExactNeighbors partial_reduce_on(DeviceEngine* device, const SearchRequest& request,
-                                 KnnReport* report);
 
 }  // namespace knear::detail

@@ -13,7 +13,8 @@ namespace {
 constexpr std::int64_t max_dim = 65536, most_logical_rows = std::int64_t{1} << 40;
 
 template <class... Arguments>
-void refuse_if(bool wrong, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+void refuse_if(bool wrong, ErrorFormat<std::type_identity_t<Arguments>...> text,
+               Arguments&&... arguments) {
   if (wrong) throw InvalidArgument(text, std::forward<Arguments>(arguments)...);
 }
 

@@ -7,6 +7,8 @@
 //
 // The paper does both on its GPU; here the processor searches the sample, which is small, by
 // whatever exact search is the fastest.
+#include "knear/knn/search/threshold_heap_search.hpp"
+
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -28,7 +30,7 @@ constexpr std::int64_t usual_batch = 48;
 std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t wanted) {
   const Permutation order(count, sample_seed);
   std::vector<std::int64_t> out(static_cast<std::size_t>(wanted));
-  for (std::int64_t i = 0; i < wanted; ++i) out[static_cast<std::size_t>(i)] = order.row_at(i);
+  for (std::int64_t i = 0; i < wanted; ++i) out[i] = order.row_at(i);
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -137,7 +139,7 @@ class ThresholdHeapSearch final : public Search {
     ExactNeighbors found;
     Search(request).run_from(found, nullptr);
     for (std::int64_t q = 0; q < request_.queries.rows() && found.columns() == k; ++q)
-      thresholds_[static_cast<std::size_t>(q)] = found.keys.row(q)[k - 1];
+      thresholds_[q] = found.keys.row(q)[k - 1];
   }
 
   // The segments with a filter that lets the sample through.
@@ -153,7 +155,7 @@ class ThresholdHeapSearch final : public Search {
       if (allowed < rows) numbers = given.allowed_rows(0, rows);
       for (; next < places.size() && places[next] < before + allowed; ++next) {
         const std::int64_t place = places[next] - before;
-        sampled.push_back(numbers.empty() ? place : numbers[static_cast<std::size_t>(place)]);
+        sampled.push_back(numbers.empty() ? place : numbers[place]);
       }
       before += allowed;
       if (!sampled.empty())
@@ -169,7 +171,7 @@ class ThresholdHeapSearch final : public Search {
     if (traits_of(metric).product || all.columns() < k || k == 0) return 0;
     std::vector<double> kth, upper_bounds;
     for (std::int64_t q = 0; q < request_.queries.rows(); ++q) {
-      const double bound = thresholds_[static_cast<std::size_t>(q)];
+      const double bound = thresholds_[q];
       if (std::isinf(bound)) continue;
       const auto distance = [&](double key) {
         const double value = std::max(0.0, distance_of_key(metric, key));

@@ -1,7 +1,6 @@
-// knear/scan/device/answer_launches.hpp -- the launches of answer_kernels.hpp: what nvcc compiles
-// for cuda::Queue (answer_launches.cu) and the tests for the emulator.
+// knear/scan/device/answer_launches.hpp -- the launches of answer_kernels.hpp, compiled
+// once for each queue (knear/simt/instances.hpp).
 #pragma once
-#include <algorithm>
 #include <cstdint>
 
 #include "knear/scan/device/answer_kernels.hpp"
@@ -14,9 +13,7 @@ void launch_find_zero_rows(Queue& queue, const void* rows, ElementType type, std
   with_element(type, [&](auto element) {
     using Row = decltype(element);
     using Kernel = FindZeroRows<typename Queue::Thread, Row>;
-    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const std::int64_t blocks = (count + Kernel::warps - 1) / Kernel::warps;
-    launch(queue, Grid{std::min(blocks, most), 0},
+    launch(queue, grid_for<Kernel>(queue, count, Kernel::warps),
            Kernel{static_cast<const Row*>(rows), count, dim, flags, zeros});
   });
 }
@@ -24,9 +21,7 @@ void launch_find_zero_rows(Queue& queue, const void* rows, ElementType type, std
 template <class Queue>
 void launch_merge_answers(Queue& queue, const AnswerMerge& merge) {
   using Kernel = MergeAnswers<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (merge.count + Kernel::warps - 1) / Kernel::warps;
-  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{merge});
+  launch(queue, grid_for<Kernel>(queue, merge.count, Kernel::warps), Kernel{merge});
 }
 
 // Requires queries and k of at least 1.
@@ -35,9 +30,7 @@ void launch_round_answers(Queue& queue, const double* keys, const std::int64_t* 
                           std::int64_t columns, std::int64_t queries, std::int64_t k, bool negated,
                           std::int64_t* out_ids, float* out_distances) {
   using Kernel = RoundAnswers<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (queries * k + Kernel::threads - 1) / Kernel::threads;
-  launch(queue, Grid{std::min(blocks, most), 0},
+  launch(queue, grid_for<Kernel>(queue, queries * k, Kernel::threads),
          Kernel{keys, ids, columns, queries, k, negated, out_ids, out_distances});
 }
 
@@ -47,10 +40,15 @@ void launch_round_others(Queue& queue, const double* keys, const std::int64_t* i
                          std::int64_t columns, std::int64_t queries, std::int64_t k, bool negated,
                          std::int64_t* out_ids, float* out_distances) {
   using Kernel = RoundOthers<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (queries + Kernel::warps - 1) / Kernel::warps;
-  launch(queue, Grid{std::min(blocks, most), 0},
+  launch(queue, grid_for<Kernel>(queue, queries, Kernel::warps),
          Kernel{keys, ids, columns, queries, k, negated, out_ids, out_distances});
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_ANSWER_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_find_zero_rows, Queue)       \
+  INSTANCE(launch_merge_answers, Queue)        \
+  INSTANCE(launch_round_answers, Queue)        \
+  INSTANCE(launch_round_others, Queue)
 
 }  // namespace knear::detail

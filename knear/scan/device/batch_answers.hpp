@@ -101,7 +101,7 @@ class BatchAnswers {
   void put(const std::vector<std::int64_t>& query_at, std::int64_t first, std::int64_t some,
            const double* keys, const std::int64_t* ids) {
     for (std::int64_t i = 0; i < some; ++i) {
-      const std::int64_t query = query_at[static_cast<std::size_t>(first + i)];
+      const std::int64_t query = query_at[first + i];
       if (query < 0) continue;
       std::copy_n(keys + i * k_, k_, out_.keys.row(query));
       std::copy_n(ids + i * k_, k_, out_.ids.row(query));
@@ -111,8 +111,8 @@ class BatchAnswers {
     if (first >= count_) return;
     Piece& piece = pieces_[first / together_ % 2];
     if (piece.memory.size() == 0)
-      piece.memory = queue_.template allocate_host<unsigned char>(static_cast<std::size_t>(
-          PiecewiseUpload<Queue>::size_of_buffer(piece_, count_ * each_, each_)));
+      piece.memory = queue_.template allocate_host<unsigned char>(
+          PiecewiseUpload<Queue>::size_of_buffer(piece_, count_ * each_, each_));
     const std::int64_t some = std::min(together_, count_ - first);
     auto* const keys = reinterpret_cast<double*>(piece.memory.data());
     auto* const ids = reinterpret_cast<std::int64_t*>(keys + some * k_);

@@ -1,5 +1,5 @@
-// knear/scan/device/code_scan_launches.hpp -- the launches of the kernels that search codes: what
-// nvcc compiles for cuda::Queue (code_scan_launches.cu) and the tests for the emulator.
+// knear/scan/device/code_scan_launches.hpp -- the launches of the kernels that search codes,
+// compiled once for each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -87,17 +87,14 @@ template <class Queue>
 void launch_decode_rows(Queue& queue, const DecodedView& of, const int* numbers, std::int64_t first,
                         std::int64_t panels, float* rows, int* places) {
   using Kernel = DecodeRows<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (panels * panel_rows + Kernel::warps - 1) / Kernel::warps;
-  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{of, numbers, first, panels, rows, places});
+  launch(queue, grid_for<Kernel>(queue, panels * panel_rows, Kernel::warps),
+         Kernel{of, numbers, first, panels, rows, places});
 }
 template <class Queue>
 void launch_make_table_queries(Queue& queue, const double* from, double factor, std::int64_t count,
                                double* to) {
   using Kernel = MakeTableQueries<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (count + Kernel::threads - 1) / Kernel::threads;
-  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{from, factor, count, to});
+  launch(queue, grid_for<Kernel>(queue, count, Kernel::threads), Kernel{from, factor, count, to});
 }
 // Of `count` queries. kernel.parts is set here.
 template <class Queue>
@@ -109,5 +106,17 @@ void launch_measure_codes(Queue& queue, MeasureCodes<typename Queue::Thread> ker
       std::max(1, (kernel.lists.room + kernel.threads - 1) / kernel.threads)));
   launch(queue, Grid{count * kernel.parts, 0}, kernel);
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_CODE_SCAN_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_scan_codes, Queue)              \
+  INSTANCE(launch_merge_code_lists, Queue)        \
+  INSTANCE(launch_locate_rows, Queue)             \
+  INSTANCE(launch_make_code_tables, Queue)        \
+  INSTANCE(launch_write_code_keys, Queue)         \
+  INSTANCE(launch_resolve_ties, Queue)            \
+  INSTANCE(launch_decode_rows, Queue)             \
+  INSTANCE(launch_make_table_queries, Queue)      \
+  INSTANCE(launch_measure_codes, Queue)
 
 }  // namespace knear::detail

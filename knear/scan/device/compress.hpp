@@ -163,4 +163,10 @@ void launch_measure_pairs(Queue& queue, const DeviceBaseView& base, const Device
   });
 }
 
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_COMPRESS(INSTANCE, Queue) \
+  INSTANCE(launch_compress, Queue)      \
+  INSTANCE(launch_compress_more, Queue) \
+  INSTANCE(launch_measure_pairs, Queue)
+
 }  // namespace knear::detail

@@ -53,7 +53,7 @@ inline bool products_pay(const CodeBook& book, std::span<const std::int64_t> beg
       std::max<std::int64_t>(4, 2 * book.width()) * (book.bits() == 8 ? 1 : 3);
   const std::int64_t lists = std::ssize(begins) - 1;
   if (probes.rows() * probes.cols() < least) return false;
-  std::vector<char> seen(static_cast<std::size_t>(lists));
+  std::vector<char> seen(lists);
   std::int64_t pairs = 0, different = 0;
   for (std::int64_t q = 0; q < probes.rows(); ++q)
     for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
@@ -83,9 +83,9 @@ struct KeyDistance {
     const std::int64_t width = book.width();
     KeyDistance out{.metric = job.metric, .parts = book.parts()};
     if (job.squared) {
-      out.centre.assign(static_cast<std::size_t>(book.dim()), 0.0);
+      out.centre.assign(book.dim(), 0.0);
       for (std::int64_t j = 0; j < book.dim(); ++j) {
-        double& mean = out.centre[static_cast<std::size_t>(j)];
+        double& mean = out.centre[j];
         for (std::int64_t c = 0; c < book.count(); ++c)
           mean += book.part(j / width).row(c)[j % width];
         mean /= static_cast<double>(book.count());
@@ -99,9 +99,7 @@ struct KeyDistance {
         double from_centre = 0, from_zero = 0;
         for (std::int64_t j = 0; j < width; ++j) {
           const double x = book.part(m).row(c)[j],
-                       d = out.centre.empty()
-                               ? x
-                               : x - out.centre[static_cast<std::size_t>(m * width + j)];
+                       d = out.centre.empty() ? x : x - out.centre[m * width + j];
           from_centre += d * d, from_zero += x * x;
         }
         most = std::max(most, from_centre), most_of_all = std::max(most_of_all, from_zero);
@@ -112,8 +110,7 @@ struct KeyDistance {
     for (std::int64_t l = 0; l < centroids.rows(); ++l) {
       double sum = 0;
       for (std::int64_t j = 0; j < centroids.cols(); ++j) {
-        const double x = double{centroids.row(l)[j]} -
-                         (middle.empty() ? 0.0 : middle[static_cast<std::size_t>(j)]);
+        const double x = double{centroids.row(l)[j]} - (middle.empty() ? 0.0 : middle[j]);
         sum += x * x;
       }
       of_centroid = std::max(of_centroid, sum);
@@ -176,7 +173,7 @@ struct KeyDistance {
   double length_of(const double* query, std::int64_t dim) const {
     double squares = 0;
     for (std::int64_t j = 0; j < dim; ++j) {
-      const double x = query[j] - (centre.empty() ? 0.0 : centre[static_cast<std::size_t>(j)]);
+      const double x = query[j] - (centre.empty() ? 0.0 : centre[j]);
       squares += x * x;
     }
     return std::sqrt(squares) * (1 + 0x1p-20);
@@ -216,17 +213,15 @@ class DeviceDecodedLists {
                               queue.free_bytes());
 
     number_rows(here.ids);
-    std::vector<std::int32_t> number_of(static_cast<std::size_t>(rows_));
+    std::vector<std::int32_t> number_of(rows_);
     for (std::size_t n = 0; n < number_of.size(); ++n)
-      number_of[static_cast<std::size_t>(positions_[n])] = static_cast<std::int32_t>(n);
-    const ListLayout layout = ListLayout::of(begins, [&](std::int64_t i) {
-      return static_cast<std::uint32_t>(number_of[static_cast<std::size_t>(i)]);
-    });
+      number_of[positions_[n]] = static_cast<std::int32_t>(n);
+    const ListLayout layout = ListLayout::of(
+        begins, [&](std::int64_t i) { return static_cast<std::uint32_t>(number_of[i]); });
     std::vector<std::int32_t> panel_lists;
     for (std::int64_t l = 0; l < lists; ++l)
-      panel_lists.resize(
-          static_cast<std::size_t>(layout.first_panel[static_cast<std::size_t>(l) + 1]),
-          static_cast<std::int32_t>(l));
+      panel_lists.resize(layout.first_panel[static_cast<std::size_t>(l) + 1],
+                         static_cast<std::int32_t>(l));
     positions_there_ = sent(positions_), panel_lists_ = sent(panel_lists);
     view_ = {book.view(),        there.view(), book.by_centroid(), nullptr, positions_there_.data(),
              panel_lists_.data()};
@@ -236,11 +231,11 @@ class DeviceDecodedLists {
       Matrix<float> less(lists, dim);
       parallel_for(job.threads, lists, [&](std::int64_t l) {
         for (std::int64_t j = 0; j < dim; ++j)
-          less.row(l)[j] = static_cast<float>(
-              double{centroids.row(l)[j]} -
-              (job.vectors.middle.empty() ? 0.0 : job.vectors.middle[static_cast<std::size_t>(j)]));
+          less.row(l)[j] =
+              static_cast<float>(double{centroids.row(l)[j]} -
+                                 (job.vectors.middle.empty() ? 0.0 : job.vectors.middle[j]));
       });
-      added = queue_.template allocate<float>(static_cast<std::size_t>(lists * dim));
+      added = queue_.template allocate<float>(lists * dim);
       const StreamSyncGuard waits_at_exit{queue_};
       queue_.upload(added.data(), less.data(), added.size());
     }
@@ -285,7 +280,7 @@ class DeviceDecodedLists {
     const std::vector<double> lengths = lengths_of(queries, which, job.threads);
     std::vector<std::int64_t> left, todo;
     for (const std::int64_t q : which) {
-      const double slack = distance_.slack(lengths[static_cast<std::size_t>(q)]);
+      const double slack = distance_.slack(lengths[q]);
       (slack < std::numeric_limits<double>::infinity() ? todo : left).push_back(q);
     }
     which = todo;
@@ -294,23 +289,22 @@ class DeviceDecodedLists {
     const StreamSyncGuard waits_at_exit{queue_};
     if (here.filtered() || here.allowed.live) {
       scan_->limit(limited, [&](std::int64_t n) {
-        const std::int64_t row = positions_[static_cast<std::size_t>(n)];
+        const std::int64_t row = positions_[n];
         return here.allowed(row) && (!here.allowed_ids || here.allowed_ids->holds(here.ids(row)));
       });
       if (limited.count == 0) return left;
     }
-    std::vector<double> bounds(static_cast<std::size_t>(count));
+    std::vector<double> bounds(count);
     bool known = false;
     for (const std::int64_t q : which) {
       const CodedNeighbors::Row& last = out.of(q).back();
-      bounds[static_cast<std::size_t>(q)] = last.key;  // infinite where there is none
+      bounds[q] = last.key;  // infinite where there is none
       known = known || last.id != no_id;
     }
-    const typename DeviceScan<Queue>::RowKeys keys{
+    const RowKeys keys{
         [&](std::span<const std::int64_t> batch) {
           double longest = 0;
-          for (const std::int64_t q : batch)
-            longest = std::max(longest, lengths[static_cast<std::size_t>(q)]);
+          for (const std::int64_t q : batch) longest = std::max(longest, lengths[q]);
           return distance_.slack(longest);
         },
         [&](const DeviceBaseView& base, const DeviceLists& found, std::span<const std::int64_t> at,
@@ -322,19 +316,18 @@ class DeviceDecodedLists {
     const std::vector<std::int64_t> lost_on_device = scan_->run_by_keys(
         keys, queries.view(), which, k, found, stats, batch, progress,
         known ? std::span<const double>(bounds) : std::span<const double>(), limited, probes.lists);
-    std::vector<char> lost(static_cast<std::size_t>(count));
-    for (const std::int64_t q : lost_on_device) lost[static_cast<std::size_t>(q)] = 1;
+    std::vector<char> lost(count);
+    for (const std::int64_t q : lost_on_device) lost[q] = 1;
     constexpr std::int64_t each = 32;  // queries of a task
     parallel_for(job.threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
-      std::vector<CodedNeighbors::Row> rows(static_cast<std::size_t>(job.k));
+      std::vector<CodedNeighbors::Row> rows(job.k);
       for (std::int64_t i = task * each; i < std::min(std::ssize(which), (task + 1) * each); ++i) {
-        const std::int64_t q = which[static_cast<std::size_t>(i)];
-        if (lost[static_cast<std::size_t>(q)] != 0) continue;
+        const std::int64_t q = which[i];
+        if (lost[q] != 0) continue;
         std::fill(rows.begin(), rows.end(), CodedNeighbors::Row{});
         for (std::int64_t j = 0; j < k && found.ids.row(q)[j] != no_id; ++j) {
-          const std::int64_t row = positions_[static_cast<std::size_t>(found.ids.row(q)[j])];
-          rows[static_cast<std::size_t>(j)] = {static_cast<float>(found.keys.row(q)[j]), number,
-                                               row, here.ids(row)};
+          const std::int64_t row = positions_[found.ids.row(q)[j]];
+          rows[j] = {static_cast<float>(found.keys.row(q)[j]), number, row, here.ids(row)};
         }
         merge_rows(out.of(q), rows, true);
       }
@@ -361,12 +354,12 @@ class DeviceDecodedLists {
   // Of these queries, by number.
   std::vector<double> lengths_of(const Matrix<double>& queries, std::span<const std::int64_t> which,
                                  int threads) const {
-    std::vector<double> out(static_cast<std::size_t>(queries.rows()));
+    std::vector<double> out(queries.rows());
     constexpr std::int64_t each = 64;
     parallel_for(threads, (std::ssize(which) + each - 1) / each, [&](std::int64_t task) {
       for (std::int64_t i = task * each; i < std::min(std::ssize(which), (task + 1) * each); ++i) {
-        const std::int64_t q = which[static_cast<std::size_t>(i)];
-        out[static_cast<std::size_t>(q)] = distance_.length_of(queries.row(q), queries.cols());
+        const std::int64_t q = which[i];
+        out[q] = distance_.length_of(queries.row(q), queries.cols());
       }
     });
     return out;
@@ -374,7 +367,7 @@ class DeviceDecodedLists {
 
   // Rows are numbered by their ids, so that the scan's order of equal keys is that of ids.
   void number_rows(const RowIds& ids) {
-    positions_.resize(static_cast<std::size_t>(rows_));
+    positions_.resize(rows_);
     std::iota(positions_.begin(), positions_.end(), 0);
     if (!ids.ids) return;
     const auto [least, most] = std::minmax_element(ids.ids, ids.ids + rows_);
@@ -383,7 +376,7 @@ class DeviceDecodedLists {
       std::vector<std::int32_t> at(static_cast<std::size_t>(span) + 1, -1);
       std::int64_t taken = 0;
       for (std::int64_t row = 0; row < rows_; ++row) {
-        std::int32_t& place = at[static_cast<std::size_t>(ids(row) - *least)];
+        std::int32_t& place = at[ids(row) - *least];
         taken += place < 0, place = static_cast<std::int32_t>(row);
       }
       if (taken == rows_) {
@@ -403,7 +396,7 @@ class DeviceDecodedLists {
                        sample = CodingSpace::sample_size(rows_, dim),
                        panels = std::min(layout.panels(), (sample + panel_rows - 1) / panel_rows);
     // Panels from all over, each decoded by itself.
-    auto rows = queue_.template allocate<float>(static_cast<std::size_t>(panel_rows * dim));
+    auto rows = queue_.template allocate<float>(panel_rows * dim);
     auto places = queue_.template allocate<int>(panel_rows);
     const Array<int> numbers = sent(layout.row_at);
     Matrix<float> some(panels * panel_rows, dim);
@@ -412,9 +405,7 @@ class DeviceDecodedLists {
       const std::int64_t panel = i * (slots / panel_rows) / panels;
       launch_decode_rows(queue_, decoding, numbers.data(), panel, 1, rows.data(), places.data());
       std::int64_t filled = 0;
-      while (filled < panel_rows &&
-             layout.row_at[static_cast<std::size_t>(panel * panel_rows + filled)] >= 0)
-        ++filled;
+      while (filled < panel_rows && layout.row_at[panel * panel_rows + filled] >= 0) ++filled;
       const StreamSyncGuard arrived{queue_};
       queue_.download(some.row(count), rows.data(), static_cast<std::size_t>(filled * dim));
       queue_.wait();
@@ -451,7 +442,7 @@ class DeviceDecodedLists {
     queue_.upload(probed.data(), probed_.data(), count);
     queue_.upload(terms.data(), terms_.data(), count);
     const std::int64_t numbers = std::ssize(at) * job.book->dim();
-    auto queries = queue_.template allocate<double>(static_cast<std::size_t>(numbers));
+    auto queries = queue_.template allocate<double>(numbers);
     launch_make_table_queries(queue_, vectors, table_factor(job), numbers, queries.data());
     launch_measure_codes(queue_,
                          MeasureCodes<typename Queue::Thread>{

@@ -45,11 +45,10 @@ class DeviceCodeBook {
       : parts_(static_cast<int>(book.parts())),
         bits_(book.bits()),
         width_(static_cast<int>(book.width())) {
-    std::vector<float> by_column(static_cast<std::size_t>(book.dim() * book.count()));
+    std::vector<float> by_column(book.dim() * book.count());
     for (std::int64_t j = 0; j < book.dim(); ++j)
       for (std::int64_t c = 0; c < book.count(); ++c)
-        by_column[static_cast<std::size_t>(j * book.count() + c)] =
-            book.part(j / width_).row(c)[j % width_];
+        by_column[j * book.count() + c] = book.part(j / width_).row(c)[j % width_];
     by_column_ = queue.template allocate<float>(by_column.size());
     by_centroid_ = queue.template allocate<float>(by_column.size());
     const StreamSyncGuard waits_at_exit{queue};
@@ -78,20 +77,19 @@ class DeviceCodedLists {
     const std::int64_t rows = lists.rows(), width = lists.width();
     set_begins(lists);
     check_order(ids);
-    codes_ = queue.template allocate<std::uint8_t>(static_cast<std::size_t>(rows * width));
-    ids_ = queue.template allocate<std::int64_t>(static_cast<std::size_t>(rows));
-    if (lists.has_scalars())
-      scalars_ = queue.template allocate<float>(static_cast<std::size_t>(rows));
+    codes_ = queue.template allocate<std::uint8_t>(rows * width);
+    ids_ = queue.template allocate<std::int64_t>(rows);
+    if (lists.has_scalars()) scalars_ = queue.template allocate<float>(rows);
     device_begins_ = queue.template allocate<std::int64_t>(begins_.size());
     PiecewiseUpload<Queue> pieces(queue, threads, piece, rows * (width + 12),
                                   std::max<std::int64_t>(8, width));
     const StreamSyncGuard waits_at_exit{queue};
     if (rows > 0) {
       const std::uint8_t* const codes = lists.codes().data();
-      pieces.send(
-          codes_.data(), rows, width, [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
-            std::memcpy(to, codes + begin * width, static_cast<std::size_t>((end - begin) * width));
-          });
+      pieces.send(codes_.data(), rows, width,
+                  [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
+                    std::memcpy(to, codes + begin * width, (end - begin) * width);
+                  });
       pieces.send(reinterpret_cast<unsigned char*>(ids_.data()), rows, 8,
                   [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
                     for (std::int64_t row = begin; row < end; ++row, to += 8) {
@@ -102,8 +100,7 @@ class DeviceCodedLists {
       if (lists.has_scalars())
         pieces.send(reinterpret_cast<unsigned char*>(scalars_.data()), rows, 4,
                     [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
-                      std::memcpy(to, lists.scalars() + begin,
-                                  static_cast<std::size_t>((end - begin) * 4));
+                      std::memcpy(to, lists.scalars() + begin, (end - begin) * 4);
                     });
     }
     queue.upload(device_begins_.data(), begins_.data(), begins_.size());
@@ -119,7 +116,7 @@ class DeviceCodedLists {
   // empty.
   std::span<const std::int64_t> begins() const { return begins_; }
   // Requires a list that has rows.
-  std::int64_t begin_of(std::int64_t list) const { return begins_[static_cast<std::size_t>(list)]; }
+  std::int64_t begin_of(std::int64_t list) const { return begins_[list]; }
   // Of all rows.
   DeviceCodedView view() const {
     return {codes_.data(),         scalars_.data(),         ids_.data(),
@@ -211,8 +208,7 @@ class DeviceCodeScan {
       stop_if_asked();
       const std::int64_t some = std::min(together, queries - first);
       try {
-        run_batch(run, std::span(order).subspan(static_cast<std::size_t>(first),
-                                                static_cast<std::size_t>(some)));
+        run_batch(run, std::span(order).subspan(first, some));
       } catch (const MemoryBudgetError&) {
         if (some == 1) throw;
         together = some / 2;
@@ -253,16 +249,15 @@ class DeviceCodeScan {
   static constexpr std::int64_t most_pinned = 256 << 20, small_bytes = 64 << 20;
 
   const std::uint32_t* send_allowed(const CodeSegment& segment, std::int64_t rows) {
-    std::vector<std::uint32_t> words(static_cast<std::size_t>((rows + 31) / 32));
+    std::vector<std::uint32_t> words((rows + 31) / 32);
     constexpr std::int64_t task_words = 2048;
-    parallel_for(job_.threads, (std::ssize(words) + task_words - 1) / task_words,
-                 [&](std::int64_t task) {
-                   const std::int64_t end = std::min(std::ssize(words), (task + 1) * task_words);
-                   for (std::int64_t i = task * task_words; i < end; ++i)
-                     for (std::int64_t row = 32 * i; row < std::min(rows, 32 * i + 32); ++row)
-                       words[static_cast<std::size_t>(i)] |=
-                           static_cast<std::uint32_t>(may_be_found(segment, row)) << row % 32;
-                 });
+    parallel_for(
+        job_.threads, (std::ssize(words) + task_words - 1) / task_words, [&](std::int64_t task) {
+          const std::int64_t end = std::min(std::ssize(words), (task + 1) * task_words);
+          for (std::int64_t i = task * task_words; i < end; ++i)
+            for (std::int64_t row = 32 * i; row < std::min(rows, 32 * i + 32); ++row)
+              words[i] |= static_cast<std::uint32_t>(may_be_found(segment, row)) << row % 32;
+        });
     const StreamSyncGuard waits_at_exit{queue_};
     allowed_.push_back(queue_.template allocate<std::uint32_t>(words.size()));
     queue_.upload(allowed_.back().data(), words.data(), words.size());
@@ -274,11 +269,11 @@ class DeviceCodeScan {
   }
 
   std::vector<std::int64_t> rows_probed(const CodeProbes& probes) const {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(probes.lists.rows()));
+    std::vector<std::int64_t> out(probes.lists.rows());
     for (std::int64_t q = 0; q < probes.lists.rows(); ++q)
       for (std::int64_t p = 0; p < probes.lists.cols() && probes.lists.row(q)[p] != no_id; ++p)
         for (const DeviceCodeSegment<Queue>& segment : segments_)
-          out[static_cast<std::size_t>(q)] += segment.there->rows_of(probes.lists.row(q)[p]);
+          out[q] += segment.there->rows_of(probes.lists.row(q)[p]);
     return out;
   }
 
@@ -392,9 +387,8 @@ class DeviceCodeScan {
           for (int j = 0; j < k; ++j) {
             const std::size_t at = i * static_cast<std::size_t>(k) + static_cast<std::size_t>(j);
             if (found_ids.data()[at] < 0) break;
-            to[static_cast<std::size_t>(j)] = {found_keys.data()[at],
-                                               static_cast<std::uint32_t>(found_numbers.data()[at]),
-                                               found_rows.data()[at], found_ids.data()[at]};
+            to[j] = {found_keys.data()[at], static_cast<std::uint32_t>(found_numbers.data()[at]),
+                     found_rows.data()[at], found_ids.data()[at]};
           }
         },
         run.out);
@@ -413,7 +407,7 @@ class DeviceCodeScan {
     auto found_places = queue_.template allocate_host<int>(count);
     auto lengths = queue_.template allocate_host<int>(which.size());
     for (std::size_t i = 0; i < which.size(); ++i)
-      lengths.data()[i] = static_cast<int>(run.rows[static_cast<std::size_t>(which[i])]);
+      lengths.data()[i] = static_cast<int>(run.rows[which[i]]);
     const StreamSyncGuard waits_at_exit{queue_};
     const auto lengths_on_device = sent(lengths);
     Array<float> tables;

@@ -65,9 +65,8 @@ class ListRounds {
     const std::int64_t fits = blocks_at_once(work_.blocks());
     if (fits > room_) {
       codes_ = {}, scales_ = {};
-      codes_ =
-          queue_.template allocate<std::uint8_t>(static_cast<std::size_t>(fits * block_bytes()));
-      scales_ = queue_.template allocate<double>(static_cast<std::size_t>(fits));
+      codes_ = queue_.template allocate<std::uint8_t>(fits * block_bytes());
+      scales_ = queue_.template allocate<double>(fits);
       room_ = fits;
     }
     return work_.longest;
@@ -86,7 +85,7 @@ class ListRounds {
     };
     std::vector<Part> parts;
     for (std::int64_t i = 0; i < std::ssize(tasks); ++i) {
-      DeviceTask& task = tasks[static_cast<std::size_t>(i)];
+      DeviceTask& task = tasks[i];
       const std::int64_t first = task.query_block / room_ * room_;
       if (parts.empty() || parts.back().first_block != first) parts.push_back({first, i, i});
       parts.back().end = i + 1;

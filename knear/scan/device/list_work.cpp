@@ -61,9 +61,9 @@ ListWork work_by_list(std::span<const std::int64_t> first_panel, std::span<const
              [&](std::size_t, std::size_t list) { ++begin[list + 1]; });
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
   std::vector<std::int64_t> next = begin;
-  std::vector<std::int32_t> queries(static_cast<std::size_t>(begin.back()));
+  std::vector<std::int32_t> queries(begin.back());
   each_probe(first_panel, probes, first, last, [&](std::size_t place, std::size_t list) {
-    queries[static_cast<std::size_t>(next[list]++)] = static_cast<std::int32_t>(place);
+    queries[next[list]++] = static_cast<std::int32_t>(place);
   });
   ListWork out;
   for (std::size_t list = 0; list + 1 < begin.size(); ++list)

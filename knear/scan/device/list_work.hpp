@@ -35,7 +35,7 @@ struct ListLayout {
     for (std::int64_t list = 0; list < lists.lists(); ++list) {
       const auto [from, to] = lists.panels(list);
       for (std::int64_t slot = from * panel_rows; slot < to * panel_rows; ++slot)
-        if (const std::uint32_t row = lists.packed.ids[static_cast<std::size_t>(slot)];
+        if (const std::uint32_t row = lists.packed.ids[slot];
             row != PackedBase::no_row && keep(list, row))
           out.add(row);
       out.end_list();

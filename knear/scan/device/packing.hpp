@@ -109,8 +109,7 @@ class PiecewiseUpload {
     now_ ^= 1, used_ = 0;
     sent_[now_].wait();
     if (buffers_[now_].size() == 0)
-      buffers_[now_] =
-          queue_.template allocate_host<unsigned char>(static_cast<std::size_t>(size_));
+      buffers_[now_] = queue_.template allocate_host<unsigned char>(size_);
   }
 
   Queue& queue_;
@@ -133,7 +132,7 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
   const std::int64_t bytes = rows.row_bytes();
   DeviceRowData<Queue> out;
   out.type = rows.type(), out.count = count, out.dim = rows.cols();
-  out.own = queue.template allocate<unsigned char>(static_cast<std::size_t>(count * bytes));
+  out.own = queue.template allocate<unsigned char>(count * bytes);
   PiecewiseUpload<Queue> pieces(queue, threads, piece, count * bytes, bytes);
   const StreamSyncGuard waits_at_exit{queue};
   pieces.send(out.own.data(), count, bytes,
@@ -141,7 +140,7 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
                 std::vector<std::byte> scratch(rows.scratch_bytes());
                 for (std::int64_t i = begin; i < end; ++i, to += bytes) {
                   const std::int64_t row = subset.empty() ? i : std::int64_t{subset[i]};
-                  std::memcpy(to, rows.row(row, scratch.data()), static_cast<std::size_t>(bytes));
+                  std::memcpy(to, rows.row(row, scratch.data()), bytes);
                 }
               });
   queue.wait();
@@ -156,8 +155,7 @@ AnyMatrix sample_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64
   const std::int64_t row_bytes = rows.dim * size_of(rows.type);
   // Copied in pieces: a search within little memory has little for this.
   const std::int64_t together = std::clamp<std::int64_t>((64 << 10) / row_bytes, 1, count);
-  auto taken =
-      queue.template allocate<unsigned char>(static_cast<std::size_t>(together * row_bytes));
+  auto taken = queue.template allocate<unsigned char>(together * row_bytes);
   for (std::int64_t first = 0; first < count; first += together) {
     const std::int64_t some = std::min(together, count - first);
     launch_sample(queue, rows.data(), rows.count, row_bytes, count, first, some, taken.data());

@@ -1,5 +1,5 @@
-// knear/scan/device/packing_launches.hpp -- the launches of packing.hpp: what nvcc compiles
-// for cuda::Queue (packing.cu) and the tests for the emulator.
+// knear/scan/device/packing_launches.hpp -- the launches of packing.hpp, compiled once for each
+// queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,17 +13,13 @@ namespace knear::detail {
 template <class Queue>
 void launch_interleave_slots(Queue& queue, const DevicePacking& packing) {
   using Kernel = InterleaveSlots<typename Queue::Thread>;
-  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-  const std::int64_t blocks = (packing.slots() + Kernel::threads - 1) / Kernel::threads;
-  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
+  launch(queue, grid_for<Kernel>(queue, packing.slots(), Kernel::threads), Kernel{packing});
 }
 template <class Queue>
 void launch_interleave_rows(Queue& queue, const DevicePacking& packing, ElementType type) {
   with_element(type, [&](auto element) {
     using Kernel = InterleaveRows<typename Queue::Thread, decltype(element)>;
-    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const std::int64_t blocks = (packing.slots() + Kernel::warps - 1) / Kernel::warps;
-    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
+    launch(queue, grid_for<Kernel>(queue, packing.slots(), Kernel::warps), Kernel{packing});
   });
 }
 template <class Queue>
@@ -63,5 +59,15 @@ void launch_sample(Queue& queue, const void* rows, std::int64_t count, std::int6
       queue, Grid{std::min(blocks, most), 0},
       Kernel{static_cast<const unsigned char*>(rows), count, row_bytes, sample, first, some, out});
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_PACKING_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_interleave_slots, Queue)      \
+  INSTANCE(launch_interleave_rows, Queue)       \
+  INSTANCE(launch_encode_panels, Queue)         \
+  INSTANCE(launch_encode_whole_rows, Queue)     \
+  INSTANCE(launch_find_value_range, Queue)      \
+  INSTANCE(launch_sample, Queue)                \
+  INSTANCE(sort_rows, Queue)
 
 }  // namespace knear::detail

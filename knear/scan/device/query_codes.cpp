@@ -19,7 +19,7 @@ DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
   if (!base.is_integer) {
     std::vector<std::pair<double, std::int64_t>> by_size(which.size());
     parallel_for(threads, out.blocks, [&](std::int64_t block) {
-      std::vector<double> u(static_cast<std::size_t>(base.dim));
+      std::vector<double> u(base.dim);
       const std::int64_t end = std::min(out.count, (block + 1) * block_queries);
       for (std::int64_t i = block * block_queries; i < end; ++i) {
         base.space.load(queries, which[i], u.data());
@@ -30,18 +30,18 @@ DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
     for (std::size_t i = 0; i < by_size.size(); ++i) out.order[i] = by_size[i].second;
   }
   out.codes = AlignedArray<std::uint8_t>(out.blocks * out.slices * block_slice_bytes);
-  out.scales.resize(static_cast<std::size_t>(out.blocks));
-  out.heads.resize(static_cast<std::size_t>(out.count));
+  out.scales.resize(out.blocks);
+  out.heads.resize(out.count);
   parallel_for(threads, out.blocks, [&](std::int64_t block) {
     const std::int64_t first = block * block_queries;
     const std::int64_t members = std::min<std::int64_t>(out.count - first, block_queries);
-    std::vector<QueryCode> coded(static_cast<std::size_t>(members));
+    std::vector<QueryCode> coded(members);
     const std::int64_t stride = members * step_bytes;
-    std::vector<std::uint8_t> steps(static_cast<std::size_t>(base.steps * stride));
+    std::vector<std::uint8_t> steps(base.steps * stride);
     out.scales[block] = code_queries(base, queries, out.order.data() + first, members, found,
                                      steps.data(), stride, coded.data());
     std::uint8_t* to = out.codes.data() + block * out.slices * block_slice_bytes;
-    std::memset(to, 0, static_cast<std::size_t>(out.slices * block_slice_bytes));
+    std::memset(to, 0, out.slices * block_slice_bytes);
     for (std::int64_t step = 0; step < base.steps; ++step)
       for (int q = 0; q < members; ++q)
         std::memcpy(to + block_place(step, q), steps.data() + step * stride + q * step_bytes,

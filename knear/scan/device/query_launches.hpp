@@ -1,5 +1,5 @@
-// knear/scan/device/query_launches.hpp -- the launches of the kernels that code queries: what nvcc
-// compiles for cuda::Queue (query_launches.cu) and the tests for the emulator.
+// knear/scan/device/query_launches.hpp -- the launches of the kernels that code queries,
+// compiled once for each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,9 +13,7 @@ template <class Queue>
 void launch_measure_queries(Queue& queue, const DeviceQueryCoding& coding, ElementType type) {
   with_element(type, [&](auto element) {
     using Kernel = MeasureQueries<typename Queue::Thread, decltype(element)>;
-    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    const std::int64_t blocks = (coding.count + Kernel::warps - 1) / Kernel::warps;
-    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{coding});
+    launch(queue, grid_for<Kernel>(queue, coding.count, Kernel::warps), Kernel{coding});
   });
 }
 template <class Queue>
@@ -30,5 +28,11 @@ void launch_encode_queries(Queue& queue, const DeviceQueryCoding& coding, Elemen
     launch(queue, Grid{Kernel::blocks(coding.blocks()), 0}, Kernel{coding});
   });
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_QUERY_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_measure_queries, Queue)     \
+  INSTANCE(launch_order_queries, Queue)       \
+  INSTANCE(launch_encode_queries, Queue)
 
 }  // namespace knear::detail

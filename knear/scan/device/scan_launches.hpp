@@ -1,5 +1,5 @@
-// knear/scan/device/scan_launches.hpp -- the launches of the scan on a GPU: what nvcc compiles for
-// cuda::Queue (scan_launches.cu) and the tests for the emulator.
+// knear/scan/device/scan_launches.hpp -- the launches of the scan on a GPU, compiled once for
+// each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -297,5 +297,19 @@ void launch_rank(Queue& queue, const DeviceBaseView& base, const DeviceQueryView
   using Kernel = RankRows<typename Queue::Thread>;
   launch(queue, Grid{queries.count, Kernel::shared_bytes}, Kernel{base, lists, keys, ids, k});
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_SCAN_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_scan, Queue)               \
+  INSTANCE(launch_scan_of_all, Queue)        \
+  INSTANCE(searches_in_one_launch, Queue)    \
+  INSTANCE(launch_few_search, Queue)         \
+  INSTANCE(launch_scan_tasks, Queue)         \
+  INSTANCE(resident_scan_tasks, Queue)       \
+  INSTANCE(launch_gather_queries, Queue)     \
+  INSTANCE(launch_update, Queue)             \
+  INSTANCE(launch_integer_keys, Queue)       \
+  INSTANCE(launch_measure, Queue)            \
+  INSTANCE(launch_rank, Queue)
 
 }  // namespace knear::detail

@@ -1,6 +1,5 @@
 // knear/scan/device/self_join_launches.hpp -- the launches of a self-join that scores each pair of
-// rows once: what nvcc compiles for cuda::Queue (self_join_launches.cu) and the tests for the
-// emulator.
+// rows once, compiled once for each queue (knear/simt/instances.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -90,5 +89,13 @@ void launch_score_pairs(Queue& queue, const DeviceBaseView& base, const DeviceQu
   launch(queue, grid_of_places<Kernel>(queue, queries.count, Kernel::warps),
          Kernel{base, queries, lists});
 }
+
+// The launches above that are compiled once for each queue (knear/simt/instances.hpp).
+#define KNEAR_SELF_JOIN_LAUNCHES(INSTANCE, Queue) \
+  INSTANCE(launch_place_rows, Queue)              \
+  INSTANCE(launch_find_tops, Queue)               \
+  INSTANCE(launch_find_reach, Queue)              \
+  INSTANCE(launch_scan_pairs, Queue)              \
+  INSTANCE(launch_score_pairs, Queue)
 
 }  // namespace knear::detail

@@ -130,7 +130,7 @@ class DeviceTiles final : public PrunedTiles {
     const auto first = wait_first(number);
     if (all_taken(number)) return first;
     buffer.more.clear();
-    buffer.more.reserve(static_cast<std::size_t>(*buffer.total.data()));
+    buffer.more.reserve(*buffer.total.data());
     for (auto some = first; !some.empty(); some = next(number))
       buffer.more.insert(buffer.more.end(), some.begin(), some.end());
     return buffer.more;
@@ -232,8 +232,7 @@ std::vector<std::int64_t> with_tiles(Queue& queue, DeviceScan<Queue>& scan, cons
   const std::int64_t count = std::ssize(which);
   for (std::int64_t first = 0, taken; first < count; first += taken) {
     taken = std::min(sizes.together, count - first);
-    const auto some =
-        std::span(which).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
+    const auto some = std::span(which).subspan(first, taken);
     std::optional<DeviceTiles<Queue>> tiles;
     try {
       tiles.emplace(queue, scan, job, keys, sizes, some);

@@ -1,6 +1,8 @@
 // Which kernels of the scan serve which level of an x86-64. See levels.hpp.
 #include "knear/scan/kernels/levels.hpp"
 
+#include "knear/core/by_level.hpp"
+
 namespace knear::detail {
 
 const ScanKernels& scan_kernels(Isa isa) {
@@ -19,58 +21,22 @@ const ScanKernels& scan_kernels(Isa isa) {
 }
 
 const CodeKernels& code_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      return has_byte_permutes() ? code_kernels_avx512_vbmi() : code_kernels_avx512();
-    case Isa::avx512:
-      return code_kernels_avx512();
-    case Isa::avx2:
-      return code_kernels_avx2();
-    default:
-      return code_kernels_scalar();
-  }
+  return by_level(isa, code_kernels_scalar, code_kernels_avx2, code_kernels_avx512,
+                  has_byte_permutes() ? code_kernels_avx512_vbmi : code_kernels_avx512)();
 }
 
 const FewRowsKernels& few_rows_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      return few_rows_kernels_avx512();
-    case Isa::avx2:
-      return few_rows_kernels_avx2();
-    default:
-      return few_rows_kernels_scalar();
-  }
+  return by_level(isa, few_rows_kernels_scalar, few_rows_kernels_avx2, few_rows_kernels_avx512)();
 }
 
 const BitKernels& bit_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      return has_bit_counts() ? bit_kernels_avx512_popcnt() : bit_kernels_avx512();
-    case Isa::avx512:
-      return bit_kernels_avx512();
-    case Isa::avx2:
-      return bit_kernels_avx2();
-    default:
-      return bit_kernels_scalar();
-  }
+  return by_level(isa, bit_kernels_scalar, bit_kernels_avx2, bit_kernels_avx512,
+                  has_bit_counts() ? bit_kernels_avx512_popcnt : bit_kernels_avx512)();
 }
 
 RowCodeKernel row_code_kernel(Isa isa) {
-  switch (isa) {
-    case Isa::avx512_vnni:
-    case Isa::avx512_amx:
-      return row_code_distances_avx512_vnni;
-    case Isa::avx512:
-      return row_code_distances_avx512;
-    case Isa::avx2:
-      return row_code_distances_avx2;
-    default:
-      return row_code_distances_scalar;
-  }
+  return by_level(isa, row_code_distances_scalar, row_code_distances_avx2,
+                  row_code_distances_avx512, row_code_distances_avx512_vnni);
 }
 
 }  // namespace knear::detail

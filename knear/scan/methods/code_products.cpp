@@ -26,8 +26,7 @@ constexpr double most_sum = 1e38;
 // w of the head of code_products.hpp.
 void load(const CodeBook& book, bool squared, const double* p, double* w) {
   const std::vector<double>& mean = book.tiles().mean;
-  for (std::int64_t j = 0; j < book.dim(); ++j)
-    w[j] = squared ? 2 * (p[j] - mean[static_cast<std::size_t>(j)]) : -p[j];
+  for (std::int64_t j = 0; j < book.dim(); ++j) w[j] = squared ? 2 * (p[j] - mean[j]) : -p[j];
 }
 
 // The mean of the queries, where it is worth a sum of its own for each row: where it makes them
@@ -35,7 +34,7 @@ void load(const CodeBook& book, bool squared, const double* p, double* w) {
 std::vector<double> middle_of(const CodeBook& book, bool squared, MatrixView<double> queries) {
   constexpr std::int64_t least_queries = 32;
   if (queries.rows() < least_queries) return {};
-  std::vector<double> sum(static_cast<std::size_t>(book.dim())), w(sum.size());
+  std::vector<double> sum(book.dim()), w(sum.size());
   double squares = 0;
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
     load(book, squared, queries.row(q), w.data());
@@ -64,16 +63,16 @@ void CodeProducts::set_queries(Matrix<double> queries) {
   const ScanKernels& kernels = scan_kernels(isa_);
   const std::int64_t n = queries_.rows(), dim = queries_.cols(), steps = tiles.steps();
   std::vector<double> middle = middle_of(book_, squared_, queries_.view());
-  if (middle.empty()) middle.resize(static_cast<std::size_t>(dim));
+  if (middle.empty()) middle.resize(dim);
   std::vector<double> w(middle.size());
   const double slack = static_cast<double>(dim + 32) * 0x1p-50;
   const double mean_squares = dot(tiles.mean.data(), tiles.mean.data(), dim);
   middle_norm_ = norm_above(dot(middle.data(), middle.data(), dim), slack);
 
-  coded_.assign(static_cast<std::size_t>(n), {});
+  coded_.assign(n, {});
   codes_ = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(n * steps * step_bytes));
   for (std::int64_t q = 0; q < n; ++q) {
-    Query& query = coded_[static_cast<std::size_t>(q)];
+    Query& query = coded_[q];
     load(book_, squared_, queries_.row(q), w.data());
     const double squares = dot(w.data(), w.data(), dim),
                  of_mean = squared_ ? 0 : dot(w.data(), tiles.mean.data(), dim);
@@ -103,7 +102,7 @@ void CodeProducts::set_queries(Matrix<double> queries) {
   const std::int64_t count = book_.count(), width = book_.width();
   terms_.clear();
   if (middle_norm_ <= least_length && !squared_) return;
-  terms_.resize(static_cast<std::size_t>(book_.parts() * count));
+  terms_.resize(book_.parts() * count);
   for (std::int64_t m = 0; m < book_.parts(); ++m)
     for (std::int64_t c = 0; c < count; ++c) {
       const float* const centroid = book_.part(m).row(c);
@@ -113,15 +112,14 @@ void CodeProducts::set_queries(Matrix<double> queries) {
         const double v = centroid[j] - tiles.mean[at];
         of_middle += middle[at] * v, of_itself += v * v;
       }
-      terms_[static_cast<std::size_t>(m * count + c)] =
-          static_cast<float>(of_middle - (squared_ ? of_itself : 0));
+      terms_[m * count + c] = static_cast<float>(of_middle - (squared_ ? of_itself : 0));
     }
 }
 
 void CodeProducts::set_rows(std::span<const DecodedRun> runs, bool decoded) {
   runs_.assign(runs.begin(), runs.end());
   panels_ = (runs.back().place + runs.back().rows + panel_rows - 1) / panel_rows;
-  scalars_.assign(static_cast<std::size_t>(places()), 0.0f);
+  scalars_.assign(places(), 0.0f);
   largest_scalar_ = 0;
   for (const DecodedRun& run : runs) {
     if (!run.lists->has_scalars()) continue;
@@ -158,7 +156,7 @@ void CodeProducts::decode_rows() {
 void CodeProducts::add_terms(const DecodedRun& run, const std::uint8_t* codes) {
   const auto room = static_cast<std::size_t>(run.rows + code_group_rows);
   own_sums_.resize(room), own_numbers_.resize(room);
-  all_.assign(static_cast<std::size_t>(run.rows / code_group_rows + 1), ~std::uint64_t{0});
+  all_.assign(run.rows / code_group_rows + 1, ~std::uint64_t{0});
   all_.back() = (std::uint64_t{1} << run.rows % code_group_rows) - 1;
   const CodeSumArgs args{codes,         run.rows,    run.lists->width(), book_.parts(),
                          terms_.data(), all_.data(), own_sums_.data(),   own_numbers_.data()};
@@ -172,7 +170,7 @@ void CodeProducts::Bias::set(const std::vector<double>& numbers, std::span<const
   bool finite = true;
   for (const DecodedRun& run : runs)
     for (std::int64_t i = run.place; i < run.place + run.rows; ++i) {
-      const double x = numbers[static_cast<std::size_t>(i)];
+      const double x = numbers[i];
       least = std::min(least, x), largest = std::max(largest, x);
       finite &= std::isfinite(x);
     }
@@ -212,7 +210,7 @@ void CodeProducts::multiply(std::span<const std::uint32_t> queries) {
 
 float* CodeProducts::bounds_of(int lane, float bound) {
   const CodeTiles& tiles = book_.tiles();
-  const Query& query = coded_[group_[static_cast<std::size_t>(lane)]];
+  const Query& query = coded_[group_[lane]];
   at_hand_ = &query, per_unit_ = 0;
   const double size = (query.norm + query.error) * tiles.norm;
   if (!(size > 1e-200 && size < 1e200) || !(query.size < most_sum)) return nullptr;
@@ -243,8 +241,8 @@ float* CodeProducts::bounds_of(int lane, float bound) {
   if (!std::isfinite(units.unit) || !std::isfinite(units.most) || !is_normal(units.bias_unit) ||
       (slope > 0 && !is_normal(scalar_unit)))
     return nullptr;
-  units_.assign(static_cast<std::size_t>(panels_), units);
-  bounds_.resize(static_cast<std::size_t>(places()));
+  units_.assign(panels_, units);
+  bounds_.resize(places());
   scan_kernels(isa_).upper_ends(scores_.data() + lane * places(), query.correction,
                                 bias_.values.data(), units_.data(), panels_, bounds_.data());
   if (slope > 0)

@@ -98,10 +98,7 @@ struct CodedNeighbors {
 
   CodedNeighbors() = default;
   CodedNeighbors(std::int64_t queries, std::int64_t columns);
-  std::span<Row> of(std::int64_t query) {
-    return std::span(rows).subspan(static_cast<std::size_t>(query * k),
-                                   static_cast<std::size_t>(k));
-  }
+  std::span<Row> of(std::int64_t query) { return std::span(rows).subspan(query * k, k); }
 };
 // The nearest of both, in order or in none, as they may be; they have as many places and no row in
 // common.

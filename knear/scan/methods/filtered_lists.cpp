@@ -22,7 +22,7 @@ FilteredLists::FilteredLists(const PackedLists& lists, const AllowedRows& allowe
   for (std::int64_t q = 0; q < probes.rows(); ++q)
     for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
       const Id list = probes.row(q)[p];
-      std::int32_t& left = left_[static_cast<std::size_t>(list)];
+      std::int32_t& left = left_[list];
       if (left >= 0) continue;
       left = 0;
       const auto [from, to] = lists.panels(list);
@@ -31,12 +31,12 @@ FilteredLists::FilteredLists(const PackedLists& lists, const AllowedRows& allowe
     }
   constexpr std::int64_t slots_of_a_thread = 1 << 15;
   parallel_for(slots > slots_of_a_thread ? threads : 1, std::ssize(probed),
-               [&](std::int64_t i) { lay_out(allowed, probed[static_cast<std::size_t>(i)]); });
+               [&](std::int64_t i) { lay_out(allowed, probed[i]); });
   for (std::int64_t q = 0; q < probes.rows(); ++q) {
     Id* to = scanned_.row(q);
     for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
       const Id list = probes.row(q)[p];
-      if (left_[static_cast<std::size_t>(list)] == 0) continue;
+      if (left_[list] == 0) continue;
       if (followed(list).empty())
         *to++ = list;
       else
@@ -58,7 +58,7 @@ double FilteredLists::share_left(const PackedLists& lists, const AllowedRows& al
       const std::int64_t slots = (to - from) * panel_rows;
       for (std::int64_t i = 0; i < std::min(of_list, slots); ++i) {
         const std::int64_t slot = from * panel_rows + (2 * i + 1) * slots / (2 * of_list);
-        const std::uint32_t row = lists.packed.ids[static_cast<std::size_t>(slot)];
+        const std::uint32_t row = lists.packed.ids[slot];
         if (row == PackedBase::no_row) continue;
         ++looked_at, left += allowed(row);
       }
@@ -81,14 +81,14 @@ void FilteredLists::lay_out(const AllowedRows& allowed, Id list) {
         bits |= std::uint32_t{allowed.filter->allows(rows[r] + allowed.offset)} << r;
     else
       for (int r = 0; r < count; ++r) bits |= std::uint32_t{allowed(rows[r])} << r;
-    slots_[static_cast<std::size_t>(panel)] = bits;
+    slots_[panel] = bits;
     left += std::popcount(bits);
   }
-  left_[static_cast<std::size_t>(list)] = left;
+  left_[list] = left;
   if (left > most_followed(to - from)) return;
   std::uint32_t* out = rows_.get() + most_followed(from);
   for (std::int64_t panel = from; panel < to; ++panel)
-    for (std::uint32_t bits = slots_[static_cast<std::size_t>(panel)]; bits != 0; bits &= bits - 1)
+    for (std::uint32_t bits = slots_[panel]; bits != 0; bits &= bits - 1)
       *out++ = ids[panel * panel_rows + std::countr_zero(bits)];
 }
 

@@ -23,7 +23,7 @@ namespace knear::detail {
 
 class FilteredLists {
  public:
-  // probes: as scan_lists() takes them. What is given has to stay.
+  // probes: as ScoredLists takes them. What is given has to stay.
   FilteredLists(const PackedLists& lists, const AllowedRows& allowed, MatrixView<Id> probes,
                 int threads);
 
@@ -36,7 +36,7 @@ class FilteredLists {
 
   // The rows that are left of a list that is probed, if they are few; none of others.
   std::span<const std::uint32_t> followed(Id list) const {
-    const std::int64_t left = left_[static_cast<std::size_t>(list)];
+    const std::int64_t left = left_[list];
     const auto [from, to] = lists_.panels(list);
     if (left > most_followed(to - from)) return {};
     return {rows_.get() + most_followed(from), static_cast<std::size_t>(left)};

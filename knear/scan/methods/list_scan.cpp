@@ -480,13 +480,6 @@ void ScoredLists::finish(const double* bounds, ExactNeighbors& out, ScanStats& s
   finish_nearest(lists_.first().packed, job_, by_first_list(probes_), *state_, out, stats);
 }
 
-std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
-                        ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
-  ScoredLists scan(lists, job, probes, stats, progress);
-  scan.finish(nullptr, out, stats);
-  return scan.scored();
-}
-
 void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
                          ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
   const RowLists left = allowed_rows(lists, job.allowed);

@@ -1,7 +1,8 @@
 // knear/scan/methods/list_scan.hpp -- the k nearest among the rows of a few lists for each query:
 // what an index of inverted lists asks once it knows which lists are near.
 //
-//   scan_lists(lists, job, probes.view(), out, stats, progress);
+//   ScoredLists scan(lists, job, probes.view(), stats, progress);
+//   scan.finish(nullptr, out, stats);
 //
 // Thresholds travel from list to list. First every query goes to the list that it names first, and
 // starts the others from the k-th best of it. Many queries go list by list: those that probe the
@@ -25,14 +26,6 @@ namespace knear::detail {
 class FilteredLists;  // filtered_lists.hpp
 class NearestState;   // knear/scan/nearest_state.hpp
 
-// Fills all rows of `out` [queries x k]: the exact k nearest of the rows of the lists that a query
-// probes; fewer rows leave places at no_id. probes [queries x lists at most]: numbers of lists,
-// none twice, nearest first; no_id for none, behind the others. Ids are rows of job.base, those
-// that were packed. Returns how many places of panels were scored, by all queries: with a filter
-// fewer than the lists have (filtered_lists.hpp).
-std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
-                        ExactNeighbors& out, ScanStats& stats, const Progress& progress);
-
 // Lists of which each is the rows of several packed lists with its number, one part after another:
 // row 0 of lists[i] is row first_rows[i] of job.base.
 struct ListParts {
@@ -54,7 +47,7 @@ struct ListParts {
   std::vector<std::uint32_t> first_rows;
 };
 
-// The same in two steps, for a base in several parts: the rows of all are scored before those of
+// A search in two steps. Where a base has several parts, the rows of all are scored before those of
 // any are measured, so that only what may be among the k nearest of all is.
 //
 //   ScoredLists first(lists, job, probes, stats, progress), second(...);
@@ -65,22 +58,26 @@ struct ListParts {
 // packed once for the rows of all, and has one threshold.
 class ScoredLists {
  public:
-  // Scores. Lists, what the job refers to but its bounds, and probes stay until the end. Joined
-  // parts are those that job.base joins, in the same order (JoinedRows); rows of theirs that pass
-  // are looked up in job.allowed, by which nothing is laid out.
+  // Scores. probes [queries x lists at most]: numbers of lists, none twice, nearest first; no_id
+  // for none, behind the others. Lists, what the job refers to but its bounds, and probes stay
+  // until the end. Joined parts are those that job.base joins, in the same order (JoinedRows); rows
+  // of theirs that pass are looked up in job.allowed, by which nothing is laid out.
   ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> probes, ScanStats& stats,
               const Progress& progress);
   ~ScoredLists();
   ScoredLists(const ScoredLists&) = delete;
   ScoredLists& operator=(const ScoredLists&) = delete;
 
-  // As scan_lists() returns it.
+  // How many places of panels were scored, by all queries: with a filter fewer than the lists have
+  // (filtered_lists.hpp).
   std::int64_t scored() const { return scored_; }
   // Adds keys of which each is not exceeded by another row that waits: k of them at least, or one
   // for each row that does.
   void add_keys(std::int64_t query, std::vector<double>& keys) const;
-  // Measures what waits, once. bounds [queries]: keys that k rows do not exceed, here or elsewhere,
-  // so that rows beyond need not be in `out`; nullptr: none are known.
+  // Measures what waits, once, and fills all rows of `out` [queries x k]: the exact k nearest of
+  // the rows of the lists that a query probes; fewer rows leave places at no_id. Ids are rows of
+  // job.base, those that were packed. bounds [queries]: keys that k rows do not exceed, here or
+  // elsewhere, so that rows beyond need not be in `out`; nullptr: none are known.
   void finish(const double* bounds, ExactNeighbors& out, ScanStats& stats);
 
  private:
@@ -97,7 +94,7 @@ void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<I
                          ExactNeighbors& out, ScanStats& stats, const Progress& progress);
 
 // Gives to the sink every row of the lists whose key is at most `limit` from the query. Throws as
-// scan_range() does; returns as scan_lists() does.
+// scan_range() does; returns what was scored, as ScoredLists does.
 std::int64_t scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                               double limit, RangeSink& sink, ScanStats& stats,
                               const Progress& progress);

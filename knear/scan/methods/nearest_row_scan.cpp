@@ -31,7 +31,7 @@ class NearestRow {
         loop_(loop),
         stats_(stats),
         scores_(call.packed, call.job, loop.queries),
-        begin_(call.table.sets[static_cast<std::size_t>(loop.task.set)].begin),
+        begin_(call.table.sets[loop.task.set].begin),
         measurer_(call.job),
         states_(static_cast<std::size_t>(loop.count())) {}
 
@@ -89,9 +89,9 @@ class NearestRow {
     int count = 0;
     Waiting pending[most_pending];  // rows that are to be measured if the threshold leaves them
   };
-  State& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
+  State& state(std::int64_t q) { return states_[q]; }
   std::size_t place(std::int64_t q) const {
-    return static_cast<std::size_t>(call_.table.queries[static_cast<std::size_t>(begin_ + q)]);
+    return static_cast<std::size_t>(call_.table.queries[begin_ + q]);
   }
 
   static bool is_nearer(const State& s, double key, std::uint32_t row) {
@@ -134,7 +134,7 @@ class NearestRow {
 void scan_nearest_row(const PackedBase& packed, const ScanJob& job, bool start,
                       std::span<std::uint32_t> rows, std::span<double> keys, ScanStats& stats,
                       const Progress& progress) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(job.queries.rows()));
+  std::vector<std::int64_t> all(job.queries.rows());
   std::iota(all.begin(), all.end(), 0);
   const WorkTable table = divide(packed, std::move(all), job, stats);
   const bool shared = table.tasks.size() > table.sets.size();

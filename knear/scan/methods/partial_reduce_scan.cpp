@@ -40,20 +40,18 @@ class TaskResults {
         dropped_(best_.size(), no_pair) {}
 
   // The row of the job's queries that a task's query is.
-  std::int64_t query(std::int64_t q) const {
-    return call_.table.queries[static_cast<std::size_t>(begin_ + q)];
-  }
+  std::int64_t query(std::int64_t q) const { return call_.table.queries[begin_ + q]; }
   // The pair that rows still have to come before, whatever bin they are in; `no_pair` where
   // candidates are wanted, whatever the k best are.
   KeyedId bound(std::int64_t q) const {
     if (call_.candidates) return no_pair;
-    const TopK& best = best_[static_cast<std::size_t>(q)];
+    const TopK& best = best_[q];
     const double known = call_.job.upper_bounds ? call_.job.upper_bounds[query(q)] : infinity;
     return known < best.bound() ? KeyedId{known, Id{PackedBase::no_row}}
                                 : KeyedId{best.bound(), best.bound_id()};
   }
   bool admits(std::int64_t q, double key, Id row) const {
-    return call_.candidates || best_[static_cast<std::size_t>(q)].admits(key, row);
+    return call_.candidates || best_[q].admits(key, row);
   }
 
   // The rows of a bin, ascending: those that are kept, and the first that is not. A query's tiles
@@ -82,7 +80,7 @@ class TaskResults {
   void hand_over(Reduction& call) const {
     for (std::size_t q = 0; q < best_.size(); ++q) {
       const std::int64_t number = query(static_cast<std::int64_t>(q));
-      KeyedId& least = call.dropped[static_cast<std::size_t>(number)];
+      KeyedId& least = call.dropped[number];
       least = std::min(least, dropped_[q]);
       for (const TopK::Item& item : best_[q].items())
         call.best[static_cast<std::size_t>(begin_) + q].push(item.first, item.second);
@@ -108,11 +106,11 @@ class IntegerBins {
 
   // Begins the bin of the next tile.
   void begin(std::int64_t q) {
-    bins_[static_cast<std::size_t>(q)] = TopK(call_.kept + 1);
+    bins_[q] = TopK(call_.kept + 1);
     publish(q);
   }
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
-    TopK& bin = bins_[static_cast<std::size_t>(q)];
+    TopK& bin = bins_[q];
     const double key = scores_.key(q, head, hit);
     if (!bin.admits(key, row) || !call_.job.allowed(row) || !found_.admits(q, key, row)) return;
     bin.push(key, row);
@@ -120,7 +118,7 @@ class IntegerBins {
   }
   // The rows of the bin that count, ascending.
   const std::vector<KeyedId>& finish(std::int64_t q) {
-    TopK& bin = bins_[static_cast<std::size_t>(q)];
+    TopK& bin = bins_[q];
     bin.finish();
     return bin.items();
   }
@@ -132,7 +130,7 @@ class IntegerBins {
 
  private:
   void publish(std::int64_t q) {
-    const TopK& bin = bins_[static_cast<std::size_t>(q)];
+    const TopK& bin = bins_[q];
     const KeyedId bound = std::min(KeyedId{bin.bound(), bin.bound_id()}, found_.bound(q));
     if (bound.first < infinity && bound.second < Id{PackedBase::no_row})
       scores_.publish_key(q, static_cast<std::int64_t>(bound.first), bound.second);
@@ -170,7 +168,7 @@ class CertifiedBins {
   }
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     if (filtered_ && !call_.job.allowed(row)) return;
-    Bin& bin = bins_[static_cast<std::size_t>(q)];
+    Bin& bin = bins_[q];
     const ScoreInterval x = scores_.interval(q, head, hit);
     if (x.upper < bin.threshold) return;
     bin.pending.push_back(x);
@@ -182,7 +180,7 @@ class CertifiedBins {
     if (bin.threshold != before) scores_.publish_threshold(q, bin.threshold);
   }
   const std::vector<KeyedId>& finish(std::int64_t q) {
-    Bin& bin = bins_[static_cast<std::size_t>(q)];
+    Bin& bin = bins_[q];
     if (many_)
       tighten(bin);
     else
@@ -190,9 +188,7 @@ class CertifiedBins {
     most_pending_ = std::max(most_pending_, bin.pending.capacity());
     measured_.clear();
     if (!bin.pending.empty()) measurer_.set_query(found_.query(q));
-    const auto row_of = [&](std::int64_t i) {
-      return bin.pending[static_cast<std::size_t>(i)].row;
-    };
+    const auto row_of = [&](std::int64_t i) { return bin.pending[i].row; };
     measurer_.measure(std::ssize(bin.pending), row_of,
                       [&](std::int64_t i, double key) { measured_.emplace_back(key, row_of(i)); });
     stats_.survivors += std::ssize(measured_);
@@ -246,7 +242,7 @@ class Binned {
   Binned(Reduction& call, TileLoop& loop, ScanStats& stats)
       : call_(call),
         loop_(loop),
-        found_(call, call.table.sets[static_cast<std::size_t>(loop.task.set)].begin, loop.count()),
+        found_(call, call.table.sets[loop.task.set].begin, loop.count()),
         bins_(call, loop, found_, stats) {}
 
   void begin() {
@@ -259,7 +255,7 @@ class Binned {
   void publish_group(GroupHead& head) { bins_.scores().publish_group(head); }
   bool tile_done(std::int64_t g, std::int64_t seen) {
     const std::int64_t tile = loop_.task.panels.begin / call_.packed.panels_per_tile + seen - 1;
-    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
+    GroupHead& head = loop_.queries.heads[g];
     const std::int64_t first = g * loop_.group_size();
     for (std::int64_t q = first; q < first + head.count; ++q) {
       found_.take(q, tile, seen, bins_.finish(q));
@@ -312,14 +308,13 @@ bool reduce_list(const double* keys, const Id* rows, std::int64_t count, bool wh
   KeyedId first = no_pair;  // that does not count
   std::int64_t found = 0, looked = 0;
   for (; looked < count && found < k && rows[looked] != no_id; ++looked) {
-    int& of_bin = taken[static_cast<std::size_t>(bins.bin_of(rows[looked]))];
+    int& of_bin = taken[bins.bin_of(rows[looked])];
     if (of_bin < bins.kept)
       ++of_bin, out_keys[found] = keys[looked], out_rows[found++] = rows[looked];
     else
       first = std::min(first, KeyedId{keys[looked], rows[looked]});
   }
-  for (std::int64_t i = 0; i < looked; ++i)
-    taken[static_cast<std::size_t>(bins.bin_of(rows[i]))] = 0;
+  for (std::int64_t i = 0; i < looked; ++i) taken[bins.bin_of(rows[i])] = 0;
   if (found < k && !whole) return false;
   std::fill(out_keys + found, out_keys + k, infinity);
   std::fill(out_rows + found, out_rows + k, no_id);

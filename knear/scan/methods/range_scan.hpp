@@ -46,8 +46,7 @@ class RangeSink {
 
  private:
   auto& list_of(std::int64_t query) {
-    return out_[static_cast<std::size_t>(which_.empty() ? query
-                                                        : which_[static_cast<std::size_t>(query)])];
+    return out_[which_.empty() ? query : which_[static_cast<std::size_t>(query)]];
   }
 
   std::mutex mutex_;

@@ -74,7 +74,7 @@ class KernelTiles final : public PrunedTiles {
   // counts if one of them may be found.
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     const KeyInterval keys = scores_.keys(q, head, hit);
-    if (!(keys.low <= upper_bounds_[static_cast<std::size_t>(q)])) return;
+    if (!(keys.low <= upper_bounds_[q])) return;
     if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
     found_->push_back({keys.low, keys.high, static_cast<std::uint32_t>(q), row});
   }
@@ -146,14 +146,13 @@ class Batch {
     const std::int64_t count = rows_.count(q), k = job_.k;
     const double* values = rows_.values().row(q);
     const std::uint32_t* rows = rows_.ids().row(q);
-    sorted_.resize(static_cast<std::size_t>(k)), sorted_rows_.resize(sorted_.size());
+    sorted_.resize(k), sorted_rows_.resize(sorted_.size());
     const std::int64_t found =
         partial_heap_sort(values, rows, count, k, space_, sorted_.data(), sorted_rows_.data());
     stats.kept += count;
-    TopK& best = exact_[static_cast<std::size_t>(q)];
+    TopK& best = exact_[q];
     if (is_exact(q)) {
-      for (std::int64_t j = 0; j < found; ++j)
-        push(best, sorted_[static_cast<std::size_t>(j)], sorted_rows_[static_cast<std::size_t>(j)]);
+      for (std::int64_t j = 0; j < found; ++j) push(best, sorted_[j], sorted_rows_[j]);
     } else {
       measure(q, reach(q, found == k ? sorted_.back() : infinity), stats.measured);
     }
@@ -169,14 +168,12 @@ class Batch {
   // Where an interval may begin at most for its key to be no larger than that of k rows whose
   // intervals begin at `kth` or before.
   double reach(std::int64_t q, double kth) const {
-    const double width = widest_[static_cast<std::size_t>(q)];
+    const double width = widest_[q];
     return width == 0 ? kth : kth + width + 0x1p-50 * (std::fabs(kth) + width);
   }
 
   // Whether the values are the keys, and each stands for its row alone.
-  bool is_exact(std::int64_t q) const {
-    return widest_[static_cast<std::size_t>(q)] == 0 && !duplicates_.any();
-  }
+  bool is_exact(std::int64_t q) const { return widest_[q] == 0 && !duplicates_.any(); }
 
   // A row with that key, and its copies.
   void push(TopK& best, double key, std::uint32_t row) {
@@ -189,14 +186,14 @@ class Batch {
 
   // Measures those of a query's rows whose intervals begin no later than `last`.
   void measure(std::int64_t q, double last, std::int64_t& measured) {
-    TopK& best = exact_[static_cast<std::size_t>(q)];
+    TopK& best = exact_[q];
     const double* values = rows_.values().row(q);
     const std::uint32_t* rows = rows_.ids().row(q);
     waiting_.clear();
     for (std::int64_t i = 0; i < rows_.count(q); ++i)
       if (!(values[i] > last)) waiting_.push_back(rows[i]);
     measurer_.set_query(which_[q]);
-    const auto row_of = [&](std::int64_t i) { return waiting_[static_cast<std::size_t>(i)]; };
+    const auto row_of = [&](std::int64_t i) { return waiting_[i]; };
     measurer_.measure(std::ssize(waiting_), row_of,
                       [&](std::int64_t i, double key) { push(best, key, row_of(i)); });
     measured += std::ssize(waiting_);
@@ -223,14 +220,14 @@ class Batch {
         continue;
       }
       numbers_.assign(values, values + count);
-      numbers_.resize(static_cast<std::size_t>(2 * count));
+      numbers_.resize(2 * count);
       const double kth =
           nth_value(numbers_.data(), numbers_.data() + count, static_cast<std::size_t>(count),
                     static_cast<std::size_t>(job_.k - 1));
       rows_.keep_at_most(q, reach(q, kth));
       if (rows_.count(q) <= room_ / 2) continue;
       measure(q, infinity, measured_early_);
-      exact_[static_cast<std::size_t>(q)].cut();
+      exact_[q].cut();
       rows_.clear(q);
     }
     taken_ += most - rows_.width();

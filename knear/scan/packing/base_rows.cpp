@@ -40,7 +40,7 @@ AnyMatrix BaseRows::sample(std::int64_t count) const {
     std::memcpy(
         out.row(i),
         row(static_cast<std::int64_t>(static_cast<__int128>(i) * rows_ / count), scratch.data()),
-        static_cast<std::size_t>(row_bytes()));
+        row_bytes());
   return out;
 }
 

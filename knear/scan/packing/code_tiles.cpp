@@ -20,10 +20,10 @@ CodeTiles::CodeTiles(const CodeBook& book)
   // Beyond, a product of codes would not fit an int32.
   constexpr std::int64_t most_columns = 1 << 15;
   if (book.bits() != 8 || dim_ > most_columns) return;
-  mean.assign(static_cast<std::size_t>(dim_), 0.0);
+  mean.assign(dim_, 0.0);
   for (std::int64_t m = 0; m < parts_; ++m)
     for (std::int64_t j = 0; j < width_; ++j) {
-      double& of_column = mean[static_cast<std::size_t>(m * width_ + j)];
+      double& of_column = mean[m * width_ + j];
       for (std::int64_t c = 0; c < centroids_of_part; ++c) of_column += book.part(m).row(c)[j];
       of_column /= centroids_of_part;
     }
@@ -34,8 +34,7 @@ CodeTiles::CodeTiles(const CodeBook& book)
       for (std::int64_t c = 0; c < centroids_of_part; ++c)
         f(m, c, book.part(m).row(c), mean.data() + m * width_);
   };
-  std::vector<double> most(static_cast<std::size_t>(parts_)), most_row = most, most_error = most,
-                                                              most_code = most;
+  std::vector<double> most(parts_), most_row = most, most_error = most, most_code = most;
   each_part([&](std::int64_t m, std::int64_t, const float* centroid, const double* middle) {
     double of_v = 0, of_row = 0;
     for (std::int64_t j = 0; j < width_; ++j) {
@@ -51,7 +50,7 @@ CodeTiles::CodeTiles(const CodeBook& book)
   constexpr double least_size = 0x1p-60, most_size = 0x1p60;
   if (!(row_squares < most_size * most_size) || largest < least_size) return;
   scale = scale_for(format_int8, largest, std::sqrt(squares));
-  by_code_.resize(static_cast<std::size_t>(parts_ * centroids_of_part * width_));
+  by_code_.resize(parts_ * centroids_of_part * width_);
   by_column_.resize(by_code_.size());
   each_part([&](std::int64_t m, std::int64_t c, const float* centroid, const double* middle) {
     double of_error = 0, of_code = 0;
@@ -60,8 +59,8 @@ CodeTiles::CodeTiles(const CodeBook& book)
                    off = v - scale * code;
       of_error += off * off, of_code += scale * code * scale * code;
       const auto byte = static_cast<std::uint8_t>(static_cast<int>(code) + 128);
-      by_code_[static_cast<std::size_t>((m * centroids_of_part + c) * width_ + j)] = byte;
-      by_column_[static_cast<std::size_t>((m * width_ + j) * centroids_of_part + c)] = byte;
+      by_code_[(m * centroids_of_part + c) * width_ + j] = byte;
+      by_column_[(m * width_ + j) * centroids_of_part + c] = byte;
     }
     const auto at = static_cast<std::size_t>(m);
     most_error[at] = std::max(most_error[at], of_error);

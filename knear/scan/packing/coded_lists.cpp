@@ -9,7 +9,7 @@ CodedLists CodedLists::of(std::span<const std::uint32_t> list_of, MatrixView<std
                           std::span<const float> scalars) {
   CodedLists out(list_of, codes.cols(), !scalars.empty());
   for (std::int64_t row = 0; row < codes.rows(); ++row)
-    out.put(row, codes.row(row), scalars.empty() ? 0 : scalars[static_cast<std::size_t>(row)]);
+    out.put(row, codes.row(row), scalars.empty() ? 0 : scalars[row]);
   out.finish();
   return out;
 }
@@ -48,7 +48,7 @@ void CodedLists::put(std::int64_t row, const std::uint8_t* code, float scalar) {
   const Place to = place(row);
   std::uint8_t* const at = codes_.data() + (to.code - codes_.data());
   for (std::int64_t b = 0; b < width_; ++b) at[b * to.stride] = code[b];
-  if (has_scalars()) scalars_[static_cast<std::size_t>(row)] = scalar;
+  if (has_scalars()) scalars_[row] = scalar;
 }
 
 void CodedLists::finish() {
@@ -68,7 +68,7 @@ std::pair<std::int64_t, std::int64_t> CodedLists::rows_of(std::int64_t list) con
 }
 
 std::vector<std::uint32_t> CodedLists::list_of() const {
-  std::vector<std::uint32_t> out(static_cast<std::size_t>(rows()));
+  std::vector<std::uint32_t> out(rows());
   for (std::size_t l = 0; l < lists_.size(); ++l)
     std::fill(out.begin() + begin_[l], out.begin() + begin_[l + 1], lists_[l]);
   return out;
@@ -76,7 +76,7 @@ std::vector<std::uint32_t> CodedLists::list_of() const {
 
 std::int64_t CodedLists::list_at(std::int64_t row) const {
   const auto next = std::upper_bound(begin_.begin(), begin_.end(), row);
-  return lists_[static_cast<std::size_t>(next - begin_.begin() - 1)];
+  return lists_[next - begin_.begin() - 1];
 }
 
 CodedLists::Place CodedLists::place(std::int64_t row) const {

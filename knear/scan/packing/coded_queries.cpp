@@ -20,7 +20,7 @@ constexpr double least_share = 0.5;
 double common_scale(const Coding& base, AnyMatrixView queries) {
   if (base.is_integer) return 1;
   const std::int64_t count = queries.rows(), some = std::min<std::int64_t>(count, 256);
-  std::vector<double> v(static_cast<std::size_t>(base.dim)), scales;
+  std::vector<double> v(base.dim), scales;
   for (std::int64_t i = 0; i < some; ++i) {
     base.space.load(queries, count * i / some, v.data());
     const auto [coordinate, squares] = base.space.kernels->measure(v.data(), base.dim);
@@ -40,13 +40,11 @@ std::int64_t CodedQueries::bytes() const {
 }
 
 bool CodedQueries::have(const std::int64_t* which, std::int64_t count) const {
-  return std::all_of(which, which + count,
-                     [&](std::int64_t q) { return fits[static_cast<std::size_t>(q)] != 0; });
+  return std::all_of(which, which + count, [&](std::int64_t q) { return fits[q] != 0; });
 }
 
 bool CodedQueries::differ(std::int64_t shorter, std::int64_t longer) const {
-  return own_scales[static_cast<std::size_t>(longer)] >
-         4 * own_scales[static_cast<std::size_t>(shorter)];
+  return own_scales[longer] > 4 * own_scales[shorter];
 }
 
 CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRange& found,
@@ -55,7 +53,7 @@ CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRang
   CodedQueries out;
   out.scale = common_scale(base, queries), out.stride = base.steps * step_bytes;
   out.codes = AlignedArray<std::uint8_t>(count * out.stride);
-  out.heads.resize(static_cast<std::size_t>(count)), out.fits.resize(out.heads.size());
+  out.heads.resize(count), out.fits.resize(out.heads.size());
   out.own_scales.resize(out.heads.size());
   constexpr std::int64_t together = 64;
   parallel_for(threads, (count + together - 1) / together, [&](std::int64_t task) {
@@ -75,8 +73,7 @@ CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRang
   if (!out.have(out.order.data(), count)) {
     std::vector<std::pair<double, std::int64_t>> by_scale;
     by_scale.reserve(out.order.size());
-    for (const std::int64_t q : out.order)
-      by_scale.emplace_back(out.own_scales[static_cast<std::size_t>(q)], q);
+    for (const std::int64_t q : out.order) by_scale.emplace_back(out.own_scales[q], q);
     std::sort(by_scale.begin(), by_scale.end());
     for (std::size_t i = 0; i < by_scale.size(); ++i) out.order[i] = by_scale[i].second;
   }

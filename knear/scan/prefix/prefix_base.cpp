@@ -27,16 +27,14 @@ PrefixMap PrefixMap::from_basis(Metric metric, const std::vector<double>& mean,
                                 double usual_length, Isa isa) {
   // The basis as columns, turned.
   const std::int64_t m = basis.rows(), dim = basis.cols(), columns = m + 1;
-  Parts parts{mean, AlignedArray<double>(checked_size(dim, columns)),
-              std::vector<double>(static_cast<std::size_t>(columns))};
+  Parts parts{mean, AlignedArray<double>(checked_size(dim, columns)), std::vector<double>(columns)};
   Matrix<double> directions(dim, m), turn(m, columns);
   for (std::int64_t j = 0; j < m; ++j) {
     for (std::int64_t i = 0; i < dim; ++i) directions.row(i)[j] = basis.row(j)[i];
     for (std::int64_t c = 0; c < columns; ++c) turn.row(j)[c] = rotation.row(c)[j];
   }
   multiply_on_host(directions, turn, parts.matrix.data());
-  for (std::int64_t c = 0; c < columns; ++c)
-    parts.rest[static_cast<std::size_t>(c)] = rotation.row(c)[m];
+  for (std::int64_t c = 0; c < columns; ++c) parts.rest[c] = rotation.row(c)[m];
   const double d = static_cast<double>(dim), k = static_cast<double>(columns);
   const double turned =
       1.1 * (basis_defect + rotation_defect) + ((d + 4) * std::sqrt(k) + (k + 4) * k) * 0x1p-52;
@@ -62,7 +60,7 @@ ScaledQuery scale_query(const std::vector<double>& mean, double usual_length, do
   }
   for (std::int64_t j = 0; j < dim; ++j) v[j] *= out.scale;
   out.product = dot(v, mean.data(), dim);
-  for (std::int64_t j = 0; j < dim; ++j) v[j] -= mean[static_cast<std::size_t>(j)];
+  for (std::int64_t j = 0; j < dim; ++j) v[j] -= mean[j];
   return out;
 }
 

@@ -15,13 +15,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <span>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
-#include "knear/core/progress.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/packing/per_row_codes.hpp"
@@ -168,36 +166,5 @@ class PrefixKeyScale {
   Metric metric_ = Metric::l2;
   double slack_ = 0, scale_ = 1, constant_ = 0, margin_ = 0;
 };
-
-// The `count` clusters of each of `which` of the prefixes of queries [n x columns] that are the
-// nearest by their centroids, for ip with the mean of their row terms: writes rows of `out`.
-void nearest_clusters(const PrefixBase& base, const ScanJob& job, const Matrix<float>& prefixes,
-                      const std::vector<std::int64_t>& which, std::int64_t count,
-                      ExactNeighbors& out);
-
-// As scan(), by way of the prefix; job.base must be the rows that `base` was made of. Queries that
-// the prefix serves badly are given up, whatever job.may_give_up says.
-std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
-                                           const std::vector<std::int64_t>& which,
-                                           ExactNeighbors& out, ScanStats& stats,
-                                           const Progress& progress);
-
-// Told which rows of an answer are as they will stay.
-using FinishedRows = std::function<void(std::span<const Id> rows)>;
-
-// The k nearest of rows `which` of job.base, which are job.queries, among all its rows: each row
-// among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
-// of one in `which` must be in it too. No row may be forbidden, and no upper bounds be known.
-// False, with `out` untouched or partly filled, where the prefix rules out too little. `finished`
-// is told from one thread, each row once. `prefixes` [rows x columns]: those of the rows, if they
-// are at hand; or no rows, as for ip.
-bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
-                           const std::vector<std::int64_t>& which, ExactNeighbors& out,
-                           ScanStats& stats, const Progress& progress,
-                           const FinishedRows& finished = {}, MatrixView<float> prefixes = {});
-// What that takes beside its arguments, at most.
-std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads);
-// Rows whose prefixes are made at a time.
-inline constexpr std::int64_t self_join_block = 65536;
 
 }  // namespace knear::detail

@@ -1,5 +1,7 @@
 // The scan in two stages: products of prefixes against the threshold, all coordinates of what is
 // left while its rows are in cache, float64 for the last few.
+#include "knear/scan/prefix/prefix_scan.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -55,11 +57,10 @@ void project_queries(PrefixScan& scan) {
     const std::int64_t begin = task * block, end = std::min(count, begin + block);
     PrefixMapper mapper(scan.base.map, std::min<std::int64_t>(16, end - begin));
     for (std::int64_t i = begin; i < end; ++i)
-      scan.scaled[static_cast<std::size_t>(i)] = mapper.add_query(
-          scan.job.queries, scan.which[static_cast<std::size_t>(i)], scan.prefixes.row(i));
+      scan.scaled[i] = mapper.add_query(scan.job.queries, scan.which[i], scan.prefixes.row(i));
     mapper.finish();
     for (std::int64_t i = begin; i < end; ++i)
-      scan.given_up[static_cast<std::size_t>(i)] = !scan.base.map.fits(scan.prefixes.row(i));
+      scan.given_up[i] = !scan.base.map.fits(scan.prefixes.row(i));
   });
 }
 
@@ -75,7 +76,7 @@ std::vector<std::int64_t> order_by_cluster(PrefixScan& scan) {
   scan.nearest = ExactNeighbors(count, probes);
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < count; ++i)
-    if (!scan.given_up[static_cast<std::size_t>(i)]) order.push_back(i);
+    if (!scan.given_up[i]) order.push_back(i);
   nearest_clusters(scan.base, scan.job, scan.prefixes, order, probes, scan.nearest);
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     return std::pair(scan.nearest.ids.row(a)[0], a) < std::pair(scan.nearest.ids.row(b)[0], b);
@@ -115,7 +116,7 @@ class PrefixNearest {
         job_(scan.job),
         loop_(loop),
         stats_(stats),
-        set_(scan.table.sets[static_cast<std::size_t>(loop.task.set)]),
+        set_(scan.table.sets[loop.task.set]),
         stage_(scan.base, scan.job),
         states_(static_cast<std::size_t>(loop.count())),
         probed_(states_.size()),
@@ -141,8 +142,8 @@ class PrefixNearest {
 
   void take_list(std::int64_t g, int lane, std::uint32_t* slots, int count) {
     const std::int64_t q = g * loop_.group_size() + lane;
-    stats_.hits += count, passed_[static_cast<std::size_t>(g)] += count;
-    const ProbedClusters& probed = probed_[static_cast<std::size_t>(q)];
+    stats_.hits += count, passed_[g] += count;
+    const ProbedClusters& probed = probed_[q];
     std::uint32_t* const end = std::remove_if(slots, slots + count, [&](std::uint32_t slot) {
       return slot >= base_.panels.rows || probed.has(slot) || !counts(slot);
     });
@@ -156,11 +157,11 @@ class PrefixNearest {
   bool tile_done(std::int64_t g, std::int64_t seen) {
     const double done = static_cast<double>(seen);
     const double left = static_cast<double>(loop_.tiles()) - done;
-    const int in_group = loop_.queries.heads[static_cast<std::size_t>(g)].count;
+    const int in_group = loop_.queries.heads[g].count;
     const double all = std::max(plain_cost_ * in_group, reading_cost_);
-    const double spent = passed_[static_cast<std::size_t>(g)] * second_cost_;
+    const double spent = passed_[g] * second_cost_;
     if (spent <= 0.5 * all || spent * left <= 1.5 * all * done) return true;
-    gave_up_[static_cast<std::size_t>(g)] = 1;
+    gave_up_[g] = 1;
     return false;
   }
 
@@ -181,24 +182,17 @@ class PrefixNearest {
 
   void hand_over() {
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      if (gave_up(q)) scan_.given_up[static_cast<std::size_t>(number(q))] = 1;
-      if (!set_.alone())
-        scan_.found[static_cast<std::size_t>(set_.begin + q)].merge(std::move(state(q)));
+      if (gave_up(q)) scan_.given_up[number(q)] = 1;
+      if (!set_.alone()) scan_.found[set_.begin + q].merge(std::move(state(q)));
     }
   }
 
  private:
-  QueryState& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
-  std::int64_t number(std::int64_t q) const {
-    return scan_.table.queries[static_cast<std::size_t>(set_.begin + q)];
-  }
-  std::int64_t query(std::int64_t q) const {
-    return scan_.which[static_cast<std::size_t>(number(q))];
-  }
+  QueryState& state(std::int64_t q) { return states_[q]; }
+  std::int64_t number(std::int64_t q) const { return scan_.table.queries[set_.begin + q]; }
+  std::int64_t query(std::int64_t q) const { return scan_.which[number(q)]; }
   std::int8_t* codes(std::int64_t q) { return codes_.data() + q * code_bytes_; }
-  bool gave_up(std::int64_t q) const {
-    return gave_up_[static_cast<std::size_t>(q / loop_.group_size())];
-  }
+  bool gave_up(std::int64_t q) const { return gave_up_[q / loop_.group_size()]; }
   // Whether anything may be concluded from the row of a slot.
   bool counts(std::uint32_t slot) const {
     return !filtered_ || job_.allowed.any_of(base_.panels.ids[slot], base_.panels.duplicates);
@@ -208,11 +202,10 @@ class PrefixNearest {
   // keeps what is found there, the others its threshold.
   void probe_clusters(std::int64_t q) {
     QueryState& s = state(q) = stage_.begin(query(q), codes(q));
-    s.prefix_scale = PrefixKeyScale(job_.metric, base_.panels.space, slack_,
-                                    loop_.queries.squares[static_cast<std::size_t>(q)],
-                                    loop_.queries.constant[static_cast<std::size_t>(q)],
-                                    scan_.scaled[static_cast<std::size_t>(number(q))]);
-    ProbedClusters& probed = probed_[static_cast<std::size_t>(q)];
+    s.prefix_scale =
+        PrefixKeyScale(job_.metric, base_.panels.space, slack_, loop_.queries.squares[q],
+                       loop_.queries.constant[q], scan_.scaled[number(q)]);
+    ProbedClusters& probed = probed_[q];
     double rows = 0;
     waiting_.clear();
     for (std::int64_t j = 0; j < scan_.probes(); ++j) {
@@ -246,7 +239,7 @@ class PrefixNearest {
     const double key = stage_.bound(s);
     const double threshold = key < infinity ? s.prefix_scale.threshold_for(key) : -infinity;
     const std::int64_t group_size = loop_.group_size();
-    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(q / group_size)];
+    GroupHead& head = loop_.queries.heads[q / group_size];
     const auto lane = static_cast<int>(q % group_size);
     head.threshold[lane] = threshold;
     if (lane == head.count - 1)
@@ -260,8 +253,7 @@ class PrefixNearest {
   ScanStats& stats_;
   const QuerySet set_;
   const bool keeps_probed_ =
-      loop_.task.panels.begin ==
-      scan_.table.tasks[static_cast<std::size_t>(set_.first_task)].panels.begin;
+      loop_.task.panels.begin == scan_.table.tasks[set_.first_task].panels.begin;
   SecondStage stage_;
   const std::int64_t code_bytes_ = SecondStage::code_bytes(base_.codes.dim);
   std::vector<QueryState> states_;

@@ -8,6 +8,8 @@
 // The largest products of a row are not those with its own cluster. For ip it is scored first, for
 // its bound alone, against the clusters that a query like it would be, and then against itself and
 // the rows behind it.
+#include "knear/scan/prefix/prefix_self_join.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,6 +22,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/scan/packing/coding.hpp"
+#include "knear/scan/prefix/prefix_scan.hpp"
 #include "knear/scan/prefix/second_stage.hpp"
 #include "knear/scan/scan_driver.hpp"
 
@@ -95,7 +98,7 @@ class SelfJoin {
         states_(static_cast<std::size_t>(panels_.rows)),
         reach_(static_cast<std::size_t>(panels_.panels() * panel_rows)) {
     for (std::atomic<float>& reach : reach_) reach.store(no_reach, std::memory_order_relaxed);
-    for (const std::int64_t row : which) wanted_[static_cast<std::size_t>(row)] = true;
+    for (const std::int64_t row : which) wanted_[row] = true;
     if (traits_of(job_.metric).product)
       origin_ = dot(base.map.parts().mean.data(), base.map.parts().mean.data(), base.map.dim());
   }
@@ -178,7 +181,7 @@ class SelfJoin {
   std::vector<Id> rows_of(std::int64_t first, std::int64_t count) const {
     std::vector<Id> rows;
     for (std::int64_t slot = first; slot < first + count; ++slot) {
-      const std::uint32_t row = panels_.ids[static_cast<std::size_t>(slot)];
+      const std::uint32_t row = panels_.ids[slot];
       if (!wanted_[row]) continue;
       rows.push_back(row);
       if (panels_.duplicates.any())
@@ -383,7 +386,7 @@ class SelfJoinTask {
       const auto place = static_cast<std::size_t>(q);
       coded_[place] = stage_.code_row(row(q), slot(q), codes(q));
       // Neither scaled nor, but for the term, moved: the prefix is the row's own.
-      loop_.queries.heads[static_cast<std::size_t>(q / max_group)].top[q % max_group] =
+      loop_.queries.heads[q / max_group].top[q % max_group] =
           PrefixKeyScale(all_.job_.metric, all_.panels_.space, all_.slack_,
                          loop_.queries.squares[place], loop_.queries.constant[place],
                          {1, terms_[q]})
@@ -401,7 +404,7 @@ class SelfJoinTask {
         tile_reach_[i] = all_.load_reach(static_cast<std::size_t>(tile_panel_ * panel_rows) + i);
       args.row_reach = tile_reach_.data(), args.reach_panel = tile_panel_;
     }
-    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
+    GroupHead& head = loop_.queries.heads[g];
     const std::int64_t first = g * max_group;
     for (int q = 0; q < max_group; ++q) {
       const int lane = std::min(q, head.count - 1);
@@ -413,14 +416,14 @@ class SelfJoinTask {
 
   void take_list(std::int64_t g, int lane, std::uint32_t* slots, int count) {
     const std::int64_t q = g * max_group + lane;
-    const std::uint32_t behind = behind_[static_cast<std::size_t>(q)];
+    const std::uint32_t behind = behind_[q];
     std::uint32_t* const end = std::remove_if(slots, slots + count, [&](std::uint32_t other) {
       return other < behind || other >= all_.panels_.rows;
     });
     const auto some = static_cast<std::size_t>(end - slots);
     stats_.hits += static_cast<std::int64_t>(some);
     if (some == 0) return;
-    const CodedQuery& coded = coded_[static_cast<std::size_t>(q)];
+    const CodedQuery& coded = coded_[q];
     const std::int32_t* products = stage_.score(codes(q), slots, some);
     const double* best = stage_.rate(coded, slots, some);
     all_.offer(stage_, {row(q), coded, slots, some, products, best}, false, stats_);
@@ -470,15 +473,13 @@ struct SelfJoin::Mapped {
 };
 
 SelfJoin::Mapped SelfJoin::map_rows(std::int64_t first, std::int64_t count) const {
-  Mapped out{Matrix<float>::unset(count, base_.map.columns()),
-             std::vector<double>(static_cast<std::size_t>(count))};
+  Mapped out{Matrix<float>::unset(count, base_.map.columns()), std::vector<double>(count)};
   constexpr std::int64_t block = 64;
   parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
     const std::int64_t end = std::min(count, task * block + block);
     PrefixMapper mapper(base_.map, 16);
     for (std::int64_t i = task * block; i < end; ++i)
-      out.terms[static_cast<std::size_t>(i)] = mapper.add(
-          job_.queries, panels_.ids[static_cast<std::size_t>(first + i)], out.prefixes.row(i));
+      out.terms[i] = mapper.add(job_.queries, panels_.ids[first + i], out.prefixes.row(i));
     mapper.finish();
   });
   return out;
@@ -495,7 +496,7 @@ void SelfJoin::score_clusters(std::int64_t first, std::int64_t count, Reporter& 
   ExactNeighbors nearest(count, probes);
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < count; ++i)
-    if (wanted_[panels_.ids[static_cast<std::size_t>(first + i)]]) order.push_back(i);
+    if (wanted_[panels_.ids[first + i]]) order.push_back(i);
   nearest_clusters(base_, job_, mapped.prefixes, order, probes, nearest);
   // Rows with the same nearest cluster read the same.
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
@@ -510,7 +511,7 @@ void SelfJoin::score_clusters(std::int64_t first, std::int64_t count, Reporter& 
     ScanStats local;
     const std::int64_t end = std::min(rows, task * block + block);
     for (std::int64_t i = task * block; i < end; ++i) {
-      const std::int64_t place = order[static_cast<std::size_t>(i)];
+      const std::int64_t place = order[i];
       seed(stage, static_cast<std::uint32_t>(first + place), codes.data(), nearest.ids.row(place),
            probes, local);
     }
@@ -549,11 +550,10 @@ void SelfJoin::seed(SecondStage& stage, std::uint32_t slot, std::int8_t* codes, 
 
 void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& reporter) {
   const bool known = prefixes_.rows() > 0;
-  const Mapped mapped = known ? Mapped{{}, std::vector<double>(static_cast<std::size_t>(count))}
-                              : map_rows(first, count);
+  const Mapped mapped = known ? Mapped{{}, std::vector<double>(count)} : map_rows(first, count);
   ScanJob prefix_job = job_;
   WorkTable table;
-  table.queries.resize(static_cast<std::size_t>(count));
+  table.queries.resize(count);
   if (known) {
     prefix_job.queries = prefixes_;
     std::copy_n(panels_.ids.data() + first, count, table.queries.begin());
@@ -566,7 +566,7 @@ void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& repo
     table.add(std::min(count - q, size),
               {{(first + q) / tile_rows() * panels_.panels_per_tile, panels_.panels()}});
   run_tasks(panels_, prefix_job, table, stats_, reporter, [&](TileLoop& loop, ScanStats& local) {
-    const QuerySet& set = table.sets[static_cast<std::size_t>(loop.task.set)];
+    const QuerySet& set = table.sets[loop.task.set];
     return SelfJoinTask(*this, first + set.begin, mapped.terms.data() + set.begin, loop, local);
   });
 }

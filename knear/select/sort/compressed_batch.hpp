@@ -67,7 +67,7 @@ class CompressedBatch {
  public:
   // Starts again with so many empty rows.
   void start(std::int64_t rows) {
-    counts_.assign(static_cast<std::size_t>(rows), 0);
+    counts_.assign(rows, 0);
     make_room(0);
   }
 
@@ -95,7 +95,7 @@ class CompressedBatch {
     }
   }
   void append(std::int64_t row, const T* distances, std::int64_t n, T threshold, Id first_id) {
-    std::size_t& count = counts_[static_cast<std::size_t>(row)];
+    std::size_t& count = counts_[row];
     const std::size_t end = static_cast<std::size_t>(row) * stride_ + count;
     count += append_not_above(distances, static_cast<std::size_t>(n), threshold, first_id,
                               values_.data() + end, ids_.data() + end);
@@ -103,15 +103,15 @@ class CompressedBatch {
 
   // Adds one pair to a row that has room for it.
   void push(std::int64_t row, T value, Id id) {
-    std::size_t& count = counts_[static_cast<std::size_t>(row)];
+    std::size_t& count = counts_[row];
     const std::size_t end = static_cast<std::size_t>(row) * stride_ + count++;
     values_[end] = value, ids_[end] = id;
   }
 
-  void clear(std::int64_t row) { counts_[static_cast<std::size_t>(row)] = 0; }
+  void clear(std::int64_t row) { counts_[row] = 0; }
   // Drops the values of a row that are above a limit.
   void keep_at_most(std::int64_t row, T limit) {
-    std::size_t& count = counts_[static_cast<std::size_t>(row)];
+    std::size_t& count = counts_[row];
     T* values = values_.data() + static_cast<std::size_t>(row) * stride_;
     Id* ids = ids_.data() + static_cast<std::size_t>(row) * stride_;
     std::size_t kept = 0;
@@ -137,9 +137,7 @@ class CompressedBatch {
   // The length of the longest row.
   std::int64_t width() const { return static_cast<std::int64_t>(longest()); }
   // How many values of a row are not padding.
-  std::int64_t count(std::int64_t row) const {
-    return static_cast<std::int64_t>(counts_[static_cast<std::size_t>(row)]);
-  }
+  std::int64_t count(std::int64_t row) const { return static_cast<std::int64_t>(counts_[row]); }
   std::int64_t bytes() const {
     return static_cast<std::int64_t>(values_.capacity() * sizeof(T) + ids_.capacity() * sizeof(Id));
   }
@@ -185,9 +183,8 @@ std::int64_t partial_heap_sort(const T* row, const Id* row_ids, std::int64_t cou
                                std::vector<std::pair<T, Id>>& space, T* values, Id* ids) {
   const std::int64_t kept = std::min(k, count);
   if (kept > 0) {
-    space.resize(static_cast<std::size_t>(kept));
-    for (std::int64_t i = 0; i < kept; ++i)
-      space[static_cast<std::size_t>(i)] = {row[i], row_ids[i]};
+    space.resize(kept);
+    for (std::int64_t i = 0; i < kept; ++i) space[i] = {row[i], row_ids[i]};
     MinMaxHeap<std::pair<T, Id>> heap{std::span(space)};
     T bound = heap.max().first;  // most values end here, and need no pair
     for (std::int64_t i = kept; i < count; ++i)

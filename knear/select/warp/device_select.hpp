@@ -137,8 +137,8 @@ void sort_rows(Queue& queue, std::int64_t rows, int k, RowOrder order, unsigned 
   using Kernel = SortRows<typename Queue::Thread>;
   const std::int64_t blocks =
       std::min(rows, std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks);
-  auto other_values = queue.template allocate<float>(static_cast<std::size_t>(blocks * k));
-  auto other_places = queue.template allocate<int>(static_cast<std::size_t>(blocks * k));
+  auto other_values = queue.template allocate<float>(blocks * k);
+  auto other_places = queue.template allocate<int>(blocks * k);
   launch(queue, Grid{blocks, Kernel::shared_bytes},
          Kernel{rows, k, order, flip, values, places, other_values.data(), other_places.data()});
 }
@@ -191,11 +191,17 @@ void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
   using Kernel = detail::WidenPlaces<typename Queue::Thread>;
   const std::int64_t count = rows.rows * k;
   if (count == 0) return;
-  auto narrow = queue.template allocate<int>(static_cast<std::size_t>(count));
+  auto narrow = queue.template allocate<int>(count);
   select_rows(queue, rows, k, options, values, narrow.data());
   const std::int64_t blocks = (count + Kernel::threads - 1) / Kernel::threads;
   const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
   launch(queue, Grid{std::min(blocks, most), 0}, Kernel{count, narrow.data(), places});
 }
+
+// select_rows() for a queue: INSTANCE is `template`, where it is compiled, or `extern template`. A
+// list by names, as in knear/simt/instances.hpp, cannot tell two functions of one name apart.
+#define KNEAR_DEVICE_SELECT(INSTANCE, Queue)                                                     \
+  INSTANCE void select_rows(Queue&, const DeviceRows&, std::int64_t, const DeviceSelectOptions&, \
+                            float*, int*);
 
 }  // namespace knear

@@ -4,7 +4,8 @@
 #include <span>
 
 #include "knear/knn/device/device_search.hpp"
-#include "knear/knn/search/search.hpp"
+#include "knear/knn/search/nearest_search.hpp"
+#include "knear/knn/search/range_search.hpp"
 #include "tests/simt/emulated_launches.hpp"
 
 namespace knear::test {

@@ -758,8 +758,7 @@ TEST(DeviceScan, FewQueriesThereOfWhichKeysAreKnown) {
   std::int64_t answered = 0;
   // Within so few bytes that lists are of the usual length.
   const auto left = scan.run_on_device(
-      asked, found, k, stats, 128, {}, bounds.data(), {}, 1,
-      [&](const DeviceScan<HostQueue>::FoundOnDevice& there) {
+      asked, found, k, stats, 128, {}, bounds.data(), {}, 1, [&](const FoundOnDevice& there) {
         for (std::int64_t place = 0; place < there.count; ++place) {
           if (there.lost[place] != 0) continue;
           const std::int64_t q = there.first + (there.order ? there.order[place] : place);

@@ -268,8 +268,7 @@ TEST_F(FewSearch, DeviceQuerySearch) {
   std::int64_t answered = 0;
   const auto left = scan.run_on_device(
       asked, found, k, stats, block_queries, {}, nullptr, {},
-      std::numeric_limits<std::size_t>::max(),
-      [&](const DeviceScan<HostQueue>::FoundOnDevice& there) {
+      std::numeric_limits<std::size_t>::max(), [&](const FoundOnDevice& there) {
         for (std::int64_t place = 0; place < there.count; ++place, ++answered) {
           const std::int64_t q = there.first + (there.order ? there.order[place] : place);
           for (std::int64_t j = 0; j < k; ++j)

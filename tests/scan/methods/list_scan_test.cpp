@@ -19,6 +19,14 @@ namespace {
 
 constexpr std::int64_t list_count = 23;
 
+// Scores and measures, in one part. Returns how many places were scored.
+std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                        ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
+  ScoredLists scan(lists, job, probes, stats, progress);
+  scan.finish(nullptr, out, stats);
+  return scan.scored();
+}
+
 // Lists of unequal sizes, list 5 empty, list 0 with half of the rows.
 std::vector<std::uint32_t> lists_of(std::int64_t rows, std::uint64_t seed) {
   Random random(seed);

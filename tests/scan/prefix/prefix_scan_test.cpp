@@ -2,6 +2,7 @@
 // to the bit.
 #include <gtest/gtest.h>
 
+#include "knear/scan/prefix/prefix_scan.hpp"
 #include "tests/scan/prefix/prefix_cases.hpp"
 #include "tests/small.hpp"
 

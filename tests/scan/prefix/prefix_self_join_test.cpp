@@ -2,6 +2,7 @@
 // the answer is the reference's, to the bit.
 #include <gtest/gtest.h>
 
+#include "knear/scan/prefix/prefix_self_join.hpp"
 #include "tests/scan/prefix/prefix_cases.hpp"
 #include "tests/small.hpp"
 

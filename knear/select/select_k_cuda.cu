@@ -46,5 +46,6 @@ void select_k(const DeviceRows& rows, std::int64_t k, const DeviceSelectOptions&
 }  // namespace knear::cuda
 
 // For those who enqueue a selection among work of their own.
-template void knear::select_rows(knear::cuda::Queue&, const knear::DeviceRows&, std::int64_t,
-                                 const knear::DeviceSelectOptions&, float*, int*);
+namespace knear {
+KNEAR_DEVICE_SELECT(template, cuda::Queue)
+}
