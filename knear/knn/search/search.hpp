@@ -31,7 +31,9 @@ class Search {
   // The answer before it is rounded: [queries x the least of k and the rows allowed].
   ExactNeighbors run(KnnReport* report);
   // `all`: the best of rows elsewhere, as many columns as were announced; takes in what is found.
-  void run_from(ExactNeighbors& all, KnnReport* report);
+  void run_from(ExactNeighbors& all);
+  // Returns what was done since construction.
+  KnnReport report() const;
   const ReportBuilder& done() const { return report_; }
 
   // Packs and keeps the rows of the one segment as searches like this one want them; none if these
@@ -84,9 +86,8 @@ RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& reques
 
 // What was found, sorted by key and id, in the form of a public answer; uses the lists up.
 RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads);
-// The public form of what nearest_on() and within_on() found; uses the lists up.
+// The public form of what nearest_on() found.
 Neighbors rounded_answer(const ExactNeighbors& all, const SearchRequest& request);
-RangeNeighbors sorted_answer(RangeLists& lists, const SearchRequest& request, KnnReport* report);
 // As nearest_on(), by one method.
 ExactNeighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request,
                                  KnnReport* report);
