@@ -304,7 +304,7 @@ TEST(DeviceIvfSearch, ZeroQueriesAndNobody) {
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
     OneSegment one(300, 3, 160, {.metric = metric});
     std::fill_n(static_cast<float*>(one.asked.row(1)), 8, 0.0f);
-    EXPECT_EQ(one.report(HostQueue(8), 5, "zero").fallback_queries, 0);
+    EXPECT_EQ(one.report(HostQueue(8), 5, "zero").scan.fallback_queries, 0);
   }
   OneSegment none(300, 0, 170);
   none.report(HostQueue(9), 5, "no queries");

@@ -165,11 +165,11 @@ TEST(DevicePartialReduce, TiesBetweenSegments) {
   const auto search = [&](std::int64_t k) {
     return expect_same(segments, queries.view(), k, Metric::l2, {.recall = 0.5}, std::to_string(k));
   };
-  const std::int64_t all = 2 * search(4).kept_per_bin;
-  EXPECT_EQ(search(all).kept_per_bin, all / 2);
-  EXPECT_EQ(search(all).fallback_queries, 0);
-  EXPECT_EQ(search(all).certified_queries, 3);
-  EXPECT_EQ(search(all + 1).certified_queries, 0);
+  const std::int64_t all = 2 * search(4).partial_reduce.kept_per_bin;
+  EXPECT_EQ(search(all).partial_reduce.kept_per_bin, all / 2);
+  EXPECT_EQ(search(all).scan.fallback_queries, 0);
+  EXPECT_EQ(search(all).promise.certified_queries, 3);
+  EXPECT_EQ(search(all + 1).promise.certified_queries, 0);
 }
 
 // Segments of several sizes, one of them measured without codes, with ids of their own; rows that
