@@ -44,7 +44,7 @@ void add_no_device(CLI::App& bench, std::string& device) {
   bench.add_option("--device", device, "cpu, which is all that this bench has")->type_name("D");
 }
 void check_no_device(const std::string& device, std::string_view bench) {
-  detail::check_processor({.device = device}, bench);
+  detail::check_processor(device, bench);
 }
 
 namespace {
@@ -137,7 +137,7 @@ void print_table(const std::vector<PassFigures>& all, const KnownPeaks& machine)
       refusals += fmt::format("{}: {}\n", name, figures.refusal);
       continue;
     }
-    if (figures.pass == FirstPass::automatic) name += fmt::format(" ({})", report.first_pass);
+    if (figures.pass == FirstPass::automatic) name += fmt::format(" ({})", report.scan.first_pass);
     if (figures.refine) name += *figures.refine ? ", refine=on" : ", refine=off";
     const double seconds = median(figures.seconds);
     table.push_back(
@@ -146,9 +146,9 @@ void print_table(const std::vector<PassFigures>& all, const KnownPeaks& machine)
          readable_count(double(report.queries) / seconds),
          figures.here() ? fmt::format("{:.0f} %", 100 * predict(report, machine).peak_fraction)
                         : "-",
-         readable_seconds(report.prepare_seconds), readable_count(report.hits_per_query),
-         readable_count(report.survivors_per_query),
-         readable_count(double(report.fallback_queries))});
+         readable_seconds(report.prepare_seconds), readable_count(report.scan.hits_per_query),
+         readable_count(report.scan.survivors_per_query),
+         readable_count(double(report.scan.fallback_queries))});
   }
   print("{}", format_table(table));
   if (!refusals.empty()) print("\n{}", refusals);
@@ -169,17 +169,17 @@ void print_json(const std::vector<PassFigures>& all, const KnownPeaks& machine) 
     } else {
       const KnnReport& report = figures.report;
       const double seconds = median(figures.seconds);
-      line["first_pass"] = report.first_pass;
+      line["first_pass"] = report.scan.first_pass;
       line["seconds"] = seconds;
       line["all_seconds"] = figures.seconds;
       line["queries_per_second"] = double(report.queries) / seconds;
       line["prepare_seconds"] = report.prepare_seconds;
       line["peak_fraction"] = nullptr;
       if (figures.here()) line["peak_fraction"] = predict(report, machine).peak_fraction;
-      line["hits_per_query"] = report.hits_per_query;
-      line["refined_per_query"] = report.refined_per_query;
-      line["survivors_per_query"] = report.survivors_per_query;
-      line["fallback_queries"] = report.fallback_queries;
+      line["hits_per_query"] = report.scan.hits_per_query;
+      line["refined_per_query"] = report.scan.refined_per_query;
+      line["survivors_per_query"] = report.scan.survivors_per_query;
+      line["fallback_queries"] = report.scan.fallback_queries;
     }
     out.push_back(std::move(line));
   }
@@ -191,7 +191,7 @@ void print_json(const std::vector<PassFigures>& all, const KnownPeaks& machine) 
                                        {"k", report.k},
                                        {"metric", name_of(report.metric)},
                                        {"threads", report.threads},
-                                       {"isa", report.isa},
+                                       {"isa", report.scan.isa},
                                        {"passes", std::move(out)}}
                     .dump(2));
 }

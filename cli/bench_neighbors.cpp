@@ -84,8 +84,8 @@ void run_neighbors(const NeighborsBench& bench) {
     for (const Timing& at : timings)
       points.push_back({{"k", at.k},
                         {"seconds", at.seconds},
-                        {"first_pass", at.report.first_pass},
-                        {"prefix_columns", at.report.prefix_columns}});
+                        {"first_pass", at.report.scan.first_pass},
+                        {"prefix_columns", at.report.scan.prefix_columns}});
     const nlohmann::ordered_json out = {{"bench", "neighbors"},
                                         {"rows", base.rows()},
                                         {"dim", base.cols()},
@@ -100,13 +100,13 @@ void run_neighbors(const NeighborsBench& bench) {
     std::vector<std::vector<std::string>> lines{
         {"k", "seconds", "of 8-bit products", "of reading scores", "first pass"}};
     for (const Timing& at : timings)
-      lines.push_back(
-          {fmt::format("{}", at.k), readable_seconds(at.seconds),
-           fmt::format("{:.2f} x", at.seconds / products),
-           fmt::format("{:.2f} x", at.seconds / reading),
-           at.report.prefix_columns > 0
-               ? fmt::format("{} of {} columns", at.report.first_pass, at.report.prefix_columns)
-               : at.report.first_pass});
+      lines.push_back({fmt::format("{}", at.k), readable_seconds(at.seconds),
+                       fmt::format("{:.2f} x", at.seconds / products),
+                       fmt::format("{:.2f} x", at.seconds / reading),
+                       at.report.scan.prefix_columns > 0
+                           ? fmt::format("{} of {} columns", at.report.scan.first_pass,
+                                         at.report.scan.prefix_columns)
+                           : at.report.scan.first_pass});
     print(
         "{}\nall products in 8 bits at this machine's peak  {}\nreading a float32 score of each "
         "pair once      {}\n",

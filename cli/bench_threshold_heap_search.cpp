@@ -47,9 +47,9 @@ class SearchBench {
     const AnyMatrixView some = queries_.rows(0, count_);
     const KnnOptions heap = options(Method::threshold_heap, FirstPass::automatic);
     expect(count_, bench_.k, searcher_.search(some, bench_.k, heap, &report));
-    pass_ = parse_first_pass(report.first_pass);
+    pass_ = parse_first_pass(report.scan.first_pass);
     warm_up();
-    by.first_pass = report.first_pass;
+    by.first_pass = report.scan.first_pass;
   }
   std::int64_t left_by_the_device() const { return left_by_the_device_; }
 
@@ -223,17 +223,18 @@ class SearchBench {
     // A GPU has passes of its own.
     KnnOptions how =
         options(Method::threshold_heap, device == "cpu" ? pass_ : FirstPass::automatic);
-    how.method.samples = samples, how.method.query_batch = batch, how.device = device;
+    how.method.threshold_heap.samples = samples, how.method.threshold_heap.query_batch = batch,
+    how.device = device;
     KnnReport report;
     HeapRun run;
     run.samples = samples, run.batch = batch;
     const double queries = double(count);
     run.all = timed(count, k, how, report) / queries;
-    run.sampling = report.sampling_seconds / queries;
+    run.sampling = report.threshold_heap.sampling_seconds / queries;
     // A sum over threads, where all other times are wall-clock.
-    run.sorting = report.sorting_seconds / double(report.threads) / queries;
-    run.compression = report.compression_ratio;
-    run.closeness = traits_of(metric_).product ? none : report.threshold_ratio;
+    run.sorting = report.threshold_heap.sorting_seconds / double(report.threads) / queries;
+    run.compression = report.threshold_heap.compression_ratio;
+    run.closeness = traits_of(metric_).product ? none : report.threshold_heap.threshold_ratio;
     return run;
   }
 
@@ -277,7 +278,7 @@ class SearchBench {
         seconds_of([&] { near = searcher_.search(queries_.rows(0, count), k, how, &report); });
     expect(count, k, std::move(near));
     if (how.device != "cpu")
-      left_by_the_device_ = std::max(left_by_the_device_, report.fallback_queries);
+      left_by_the_device_ = std::max(left_by_the_device_, report.scan.fallback_queries);
     return seconds;
   }
 

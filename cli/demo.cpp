@@ -111,7 +111,7 @@ LabelVote vote_of(const DemoData& data, const Neighbors& near) {
 }
 
 std::int64_t columns_of(const KnnReport& report) {
-  return report.prefix_columns > 0 ? report.prefix_columns : report.dim;
+  return report.scan.prefix_columns > 0 ? report.scan.prefix_columns : report.dim;
 }
 
 // Times batches of 1, 10, 100, ... queries, a second or less for each size; by `seconds_per_query`
@@ -273,7 +273,7 @@ void print_result(const DemoResult& result) {
   print(
       "answers  {} of {} certified exact; {} random queries checked against brute force in "
       "float64, all equal\n",
-      grouped(report.certified_queries), grouped(report.queries), result.verified);
+      grouped(report.promise.certified_queries), grouped(report.queries), result.verified);
   print(
       "loop     {} times as fast as a plain loop over all rows on as many threads ({} queries per "
       "second)\n",

@@ -268,15 +268,16 @@ std::string roofline(const DemoResult& result) {
   const Prediction& prediction = result.prediction;
   std::vector<RoofPoint> by_bytes, by_operations;
   for (const BatchRate& batch : result.batches) {
-    const ScanCost cost = predict_scan({.rows = report.rows,
-                                        .dim = batch.columns,
-                                        .queries = batch.queries,
-                                        .k = report.k,
-                                        .bytes_per_element = report.first_pass == "fp32"    ? 4.0
-                                                             : report.first_pass == "int16" ? 2.0
-                                                                                            : 1.0,
-                                        .threads = report.threads},
-                                       prediction.peaks);
+    const ScanCost cost =
+        predict_scan({.rows = report.rows,
+                      .dim = batch.columns,
+                      .queries = batch.queries,
+                      .k = report.k,
+                      .bytes_per_element = report.scan.first_pass == "fp32"    ? 4.0
+                                           : report.scan.first_pass == "int16" ? 2.0
+                                                                               : 1.0,
+                      .threads = report.threads},
+                     prediction.peaks);
     const double operations =
         2 * double(report.rows) * double(batch.columns) * double(batch.queries);
     const double rate = operations / batch.seconds;
@@ -316,7 +317,7 @@ std::string plan(const DemoResult& result) {
                  fmt::format("Planned from the shape of the data and the {} peaks of this machine "
                              "({}, {} kernels, {} threads).",
                              result.prediction.measured_peaks ? "measured" : "estimated",
-                             processor_name(), result.report.isa, result.report.threads),
+                             processor_name(), result.report.scan.isa, result.report.threads),
                  table + "</table>");
 }
 
@@ -477,10 +478,11 @@ std::string demo_report(const DemoResult& result) {
                "the speed of a plain loop over all rows on as many threads");
   html += card(fmt::format("{:.0f} %", 100 * result.prediction.peak_fraction),
                fmt::format("of this machine's peak in {}", result.prediction.peak_name));
-  html += card(fmt::format("{:.4g} %", report.queries ? 100.0 * double(report.certified_queries) /
-                                                            double(report.queries)
-                                                      : 100.0),
-               "of the answers certified exact");
+  html += card(
+      fmt::format("{:.4g} %", report.queries ? 100.0 * double(report.promise.certified_queries) /
+                                                   double(report.queries)
+                                             : 100.0),
+      "of the answers certified exact");
   html += card(fmt::format("{} of {}", result.verified, result.verified),
                "random queries equal brute force in float64");
   if (result.vote.total > 0)
@@ -500,7 +502,7 @@ std::string demo_report(const DemoResult& result) {
       "<footer>Made by <code>knear demo</code>, version {}, from {}. Every answer is the one of a "
       "full scan in float64, ties by row number; candidates are scored in {} first and only those "
       "that a proven bound can't exclude are measured.</footer>\n</main>\n</body>\n</html>\n",
-      KNEAR_VERSION, escaped(result.data.source), escaped(report.first_pass));
+      KNEAR_VERSION, escaped(result.data.source), escaped(report.scan.first_pass));
   return html;
 }
 

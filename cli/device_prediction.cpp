@@ -7,11 +7,11 @@
 namespace knear::cli {
 
 std::string place_of(const std::string& device, const KnnReport& report) {
-  return device == "auto" ? report.device : device;
+  return device == "auto" ? report.device.name : device;
 }
 
 bool has_device_plan(const KnnReport& report) {
-  return report.lists == 0 && report.code_parts == 0 && report.ef == 0 &&
+  return report.lists.count == 0 && report.codes.parts == 0 && report.graph.ef == 0 &&
          report.method != name_of(Method::threshold_heap);
 }
 
@@ -22,7 +22,7 @@ DevicePrediction predict_on_device(const KnnReport& report, ElementType type, st
                     .queries = report.queries,
                     .k = std::max<std::int64_t>(1, report.k),
                     .bytes_per_element = double(size_of(type)),
-                    .whole = report.first_pass == name_of(FirstPass::integer),
+                    .whole = report.scan.first_pass == name_of(FirstPass::integer),
                     .allowed = std::max<std::int64_t>(0, report.allowed_rows),
                     .memory = double(memory)};
   return {device, faster_place(shape, device, processor.peaks), processor.measured};
@@ -46,8 +46,8 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
   const double brought = cost.upload_seconds + cost.coding_seconds;
   return {
       {none, "planned", "happened"},
-      {"device", prediction.device.name, report.device},
-      {"first pass", none, report.first_pass},
+      {"device", prediction.device.name, report.device.name},
+      {"first pass", none, report.scan.first_pass},
       {"limit", cost.limit, none},
       {"seconds", readable_seconds(cost.seconds), readable_seconds(happened)},
       {"  rows brought and coded", planned(brought), share_of(report.prepare_seconds)},
@@ -71,19 +71,20 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
        fmt::format("{:.0f} % of int8 multiply-adds",
                    report.seconds > 0 ? 100 * 2 * cost.multiply_adds / peak / report.seconds : 0)},
       {"instructions a score", fmt::format("{:.3g}", cost.instructions_per_score), none},
-      {"multiply-adds", readable_count(cost.multiply_adds), readable_count(report.multiply_adds)},
+      {"multiply-adds", readable_count(cost.multiply_adds),
+       readable_count(report.scan.multiply_adds)},
       {"bytes over the bus", readable_bytes(cost.bus_bytes), none},
       {"bytes read from device memory", readable_bytes(cost.bytes), none},
       {"steps of the scan", fmt::format("{}", cost.steps), none},
-      {"chunks of the base", fmt::format("{}", cost.chunks), fmt::format("{}", report.chunks)},
-      {"survivors per query", none, readable_count(report.survivors_per_query)},
-      {"queries that fell back", none, readable_count(double(report.fallback_queries))},
-      {"queries scanned again", none, readable_count(double(report.repeated_queries))},
+      {"chunks of the base", fmt::format("{}", cost.chunks), fmt::format("{}", report.scan.chunks)},
+      {"survivors per query", none, readable_count(report.scan.survivors_per_query)},
+      {"queries that fell back", none, readable_count(double(report.scan.fallback_queries))},
+      {"queries scanned again", none, readable_count(double(report.scan.repeated_queries))},
       {"certified exact", none,
-       fmt::format("{:.4g} %", 100 * double(report.certified_queries) / queries)},
+       fmt::format("{:.4g} %", 100 * double(report.promise.certified_queries) / queries)},
       {"memory", none, readable_bytes(double(report.memory_bytes))},
       {"memory of the device", readable_bytes(cost.device_bytes),
-       readable_bytes(double(report.device_bytes))}};
+       readable_bytes(double(report.device.bytes))}};
 }
 
 std::string explain_place(const DevicePrediction& prediction) {

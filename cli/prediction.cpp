@@ -24,19 +24,19 @@ double peak_of(ScanOp op, const MachinePeaks& peaks) {
 
 // A search of inverted lists or codes.
 Prediction predict_of_lists(const KnnReport& report, const KnownPeaks& machine) {
-  const bool codes = report.code_parts > 0;
+  const bool codes = report.codes.parts > 0;
   const ListCost cost = predict_lists({.rows = report.rows,
                                        .dim = report.dim,
                                        .queries = report.queries,
                                        .k = std::max<std::int64_t>(1, report.k),
-                                       .lists = report.lists,
-                                       .probes = report.probes,
-                                       .probed_rows = report.probed_rows,
-                                       .code_parts = report.code_parts,
-                                       .code_bits = codes ? report.code_bits : 8,
-                                       .whole = report.survivors_per_query == 0,
-                                       .measured_rows = codes ? report.refined_per_query : 0,
-                                       .decoded = report.refined_by_codes,
+                                       .lists = report.lists.count,
+                                       .probes = report.lists.probes,
+                                       .probed_rows = report.scan.probed_rows,
+                                       .code_parts = report.codes.parts,
+                                       .code_bits = codes ? report.codes.bits : 8,
+                                       .whole = report.scan.survivors_per_query == 0,
+                                       .measured_rows = codes ? report.scan.refined_per_query : 0,
+                                       .decoded = report.codes.refined_by_codes,
                                        .threads = report.threads},
                                       machine.peaks);
   Prediction out;
@@ -48,12 +48,12 @@ Prediction predict_of_lists(const KnnReport& report, const KnownPeaks& machine) 
   out.cost.selection_seconds = cost.selection_seconds;
   out.cost.rescore_seconds = cost.rescore_seconds;
   out.cost.multiply_adds =
-      codes ? 0 : double(report.queries) * report.probed_rows * double(report.dim);
+      codes ? 0 : double(report.queries) * report.scan.probed_rows * double(report.dim);
   out.measured_peaks = machine.measured;
   out.peaks = machine.peaks, out.peak = machine.peaks.int8_ops;
   out.peak_name = "int8 multiply-adds";
   if (report.seconds > 0)
-    out.peak_fraction = 2 * report.multiply_adds / machine.peaks.int8_ops / report.seconds;
+    out.peak_fraction = 2 * report.scan.multiply_adds / machine.peaks.int8_ops / report.seconds;
   return out;
 }
 
@@ -62,7 +62,7 @@ std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
                                                      const Prediction& prediction) {
   const ScanCost& cost = prediction.cost;
   const std::string none = "";
-  const bool codes = report.code_parts > 0;
+  const bool codes = report.codes.parts > 0;
   const double threads = double(std::max(1, report.threads));
   const auto planned = [&](double seconds) {
     return fmt::format("{}, {:.0f} %", readable_seconds(seconds),
@@ -73,25 +73,26 @@ std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
                        report.seconds > 0 ? 100 * seconds / report.seconds : 0);
   };
   // The stages but the first are sums over threads; here they become shares of the elapsed time.
-  const double queries = report.query_seconds / threads, scoring = report.score_seconds / threads,
-               selection = report.select_seconds / threads,
-               rescoring = report.rescore_seconds / threads;
+  const double queries = report.scan.query_seconds / threads,
+               scoring = report.scan.score_seconds / threads,
+               selection = report.scan.select_seconds / threads,
+               rescoring = report.scan.rescore_seconds / threads;
   const double rest =
-      report.seconds - report.coarse_seconds - queries - scoring - selection - rescoring;
+      report.seconds - report.lists.coarse_seconds - queries - scoring - selection - rescoring;
   std::vector<std::vector<std::string>> out = {{none, "planned", "happened"}};
-  if (report.lists > 0) {
-    out.push_back({"lists", none, fmt::format("{}", report.lists)});
-    out.push_back({"lists of a query", none, readable_count(report.probes)});
+  if (report.lists.count > 0) {
+    out.push_back({"lists", none, fmt::format("{}", report.lists.count)});
+    out.push_back({"lists of a query", none, readable_count(report.lists.probes)});
   }
-  out.push_back({"rows of a query", none, readable_count(report.probed_rows)});
+  out.push_back({"rows of a query", none, readable_count(report.scan.probed_rows)});
   out.push_back({"rows are scored by", none,
-                 codes ? fmt::format("codes of {} x {} bits", report.code_parts, report.code_bits)
-                       : report.first_pass});
+                 codes ? fmt::format("codes of {} x {} bits", report.codes.parts, report.codes.bits)
+                       : report.scan.first_pass});
   out.push_back({"limit", cost.limit, none});
   out.push_back({"seconds", readable_seconds(cost.seconds), readable_seconds(report.seconds)});
-  if (report.lists > 0)
-    out.push_back(
-        {"  lists put in order", planned(cost.seed_seconds), happened(report.coarse_seconds)});
+  if (report.lists.count > 0)
+    out.push_back({"  lists put in order", planned(cost.seed_seconds),
+                   happened(report.lists.coarse_seconds)});
   out.push_back({codes ? "  tables, or rows decoded" : "  packing queries",
                  planned(cost.query_seconds), codes ? none : happened(queries)});
   out.push_back({"  scoring", planned(cost.scoring_seconds), codes ? none : happened(scoring)});
@@ -105,12 +106,13 @@ std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
   out.push_back({"  the rest, and waiting", none, readable_seconds(std::max(0.0, rest))});
   if (!codes)
     out.push_back({"multiply-adds", readable_count(cost.multiply_adds),
-                   readable_count(report.multiply_adds)});
-  out.push_back({"rows measured per query", none,
-                 readable_count(codes ? report.refined_per_query : report.survivors_per_query)});
+                   readable_count(report.scan.multiply_adds)});
+  out.push_back(
+      {"rows measured per query", none,
+       readable_count(codes ? report.scan.refined_per_query : report.scan.survivors_per_query)});
   if (tells_certified(report))
     out.push_back({"certified exact", none,
-                   fmt::format("{:.4g} %", 100 * double(report.certified_queries) /
+                   fmt::format("{:.4g} %", 100 * double(report.promise.certified_queries) /
                                                double(std::max<std::int64_t>(report.queries, 1)))});
   out.push_back({"memory", none, readable_bytes(double(report.memory_bytes))});
   return out;
@@ -121,8 +123,8 @@ std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
 namespace {
 
 Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
-  const ScanOp op = op_of(report.first_pass);
-  const bool prefix = report.prefix_columns > 0;
+  const ScanOp op = op_of(report.scan.first_pass);
+  const bool prefix = report.scan.prefix_columns > 0;
   ScanShape shape{.rows = report.rows,
                   .dim = report.dim,
                   .queries = report.queries,
@@ -131,26 +133,27 @@ Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
                                        : op == ScanOp::int16 ? 2.0
                                                              : 4.0,
                   .op = op,
-                  .whole = report.survivors_per_query == 0,
+                  .whole = report.scan.survivors_per_query == 0,
                   .threads = report.threads,
-                  .prefix = report.prefix_columns};
+                  .prefix = report.scan.prefix_columns};
   if (prefix) {  // usually a hundredth of the rows passes
     shape.second_rows =
-        report.expected_hits > 0 ? report.expected_hits : 0.01 * double(report.rows);
+        report.scan.expected_hits > 0 ? report.scan.expected_hits : 0.01 * double(report.rows);
     shape.seed_rows =
-        std::max(double(report.rows) / double(std::max<std::int64_t>(1, report.clusters)),
+        std::max(double(report.rows) / double(std::max<std::int64_t>(1, report.scan.clusters)),
                  3.0 * double(report.k));
   } else {
-    shape.expected_hits = report.expected_hits;
+    shape.expected_hits = report.scan.expected_hits;
   }
-  shape.expected_survivors = report.expected_survivors;
-  if (!prefix) shape.expected_refined = report.expected_refined;
+  shape.expected_survivors = report.scan.expected_survivors;
+  if (!prefix) shape.expected_refined = report.scan.expected_refined;
   if (report.allowed_rows == 0) shape.rows = 0;
   shape.allowed = report.allowed_rows < 0 ? report.rows : report.allowed_rows;
-  shape.tile_rows = report.tile_rows;
+  shape.tile_rows = report.scan.tile_rows;
   Prediction out;
-  out.cost = report.first_pass == name_of(FirstPass::direct) ? predict_direct(shape, machine.peaks)
-                                                             : predict_scan(shape, machine.peaks);
+  out.cost = report.scan.first_pass == name_of(FirstPass::direct)
+                 ? predict_direct(shape, machine.peaks)
+                 : predict_scan(shape, machine.peaks);
   out.measured_peaks = machine.measured;
   const double peak_seconds = 2.0 * double(report.rows) * double(report.queries) *
                               double(prefix ? shape.prefix : shape.dim) /
@@ -164,21 +167,22 @@ Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
 }  // namespace
 
 Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
-  Prediction out = report.lists > 0 || report.code_parts > 0 ? predict_of_lists(report, machine)
-                                                             : predict_of_scan(report, machine);
+  Prediction out = report.lists.count > 0 || report.codes.parts > 0
+                       ? predict_of_lists(report, machine)
+                       : predict_of_scan(report, machine);
   // Shards that were searched as segments of one index merge nothing. Of inverted lists of vectors
   // they repeat what queries and thresholds take all the same.
-  const bool merged = report.shards > 1 && report.merge_seconds > 0;
-  const bool codes = report.code_parts > 0, lists = report.lists > 0 || codes;
+  const bool merged = report.shards.count > 1 && report.shards.merge_seconds > 0;
+  const bool codes = report.codes.parts > 0, lists = report.lists.count > 0 || codes;
   if (merged)
-    out.merge_seconds = predict_merge({.shards = report.shards,
+    out.merge_seconds = predict_merge({.shards = report.shards.count,
                                        .queries = report.queries,
                                        .k = report.k,
                                        .threads = report.threads},
                                       machine.peaks);
-  if (report.shards > 1 && (merged || (lists && !codes)))
-    out.repeated_seconds =
-        double(report.shards - 1) * (out.cost.query_seconds + (lists ? out.cost.seed_seconds : 0));
+  if (report.shards.count > 1 && (merged || (lists && !codes)))
+    out.repeated_seconds = double(report.shards.count - 1) *
+                           (out.cost.query_seconds + (lists ? out.cost.seed_seconds : 0));
   out.cost.seconds += out.merge_seconds + out.repeated_seconds;
   return out;
 }
@@ -191,12 +195,13 @@ ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine)
                        .k = std::max<std::int64_t>(1, report.k),
                        .bytes_per_element = int8 ? 1.0 : 2.0,
                        .op = int8 ? ScanOp::int8 : ScanOp::bf16,
-                       .whole = report.survivors_per_query == 0},
+                       .whole = report.scan.survivors_per_query == 0},
                       machine.peaks);
 }
 
 bool tells_certified(const KnnReport& report) {
-  return report.certified_queries + std::ssize(report.uncertified) == report.queries;
+  return report.promise.certified_queries + std::ssize(report.promise.uncertified) ==
+         report.queries;
 }
 
 namespace {
@@ -207,13 +212,15 @@ std::vector<std::vector<std::string>> lines_of_scan(const KnnReport& report,
   const double queries = double(std::max<std::int64_t>(report.queries, 1));
   const std::string none = "";
   const std::string first_pass =
-      report.first_pass +
-      (report.prefix_columns > 0 ? fmt::format(" of {} columns", report.prefix_columns) : none) +
-      (report.joined ? ", pairs once" : "") + (report.centred ? ", centred" : "");
+      report.scan.first_pass +
+      (report.scan.prefix_columns > 0 ? fmt::format(" of {} columns", report.scan.prefix_columns)
+                                      : none) +
+      (report.scan.joined ? ", pairs once" : "") + (report.scan.centred ? ", centred" : "");
   // The stages are sums over threads; here they become shares of the elapsed time.
   const double threads = double(std::max(1, report.threads));
-  const double parts[] = {report.query_seconds, report.seed_seconds, report.score_seconds,
-                          report.select_seconds, report.rescore_seconds};
+  const double parts[] = {report.scan.query_seconds, report.scan.seed_seconds,
+                          report.scan.score_seconds, report.scan.select_seconds,
+                          report.scan.rescore_seconds};
   double rest = report.seconds;
   for (const double part : parts) rest -= part / threads;
   const auto planned = [&](double seconds) {
@@ -227,38 +234,42 @@ std::vector<std::vector<std::string>> lines_of_scan(const KnnReport& report,
   return {
       {none, "planned", "happened"},
       {"first pass", none, first_pass},
-      {"queries side by side", none, fmt::format("{}", report.group)},
-      {"parts of the base", none, fmt::format("{}", report.parts)},
-      {"rows of a tile", none, fmt::format("{}", report.tile_rows)},
+      {"queries side by side", none, fmt::format("{}", report.scan.group)},
+      {"parts of the base", none, fmt::format("{}", report.scan.parts)},
+      {"rows of a tile", none, fmt::format("{}", report.scan.tile_rows)},
       {"threshold", none,
-       report.prefix_columns > 0 ? fmt::format("from the nearest of {} clusters", report.clusters)
-       : report.guessed          ? "guessed from the tiles seen"
-                                 : "the k-th best so far"},
+       report.scan.prefix_columns > 0
+           ? fmt::format("from the nearest of {} clusters", report.scan.clusters)
+       : report.scan.guessed ? "guessed from the tiles seen"
+                             : "the k-th best so far"},
       {"limit", cost.limit, none},
       {"seconds", readable_seconds(cost.seconds), readable_seconds(report.seconds)},
-      {"  packing queries", planned(cost.query_seconds), happened(report.query_seconds)},
-      {"  rows of the nearest clusters", planned(cost.seed_seconds), happened(report.seed_seconds)},
-      {"  scoring", planned(cost.scoring_seconds), happened(report.score_seconds)},
+      {"  packing queries", planned(cost.query_seconds), happened(report.scan.query_seconds)},
+      {"  rows of the nearest clusters", planned(cost.seed_seconds),
+       happened(report.scan.seed_seconds)},
+      {"  scoring", planned(cost.scoring_seconds), happened(report.scan.score_seconds)},
       {"    multiply-adds", readable_seconds(cost.multiply_add_seconds), none},
       {"    coefficient-wise operations", readable_seconds(cost.coefficient_wise_seconds), none},
       {"    or reading memory", readable_seconds(cost.memory_seconds), none},
       {"  second stage", planned(cost.second_stage_seconds), none},
-      {"  rows that passed", planned(cost.selection_seconds), happened(report.select_seconds)},
-      {"  rescoring in float64", planned(cost.rescore_seconds), happened(report.rescore_seconds)},
+      {"  rows that passed", planned(cost.selection_seconds), happened(report.scan.select_seconds)},
+      {"  rescoring in float64", planned(cost.rescore_seconds),
+       happened(report.scan.rescore_seconds)},
       {"  the rest, and waiting", none, readable_seconds(std::max(0.0, rest))},
       {"packing the base", none, readable_seconds(report.prepare_seconds)},
       {"share of the machine's peak", none,
        fmt::format("{:.0f} % of {}", 100 * prediction.peak_fraction, prediction.peak_name)},
-      {"multiply-adds", readable_count(cost.multiply_adds), readable_count(report.multiply_adds)},
-      {"bytes read", readable_bytes(cost.bytes), readable_bytes(report.bytes_read)},
+      {"multiply-adds", readable_count(cost.multiply_adds),
+       readable_count(report.scan.multiply_adds)},
+      {"bytes read", readable_bytes(cost.bytes), readable_bytes(report.scan.bytes_read)},
       {"coefficient-wise operations of scores", readable_count(cost.cops), none},
-      {"hits per query", none, readable_count(report.hits_per_query)},
-      {"scored again per query", none, readable_count(report.refined_per_query)},
-      {"survivors per query", none, readable_count(report.survivors_per_query)},
-      {"queries that fell back", none, readable_count(double(report.fallback_queries))},
-      {"queries scanned again", none, readable_count(double(report.repeated_queries))},
+      {"hits per query", none, readable_count(report.scan.hits_per_query)},
+      {"scored again per query", none, readable_count(report.scan.refined_per_query)},
+      {"survivors per query", none, readable_count(report.scan.survivors_per_query)},
+      {"queries that fell back", none, readable_count(double(report.scan.fallback_queries))},
+      {"queries scanned again", none, readable_count(double(report.scan.repeated_queries))},
       {"certified exact", none,
-       fmt::format("{:.4g} %", 100 * double(report.certified_queries) / queries)},
+       fmt::format("{:.4g} %", 100 * double(report.promise.certified_queries) / queries)},
       {"memory", none, readable_bytes(double(report.memory_bytes))}};
 }
 
@@ -266,13 +277,14 @@ std::vector<std::vector<std::string>> lines_of_scan(const KnnReport& report,
 
 std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
                                                     const Prediction& prediction) {
-  const bool lists = report.lists > 0 || report.code_parts > 0;
+  const bool lists = report.lists.count > 0 || report.codes.parts > 0;
   auto out = lists ? lines_of_lists(report, prediction) : lines_of_scan(report, prediction);
-  if (report.shards <= 1 && report.replicas <= 1) return out;
-  out.push_back({"shards x replicas", "", fmt::format("{} x {}", report.shards, report.replicas)});
+  if (report.shards.count <= 1 && report.shards.replicas <= 1) return out;
+  out.push_back({"shards x replicas", "",
+                 fmt::format("{} x {}", report.shards.count, report.shards.replicas)});
   out.push_back({"done again by each shard", readable_seconds(prediction.repeated_seconds), ""});
   out.push_back({"merging what shards found", readable_seconds(prediction.merge_seconds),
-                 readable_seconds(report.merge_seconds)});
+                 readable_seconds(report.shards.merge_seconds)});
   return out;
 }
 

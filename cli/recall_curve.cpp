@@ -40,7 +40,7 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
     index.add(job.base, {.threads = job.threads, .progress = job.progress});
   });
   out.memory_bytes = index.memory_bytes();
-  std::vector<MethodOptions> methods;
+  std::vector<SearchMethod> methods;
   if (partial_reduce)
     for (const double recall : partial_reduce_recalls)
       methods.push_back({.kind = Method::partial_reduce, .recall = recall});
@@ -52,7 +52,7 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
   // Reports the share of the searches that are done, since each takes only a moment.
   double done = 0;
   const double searches = static_cast<double>(std::ssize(methods) * job.repeat);
-  for (const MethodOptions& method : methods) {
+  for (const SearchMethod& method : methods) {
     SearchOptions options;
     options.threads = job.threads;
     options.progress = [&](std::string_view, double fraction) {

@@ -309,8 +309,8 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       ->group("Advanced");
 }
 
-KnnOptions search_options(const SearchArguments& arguments) {
-  KnnOptions options;
+BaseOrIndexOptions search_options(const SearchArguments& arguments) {
+  BaseOrIndexOptions options;
   if (!arguments.metric.empty()) options.metric = parse_metric(arguments.metric);
   options.threads = checked_threads(arguments.threads);
   options.memory = arguments.memory;
@@ -332,12 +332,11 @@ KnnOptions search_options(const SearchArguments& arguments) {
   options.device = arguments.device;
   if (!arguments.machine.empty()) known_machine(arguments.machine);
   options.method = {.kind = parse_method(arguments.method),
-                    .samples = arguments.samples,
                     .probes = arguments.probes.value_or(0),
-                    .widen = arguments.widen,
-                    .refine_factor = arguments.refine_factor.value_or(0),
-                    .certify = arguments.certify,
-                    .ef = arguments.ef.value_or(0)};
+                    .ef = arguments.ef.value_or(0),
+                    .lists = {.widen = arguments.widen, .certify = arguments.certify},
+                    .codes = {.refine_factor = arguments.refine_factor.value_or(0)},
+                    .threshold_heap = {.samples = arguments.samples}};
   if (!std::isnan(arguments.recall)) options.method.recall = arguments.recall;
   check_positive("-k", arguments.k);
   if (const double recall = options.method.recall.value_or(1); !(recall > 0 && recall <= 1))
@@ -354,7 +353,7 @@ KnnOptions search_options(const SearchArguments& arguments) {
 }
 
 SearchOutcome run_search_job(const SearchArguments& arguments) {
-  KnnOptions options = search_options(arguments);
+  BaseOrIndexOptions options = search_options(arguments);
   const bool ranged = !std::isnan(arguments.radius);
   CatchInterrupts guard;
   SearchOutcome outcome{.queries =
@@ -414,12 +413,15 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     // One neighbour more shows whether a query has more than k within the radius.
     const std::int64_t k = arguments.k + (ranged && arguments.k < outcome.rows);
     const bool by_codes = ranged && outcome.index && outcome.index->has_codes();
-    if (streamed)
-      search_blocks(*streamed, arguments.memory, k, options, outcome);
-    else if (outcome.base)
-      outcome.near = knn(outcome.queries.view(), outcome.base->view(), k, options, &outcome.report);
-    if (outcome.index) {
-      const SearchOptions of_index = options.with(MetricOfIndex{}, index_filter);
+    if (!outcome.index) {
+      const KnnOptions of_base = options_of_base(options);
+      if (streamed)
+        search_blocks(*streamed, arguments.memory, k, of_base, outcome);
+      else
+        outcome.near =
+            knn(outcome.queries.view(), outcome.base->view(), k, of_base, &outcome.report);
+    } else {
+      const SearchOptions of_index = options.with(MetricOfIndex{}, index_filter, options.method);
       if (by_codes)
         search_within(arguments, of_index, outcome);
       else

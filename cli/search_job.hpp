@@ -41,7 +41,13 @@ void check_search_files(const SearchArguments& arguments);
 
 // The options that these numbers and words say, without those that files do. Throws
 // InvalidArgument, DeviceUnavailable.
-KnnOptions search_options(const SearchArguments& arguments);
+// The options of either; an index has its own metric and filter.
+using BaseOrIndexOptions = BasicKnnOptions<Metric, RowFilter, SearchMethod>;
+BaseOrIndexOptions search_options(const SearchArguments& arguments);
+// Throws InvalidArgument for what only an index takes.
+inline KnnOptions options_of_base(const BaseOrIndexOptions& options) {
+  return options.with(options.metric, options.filter, detail::method_of_scan(options.method));
+}
 // Throws where arguments.out or arguments.distances cannot be written, or the answer to so many
 // queries is more than there is memory.
 void check_answer_files(const SearchArguments& arguments, std::int64_t queries);

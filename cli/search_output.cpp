@@ -10,7 +10,7 @@ namespace {
 
 // Whether an index was searched by lists or codes.
 bool is_probed(const KnnReport& report) {
-  return report.lists > 0 || report.ef > 0 || report.method == "codes";
+  return report.lists.count > 0 || report.graph.ef > 0 || report.method == "codes";
 }
 
 double queries_per_second(const SearchOutcome& outcome) {
@@ -24,7 +24,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["metric"] = name_of(report.metric);
   out["method"] = report.method;
   out["device"] = place_of(arguments.device, report);
-  out["isa"] = report.isa;
+  out["isa"] = report.scan.isa;
   out["threads"] = report.threads;
   out["rows"] = report.rows;
   out["allowed_rows"] = report.allowed_rows >= 0 ? nlohmann::ordered_json(report.allowed_rows)
@@ -43,45 +43,46 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["limit"] = outcome.device_prediction->place.device.limit;
   }
   out["memory_bytes"] = report.memory_bytes;
-  out["survivors_per_query"] = report.survivors_per_query;
-  out["promised_recall"] = report.promised_recall;
-  out["expected_recall"] = report.expected_recall;
-  out["recall_argument"] = report.recall_argument;
-  out["certified_queries"] = report.certified_queries;
+  out["survivors_per_query"] = report.scan.survivors_per_query;
+  out["promised_recall"] = report.promise.promised_recall;
+  out["expected_recall"] = report.promise.expected_recall;
+  out["recall_argument"] = report.promise.recall_argument;
+  out["certified_queries"] = report.promise.certified_queries;
   if (report.method == "partial-reduce") {
-    out["bins"] = report.bins;
-    out["kept_per_bin"] = report.kept_per_bin;
-    out["repaired_queries"] = report.repaired_queries;
+    out["bins"] = report.partial_reduce.bins;
+    out["kept_per_bin"] = report.partial_reduce.kept_per_bin;
+    out["repaired_queries"] = report.partial_reduce.repaired_queries;
   }
-  if (report.lists > 0) {
-    out["lists"] = report.lists;
-    out["probes"] = report.probes;
-    out["probed_rows"] = report.probed_rows;
+  if (report.lists.count > 0) {
+    out["lists"] = report.lists.count;
+    out["probes"] = report.lists.probes;
+    out["probed_rows"] = report.scan.probed_rows;
   }
-  if (report.ef > 0) {
-    out["ef"] = report.ef;
-    out["probed_rows"] = report.probed_rows;
+  if (report.graph.ef > 0) {
+    out["ef"] = report.graph.ef;
+    out["probed_rows"] = report.scan.probed_rows;
   }
   if (is_probed(report)) out["short_queries"] = report.short_queries;
   if (outcome.index && (outcome.index->shards() > 1 || outcome.index->replicas() > 1)) {
-    out["shards"] = report.shards, out["replicas"] = report.replicas;
-    out["merge_seconds"] = report.merge_seconds;
+    out["shards"] = report.shards.count, out["replicas"] = report.shards.replicas;
+    out["merge_seconds"] = report.shards.merge_seconds;
     if (outcome.prediction) {
       out["predicted_merge_seconds"] = outcome.prediction->merge_seconds;
       out["predicted_repeated_seconds"] = outcome.prediction->repeated_seconds;
     }
   }
-  if (!report.unsearched_shards.empty()) {
-    out["unsearched_rows"] = report.unsearched_rows;
-    out["unsearched_shards"] = report.unsearched_shards;
+  if (!report.shards.unsearched_shards.empty()) {
+    out["unsearched_rows"] = report.shards.unsearched_rows;
+    out["unsearched_shards"] = report.shards.unsearched_shards;
   }
   if (!report.note.empty()) out["note"] = report.note;
   if (report.method == "threshold-heap") {
-    out["samples"] = report.samples;
-    out["compression_ratio"] = report.compression_ratio;
-    if (report.threshold_ratio > 0) out["threshold_ratio"] = report.threshold_ratio;
-    out["sampling_seconds"] = report.sampling_seconds;
-    out["sorting_seconds_all_threads"] = report.sorting_seconds;
+    out["samples"] = report.threshold_heap.samples;
+    out["compression_ratio"] = report.threshold_heap.compression_ratio;
+    if (report.threshold_heap.threshold_ratio > 0)
+      out["threshold_ratio"] = report.threshold_heap.threshold_ratio;
+    out["sampling_seconds"] = report.threshold_heap.sampling_seconds;
+    out["sorting_seconds_all_threads"] = report.threshold_heap.sorting_seconds;
   }
   if (outcome.recall) {
     const RecallFigures& recall = *outcome.recall;
@@ -99,27 +100,27 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
         report.queries > 0 ? double(outcome.within_radius) / double(report.queries) : 0.0;
     out["queries_with_more_than_k"] = outcome.queries_cut;
   }
-  out["first_pass"] = report.first_pass;
-  if (report.prefix_columns > 0) out["prefix_columns"] = report.prefix_columns;
-  if (report.prefix_columns > 0) out["clusters"] = report.clusters;
-  out["group"] = report.group;
-  out["tile_rows"] = report.tile_rows;
-  out["parts"] = report.parts;
-  out["guessed"] = report.guessed;
-  out["centred"] = report.centred;
+  out["first_pass"] = report.scan.first_pass;
+  if (report.scan.prefix_columns > 0) out["prefix_columns"] = report.scan.prefix_columns;
+  if (report.scan.prefix_columns > 0) out["clusters"] = report.scan.clusters;
+  out["group"] = report.scan.group;
+  out["tile_rows"] = report.scan.tile_rows;
+  out["parts"] = report.scan.parts;
+  out["guessed"] = report.scan.guessed;
+  out["centred"] = report.scan.centred;
   out["base_type"] = name_of(outcome.base_type);
   out["queries_type"] = name_of(outcome.queries.view().type());
   out["prepare_seconds"] = report.prepare_seconds;
   out["search_seconds"] = report.seconds;
-  out["hits_per_query"] = report.hits_per_query;
-  out["refined_per_query"] = report.refined_per_query;
-  out["fallback_queries"] = report.fallback_queries;
-  out["repeated_queries"] = report.repeated_queries;
+  out["hits_per_query"] = report.scan.hits_per_query;
+  out["refined_per_query"] = report.scan.refined_per_query;
+  out["fallback_queries"] = report.scan.fallback_queries;
+  out["repeated_queries"] = report.scan.repeated_queries;
   if (outcome.prediction)
     out["peaks"] = outcome.prediction->measured_peaks ? "measured" : "estimated";
   else if (outcome.device_prediction)
     out["peaks"] = "data sheet";
-  if (report.device != "cpu") out["device_bytes"] = report.device_bytes;
+  if (report.device.name != "cpu") out["device_bytes"] = report.device.bytes;
   if (!arguments.machine.empty()) {
     const ScanCost cost = predict_elsewhere(report, known_machine(arguments.machine));
     out["machine"] = {
@@ -146,7 +147,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
                       {"predicted_bus_bytes", cost.bus_bytes},
                       {"predicted_bytes", cost.bytes},
                       {"predicted_device_bytes", cost.device_bytes},
-                      {"multiply_adds", report.multiply_adds},
+                      {"multiply_adds", report.scan.multiply_adds},
                       {"processor_predicted_seconds", place.processor.seconds},
                       {"processor_limit", place.processor.limit},
                       {"device_is_faster", place.device_is_faster}};
@@ -160,18 +161,18 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
                       {"predicted_packing_seconds", cost.packing_seconds},
                       {"predicted_bytes", cost.bytes},
                       {"predicted_coefficient_wise_operations", cost.cops},
-                      {"multiply_adds", report.multiply_adds},
-                      {"bytes_read", report.bytes_read},
+                      {"multiply_adds", report.scan.multiply_adds},
+                      {"bytes_read", report.scan.bytes_read},
                       {"predicted_query_seconds", cost.query_seconds},
-                      {"query_seconds_all_threads", report.query_seconds},
-                      {"seed_seconds_all_threads", report.seed_seconds},
-                      {"score_seconds_all_threads", report.score_seconds},
-                      {"select_seconds_all_threads", report.select_seconds},
-                      {"scan_seconds_all_threads", report.scan_seconds},
-                      {"rescore_seconds_all_threads", report.rescore_seconds}};
-    if (report.lists > 0) {
+                      {"query_seconds_all_threads", report.scan.query_seconds},
+                      {"seed_seconds_all_threads", report.scan.seed_seconds},
+                      {"score_seconds_all_threads", report.scan.score_seconds},
+                      {"select_seconds_all_threads", report.scan.select_seconds},
+                      {"scan_seconds_all_threads", report.scan.scan_seconds},
+                      {"rescore_seconds_all_threads", report.scan.rescore_seconds}};
+    if (report.lists.count > 0) {
       out["explain"]["predicted_coarse_seconds"] = cost.seed_seconds;
-      out["explain"]["coarse_seconds"] = report.coarse_seconds;
+      out["explain"]["coarse_seconds"] = report.lists.coarse_seconds;
     }
   }
   print("{}\n", out.dump(2));
@@ -206,35 +207,38 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
     print("{} rows allowed by {}\n", report.allowed_rows, arguments.filter);
   print("{}: {}{} queries/s, {} ({} first pass, {}, {} threads)\n", report.method,
         tells_certified(report) ? fmt::format("{} of {} answers certified exact, ",
-                                              report.certified_queries, report.queries)
+                                              report.promise.certified_queries, report.queries)
                                 : "",
         readable_count(queries_per_second(outcome)), readable_seconds(outcome.seconds),
-        report.first_pass, report.device == "cpu" ? report.isa : report.device, report.threads);
+        report.scan.first_pass, report.device.name == "cpu" ? report.scan.isa : report.device.name,
+        report.threads);
   if (report.method == "partial-reduce")
     print("recall {:g} promised, {:.6g} expected: {} of each of {} bins kept{}\n",
-          report.promised_recall, report.expected_recall, report.kept_per_bin, report.bins,
-          report.repaired_queries > 0
-              ? fmt::format(", {} queries repaired", report.repaired_queries)
+          report.promise.promised_recall, report.promise.expected_recall,
+          report.partial_reduce.kept_per_bin, report.partial_reduce.bins,
+          report.partial_reduce.repaired_queries > 0
+              ? fmt::format(", {} queries repaired", report.partial_reduce.repaired_queries)
               : "");
-  if (report.lists > 0)
-    print("{:.4g} of {} lists probed, {} rows in them a query{}\n", report.probes, report.lists,
-          readable_count(report.probed_rows),
+  if (report.lists.count > 0)
+    print("{:.4g} of {} lists probed, {} rows in them a query{}\n", report.lists.probes,
+          report.lists.count, readable_count(report.scan.probed_rows),
           report.short_queries > 0
               ? fmt::format(", {} queries found fewer than {}", report.short_queries, report.k)
               : "");
-  if (report.ef > 0)
-    print("a walk on the graph with ef {}: {} rows scored, {} measured a query\n", report.ef,
-          readable_count(report.probed_rows), readable_count(report.survivors_per_query));
+  if (report.graph.ef > 0)
+    print("a walk on the graph with ef {}: {} rows scored, {} measured a query\n", report.graph.ef,
+          readable_count(report.scan.probed_rows), readable_count(report.scan.survivors_per_query));
   if (report.method == "codes" && report.short_queries > 0)
     print("{} queries found fewer than {}\n", report.short_queries, report.k);
-  if (is_probed(report) && report.recall_argument == "calibrated")
-    print("recall {:g} promised, {:.6g} expected, by calibration\n", report.promised_recall,
-          report.expected_recall);
+  if (is_probed(report) && report.promise.recall_argument == "calibrated")
+    print("recall {:g} promised, {:.6g} expected, by calibration\n", report.promise.promised_recall,
+          report.promise.expected_recall);
   if (!report.note.empty()) print("{}\n", report.note);
   if (report.method == "threshold-heap")
     print("{} rows sampled in {}, compression {:.4g}, threshold ratio {:.4g}, {} of sorting\n",
-          report.samples, readable_seconds(report.sampling_seconds), report.compression_ratio,
-          report.threshold_ratio, readable_seconds(report.sorting_seconds));
+          report.threshold_heap.samples, readable_seconds(report.threshold_heap.sampling_seconds),
+          report.threshold_heap.compression_ratio, report.threshold_heap.threshold_ratio,
+          readable_seconds(report.threshold_heap.sorting_seconds));
   if (!std::isnan(arguments.radius))
     print("{} neighbours within the radius {:g}; {} queries have more than k = {}\n",
           outcome.within_radius, arguments.radius, outcome.queries_cut, report.k);

@@ -154,9 +154,9 @@ std::string difference_of(const Index& index, AnyMatrixView queries, std::int64_
   for (int time = 0; time < 2; ++time) {  // the second goes by what stayed there
     KnnReport report;
     const Neighbors found = index.search(queries, k, options, &report);
-    if (report.device != device) return "device " + report.device + " answered";
-    if (report.fallback_queries != 0)
-      return fmt::format("{} queries were handed back", report.fallback_queries);
+    if (report.device.name != device) return "device " + report.device.name + " answered";
+    if (report.scan.fallback_queries != 0)
+      return fmt::format("{} queries were handed back", report.scan.fallback_queries);
     if (std::string error = first_difference(found, wanted); !error.empty()) return error;
   }
   return "";

@@ -445,8 +445,8 @@ void bench_streamed_base(int device, const Deadline& deadline, Report& report) {
     entry.of_peak = static_cast<double>(rows * dim * 4) / median / bus, entry.peak = "bus";
     report.add(entry);
     report.notes.push_back(fmt::format("{}: {} chunks, {} queries handed back, {} MB of the device",
-                                       entry.name, seen.chunks, seen.fallback_queries,
-                                       seen.device_bytes >> 20));
+                                       entry.name, seen.scan.chunks, seen.scan.fallback_queries,
+                                       seen.device.bytes >> 20));
   };
   const ExactSearcher searcher(base, options);
   options.memory = memory;

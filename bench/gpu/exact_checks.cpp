@@ -59,12 +59,13 @@ class Checks {
     } catch (const std::exception& thrown) {
       error = thrown.what();
     }
-    if (error.empty() && report.device != device_) error = "device " + report.device + " answered";
+    if (error.empty() && report.device.name != device_)
+      error = "device " + report.device.name + " answered";
     const std::int64_t rows = base.rows();
     const bool few = !options.filter.everything() && options.filter.count(0, rows) * 16 < rows;
-    if (error.empty() && report.fallback_queries != 0 && !(there_ && few))
-      error =
-          fmt::format("{} of {} queries were handed back", report.fallback_queries, queries.rows());
+    if (error.empty() && report.scan.fallback_queries != 0 && !(there_ && few))
+      error = fmt::format("{} of {} queries were handed back", report.scan.fallback_queries,
+                          queries.rows());
     ++report_.tests;
     if (!error.empty())
       report_.fail(fmt::format("{}, {} {} x {} {}, {} queries of {}: {}", what,

@@ -85,9 +85,9 @@ void bench_kind(const std::string& kind, Index& index, AnyMatrixView base,
           deadline, [&](KnnReport& seen) { return index.search(queries, k, options, &seen); });
       const std::string shape =
           fmt::format("{} x {} x {}, {}, {} probes", count, rows, dim, kind, probes);
-      if (by_lists.seen.fallback_queries != 0) {
+      if (by_lists.seen.scan.fallback_queries != 0) {
         report.fail(fmt::format("{}, {}: {} queries were handed back, so its time says little",
-                                name, shape, by_lists.seen.fallback_queries));
+                                name, shape, by_lists.seen.scan.fallback_queries));
         continue;
       }
       ++report.tests;
@@ -125,8 +125,8 @@ void bench_kind(const std::string& kind, Index& index, AnyMatrixView base,
       report.notes.push_back(fmt::format(
           "{}, {}: recall {:.4f}; all rows take {:.3f} ms, {:.1f} times as long; {:.3f} ms are for "
           "choosing lists, by the processor; {:.0f} rows of lists and {:.0f} survivors a query",
-          name, shape, recall, all.median * 1e3, times, by_lists.seen.coarse_seconds * 1e3,
-          by_lists.seen.probed_rows, by_lists.seen.survivors_per_query));
+          name, shape, recall, all.median * 1e3, times, by_lists.seen.lists.coarse_seconds * 1e3,
+          by_lists.seen.scan.probed_rows, by_lists.seen.scan.survivors_per_query));
     }
   }
 }

@@ -48,16 +48,17 @@ void check(const IndexSearch& search, const Index& index, AnyMatrixView queries,
   } catch (const std::exception& thrown) {
     error = thrown.what();
   }
-  if (error.empty() && by_device.device != device)
-    error = "device " + by_device.device + " answered";
-  if (error.empty() && by_device.fallback_queries != 0)
-    error = fmt::format("{} of {} queries were handed back", by_device.fallback_queries,
+  if (error.empty() && by_device.device.name != device)
+    error = "device " + by_device.device.name + " answered";
+  if (error.empty() && by_device.scan.fallback_queries != 0)
+    error = fmt::format("{} of {} queries were handed back", by_device.scan.fallback_queries,
                         queries.rows());
-  if (error.empty() && (by_device.probes != by_processor.probes ||
-                        by_device.certified_queries != by_processor.certified_queries))
-    error = fmt::format("{} probes and {} certified queries instead of {} and {}", by_device.probes,
-                        by_device.certified_queries, by_processor.probes,
-                        by_processor.certified_queries);
+  if (error.empty() &&
+      (by_device.lists.probes != by_processor.lists.probes ||
+       by_device.promise.certified_queries != by_processor.promise.certified_queries))
+    error = fmt::format("{} probes and {} certified queries instead of {} and {}",
+                        by_device.lists.probes, by_device.promise.certified_queries,
+                        by_processor.lists.probes, by_processor.promise.certified_queries);
   ++report.tests;
   if (!error.empty())
     report.fail(fmt::format(
@@ -83,13 +84,13 @@ void check_lists(const IndexSearch& search, const std::string& device, const Cas
       };
       for (const std::int64_t probes : {std::int64_t{1}, std::int64_t{5}, lists}) {
         next(1, 10, {.method = {.probes = probes}});
-        next(33, 1, {.method = {.probes = probes, .certify = true}});
+        next(33, 1, {.method = {.probes = probes, .lists = {.certify = true}}});
         next(300, 100, {.method = {.probes = probes}});
         next(9, 1500, {.method = {.probes = probes}});
       }
       next(50, 10, {.method = {.recall = 0.9}});
       next(140, 10, {.method = {.recall = 1}});
-      next(7, 400, {.method = {.probes = 1, .widen = true}});
+      next(7, 400, {.method = {.probes = 1, .lists = {.widen = true}}});
       for (const std::int64_t every : {3, 500}) {
         std::vector<Id> ids;
         for (Id id = 1; id < 6700; id += every)

@@ -53,9 +53,9 @@ void bench_partial_reduce(int device, const Deadline& deadline, Report& report) 
     if (run >= 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   std::sort(seconds.begin(), seconds.end());
-  if (seen.fallback_queries != 0) {
+  if (seen.scan.fallback_queries != 0) {
     report.fail(fmt::format("{}, {}: {} queries were handed back, so its time says little", name,
-                            shape, seen.fallback_queries));
+                            shape, seen.scan.fallback_queries));
     return;
   }
   ++report.tests;
@@ -77,10 +77,11 @@ void bench_partial_reduce(int device, const Deadline& deadline, Report& report) 
               {},        ""};
   hold_against(product_ceiling(report, "bf16"), entry);
   report.add(entry);
-  report.notes.push_back(fmt::format(
-      "{}: {} bins, {} rows kept of each, {} of {} queries certified, {:.0f} survivors "
-      "a query",
-      name, seen.bins, seen.kept_per_bin, seen.certified_queries, count, seen.survivors_per_query));
+  report.notes.push_back(
+      fmt::format("{}: {} bins, {} rows kept of each, {} of {} queries certified, {:.0f} survivors "
+                  "a query",
+                  name, seen.partial_reduce.bins, seen.partial_reduce.kept_per_bin,
+                  seen.promise.certified_queries, count, seen.scan.survivors_per_query));
 }
 
 }  // namespace knear::bench

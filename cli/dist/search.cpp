@@ -79,7 +79,7 @@ class PartOfBase : public Part {
 // Shard s is rank s % ranks's.
 class SomeShards : public Part {
  public:
-  SomeShards(const Job& job, const SearchArguments& arguments, const KnnOptions& options)
+  SomeShards(const Job& job, const SearchArguments& arguments, const BaseOrIndexOptions& options)
       : k_(arguments.k) {
     std::int64_t what[] = {0, 0};  // rows, and whether this is an index of a metric that was asked
     job.together([&] {
@@ -116,10 +116,11 @@ class SomeShards : public Part {
     });
     job.peers().broadcast(0, std::as_writable_bytes(std::span(shape)));
     dim = shape[0], metric = static_cast<Metric>(shape[1]);
-    options_ = options.with(MetricOfIndex{}, filter_of(job, arguments));
+    options_ = options.with(MetricOfIndex{}, filter_of(job, arguments), options.method);
   }
   ExactNeighbors search(AnyMatrixView queries, KnnReport& report) override {
     if (shards_.all.empty()) return {};
+    detail::check_answer(queries.rows(), k_);
     return detail::nearest(shards_, queries, k_, options_, speeds_, &report);
   }
   bool has_part() const override { return !shards_.all.empty(); }
@@ -186,27 +187,28 @@ constexpr const char* arguments_for_recall[] = {"none", "calibrated", "analytic"
 // searched.
 void put_together(const Job& job, bool searched, KnnReport& of) {
   const auto worth = std::find(std::begin(arguments_for_recall), std::end(arguments_for_recall),
-                               of.recall_argument);
+                               of.promise.recall_argument);
   // Of processes that have searched; the least of a number is the largest of its negative.
   const double never = -2;
-  double most[] = {double(of.lists),
-                   of.probes,
-                   double(of.ef),
-                   searched ? -of.promised_recall : never,
-                   searched ? -of.expected_recall : never,
+  double most[] = {double(of.lists.count),
+                   of.lists.probes,
+                   double(of.graph.ef),
+                   searched ? -of.promise.promised_recall : never,
+                   searched ? -of.promise.expected_recall : never,
                    searched ? -double(worth - std::begin(arguments_for_recall)) : -4.0};
   job.peers().largest(most);
-  of.lists = static_cast<std::int64_t>(most[0]), of.probes = most[1];
-  of.ef = static_cast<std::int64_t>(most[2]);
-  of.promised_recall = -most[3], of.expected_recall = -most[4];
-  of.recall_argument = arguments_for_recall[std::lround(-most[5])];
+  of.lists.count = static_cast<std::int64_t>(most[0]), of.lists.probes = most[1];
+  of.graph.ef = static_cast<std::int64_t>(most[2]);
+  of.promise.promised_recall = -most[3], of.promise.expected_recall = -most[4];
+  of.promise.recall_argument = arguments_for_recall[std::lround(-most[5])];
   // Sums of means, as whole millionths.
   constexpr double unit = 1e6;
-  std::int64_t sums[] = {of.memory_bytes, std::llround(of.survivors_per_query * unit),
-                         std::llround(of.probed_rows * unit)};
+  std::int64_t sums[] = {of.memory_bytes, std::llround(of.scan.survivors_per_query * unit),
+                         std::llround(of.scan.probed_rows * unit)};
   job.peers().sum(sums);
   of.memory_bytes = sums[0];
-  of.survivors_per_query = double(sums[1]) / unit, of.probed_rows = double(sums[2]) / unit;
+  of.scan.survivors_per_query = double(sums[1]) / unit,
+  of.scan.probed_rows = double(sums[2]) / unit;
 }
 
 // The report of more queries.
@@ -216,15 +218,16 @@ void add(KnnReport& all, const KnnReport& more) {
     return;
   }
   const double share = double(more.queries) / double(all.queries + more.queries);
-  for (const auto mean :
-       {&KnnReport::survivors_per_query, &KnnReport::probed_rows, &KnnReport::probes})
-    all.*mean += share * (more.*mean - all.*mean);
+  const auto average = [&](double& mean, double other) { mean += share * (other - mean); };
+  average(all.scan.survivors_per_query, more.scan.survivors_per_query);
+  average(all.scan.probed_rows, more.scan.probed_rows);
+  average(all.lists.probes, more.lists.probes);
   all.queries += more.queries;
   all.memory_bytes = std::max(all.memory_bytes, more.memory_bytes);
 }
 
 Outcome search(const Job& job, Part& part, AnyMatrixView queries, std::int64_t k,
-               const KnnOptions& options, AnsweredQueries& answered) {
+               const BaseOrIndexOptions& options, AnsweredQueries& answered) {
   Outcome out;
   if (job.is_first()) out.near = {Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
   // A recall below 1 is a promise for a batch as a whole.
@@ -272,7 +275,7 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
     print("{} rows x {}, {} queries, k = {}, {}\n", part.rows, part.dim, queries, arguments.k,
           name_of(part.metric));
     print("{}: {} queries/s, {} ({}, {} ranks of {} threads)\n", report.method,
-          readable_count(rate), readable_seconds(outcome.seconds), report.isa, job.ranks(),
+          readable_count(rate), readable_seconds(outcome.seconds), report.scan.isa, job.ranks(),
           threads);
     print("merged {} in {}\n", readable_bytes(double(outcome.merged.sent_bytes)),
           readable_seconds(outcome.merged.seconds));
@@ -283,7 +286,7 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
   out["metric"] = name_of(part.metric);
   out["method"] = report.method;
   out["device"] = arguments.device;
-  out["isa"] = report.isa;
+  out["isa"] = report.scan.isa;
   out["ranks"] = job.ranks();
   out["threads"] = threads;
   out["rows"] = part.rows;
@@ -292,17 +295,17 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
   out["seconds"] = outcome.seconds;
   out["queries_per_second"] = rate;
   out["memory_bytes"] = report.memory_bytes;
-  out["survivors_per_query"] = report.survivors_per_query;
-  out["promised_recall"] = report.promised_recall;
-  out["expected_recall"] = report.expected_recall;
-  out["recall_argument"] = report.recall_argument;
+  out["survivors_per_query"] = report.scan.survivors_per_query;
+  out["promised_recall"] = report.promise.promised_recall;
+  out["expected_recall"] = report.promise.expected_recall;
+  out["recall_argument"] = report.promise.recall_argument;
   if (part.shards > 0) out["shards"] = part.shards;
-  if (report.lists > 0) {
-    out["lists"] = report.lists;
-    out["probes"] = report.probes;
-    out["probed_rows"] = report.probed_rows;
+  if (report.lists.count > 0) {
+    out["lists"] = report.lists.count;
+    out["probes"] = report.lists.probes;
+    out["probed_rows"] = report.scan.probed_rows;
   }
-  if (report.ef > 0) out["ef"] = report.ef;
+  if (report.graph.ef > 0) out["ef"] = report.graph.ef;
   out["merge_bytes"] = outcome.merged.sent_bytes;
   out["predicted_merge_bytes"] = predicted_bytes;
   out["merge_seconds"] = outcome.merged.seconds;
@@ -313,7 +316,7 @@ void print_dist(const Job& job, const SearchArguments& arguments, const Part& pa
 void run_search(const CLI::App& command, const SearchArguments& arguments, const Job& job) {
   check_search_files(arguments);
   check_left_out(command, left_out_of_search);
-  KnnOptions options;
+  BaseOrIndexOptions options;
   job.together([&] {  // not every machine need have a GPU
     options = search_options(arguments);
     options.device = device_of_process(arguments.device, job.peers().number_on_host());
@@ -337,7 +340,7 @@ void run_search(const CLI::App& command, const SearchArguments& arguments, const
   const AnyMatrixView queries = file->view();
   check_same(job, arguments.queries, std::array{queries.rows(), queries.cols()});
   if (arguments.index.empty())
-    part = std::make_unique<PartOfBase>(job, arguments, options);
+    part = std::make_unique<PartOfBase>(job, arguments, options_of_base(options));
   else
     part = std::make_unique<SomeShards>(job, arguments, options);
   job.at_first([&] {

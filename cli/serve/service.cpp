@@ -730,7 +730,7 @@ void Service::search_batches(serve::SearchQueue& queue) {
       // Not the answers, which may be large.
       auto plan = std::make_shared<serve::Found>();
       plan->report = report.found->report;
-      plan->report.uncertified.clear();
+      plan->report.promise.uncertified.clear();
       std::lock_guard lock(mutex_);
       last_[index] = std::move(plan);
       last_seconds_[index] = report.seconds;
@@ -761,12 +761,13 @@ std::string Service::about_text(const ServedIndex& index) const {
              "\"seconds\":{},\"survivors_per_query\":{},\"certified_queries\":{},"
              "\"promised_recall\":{},\"recall_argument\":{},\"probes\":{},\"probed_rows\":{},"
              "\"multiply_adds\":{},\"bytes_read\":{},\"memory_bytes\":{},\"note\":{}}}}}",
-             report.queries, report.k, json_text(report.method), json_text(report.first_pass),
-             json_text(report.isa), report.threads, number(last_seconds_.at(&index)),
-             number(report.survivors_per_query), report.certified_queries,
-             number(report.promised_recall), json_text(report.recall_argument),
-             number(report.probes), number(report.probed_rows), number(report.multiply_adds),
-             number(report.bytes_read), report.memory_bytes, json_text(report.note));
+             report.queries, report.k, json_text(report.method), json_text(report.scan.first_pass),
+             json_text(report.scan.isa), report.threads, number(last_seconds_.at(&index)),
+             number(report.scan.survivors_per_query), report.promise.certified_queries,
+             number(report.promise.promised_recall), json_text(report.promise.recall_argument),
+             number(report.lists.probes), number(report.scan.probed_rows),
+             number(report.scan.multiply_adds), number(report.scan.bytes_read), report.memory_bytes,
+             json_text(report.note));
 }
 
 std::string Service::metrics_text() const {

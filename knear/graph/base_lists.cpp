@@ -387,9 +387,9 @@ Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
       search.probe(std::min(first_probes, lists()));
       search.certify(true);
     } else {
-      search.probe_by(point_.rule, search.lists_near(point_.rule));
+      search.probe_by(point_.rule, search.lists_near(point_.rule.lists));
     }
-    probes += search.report().probes * static_cast<double>(end - begin);
+    probes += search.report().lists.probes * static_cast<double>(end - begin);
     const Neighbors found =
         rounded(search.found(), options_.metric, end - begin, k, options_.threads);
     std::copy_n(found.ids.data(), (end - begin) * k, out.ids.row(begin));

@@ -91,7 +91,7 @@ class Builder {
     KnnReport report;
     Neighbors out = detail::self_join(
         base_, k_, knn_options(options_.progress), [&](double seconds) { plan(seconds); }, &report);
-    report_.method = report.joined ? "self-join" : "search";
+    report_.method = report.scan.joined ? "self-join" : "search";
     report_.searched_rows += base_.rows();
     if (copies_.filter.everything()) return out;
     for (Id row = 0; row < base_.rows(); ++row)
@@ -156,7 +156,7 @@ class Builder {
     const double model = predict_scan(scan_of(trial), peaks()).seconds;
     const double block = predict_scan(scan_of(std::min(rows, block_rows)), peaks()).seconds;
     plan(blocks *
-         (report.seconds / model * block + (report.chunks > 1 ? report.prepare_seconds : 0)));
+         (report.seconds / model * block + (report.scan.chunks > 1 ? report.prepare_seconds : 0)));
   }
 
   // Searches for some of the rows that are left, spread over them, as all will be.

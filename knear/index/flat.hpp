@@ -13,7 +13,7 @@
 // d + 16 where rows that 8 bits leave are scored again, which they do once it has paid
 // (knn/knn.hpp).
 //
-// A recall below 1 (MethodOptions::recall, with everything else left to the index) may go by
+// A recall below 1 (SearchMethod::recall, with everything else left to the index) may go by
 // inverted lists that the index makes of its rows: from 16,384 rows on, for k up to a 256th of
 // them, once such searches have taken as long as making them does, or after tune(). They hold until
 // the rows change, take d + 16 bytes a row, and are not kept by save(). Queries unlike the rows,

@@ -113,6 +113,7 @@ Neighbors search_lists(const Index& index, AnyMatrixView queries, MatrixView<Id>
   return public_call([&] {
     const Index::Impl& impl = impl_of(index);
     const IndexShape& shape = impl.shape;
+    const Stopwatch time;
     check_kept_plainly(shape);
     if (shape.lists == 0)
       throw InvalidArgument("index {} has no inverted lists", shape.description());
@@ -128,7 +129,7 @@ Neighbors search_lists(const Index& index, AnyMatrixView queries, MatrixView<Id>
     const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
     const ExactNeighbors near = impl.form->nearest_in({*now, segments, queries, queries, options},
                                                       probes.view(), k, report);
-    if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+    if (report) impl.set_call_of(*report, *now, time);
     return rounded(near, shape.metric, queries.rows(), k, resolve_threads(options.threads));
   });
 }

@@ -7,9 +7,9 @@
 // bus: rows stay there from the first search on, queries are used in place. 8 bytes for each query
 // and segment of the index come back, and a bit for each row goes there where rows were removed or
 // a filter is given. What is searched for by way of the processor's memory nonetheless: queries of
-// zeros by ip and cosine; those whose lists of candidates were full (report.repeated_queries counts
-// both); all of them where a filter allows fewer than one row in sixteen, where the rows are too
-// many, by cosine f64 for a look at their lengths, and of all other kinds of index. Built with
+// zeros by ip and cosine; those whose lists of candidates were full (report.scan.repeated_queries
+// counts both); all of them where a filter allows fewer than one row in sixteen, where the rows are
+// too many, by cosine f64 for a look at their lengths, and of all other kinds of index. Built with
 // KNEAR_CUDA only.
 #pragma once
 #include <cstdint>

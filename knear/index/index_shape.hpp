@@ -79,6 +79,8 @@ struct IndexShape {
   // Whether rows are vectors, but not those that were added: transformed, or rounded to halves.
   // What is exact with respect to them is not with respect to those.
   bool alters_vectors() const { return !codes && !keeps_vectors(); }
+  // description(), if alters_vectors(); otherwise nothing.
+  std::string altered_by() const { return alters_vectors() ? description() : std::string(); }
   // "Flat", "GraphFlat", "IVFFlat", and of codes Codec::kind(): "PQ", "IVFPQ".
   std::string kind() const;
   // As the factory writes it.

@@ -9,10 +9,64 @@
 
 namespace knear {
 
+// Options of searches of inverted lists (index/ivf_flat.hpp), beside probes.
+struct ListSearchOptions {
+  // Whether a query that finds fewer than k rows in its lists goes on to more of them, as searches
+  // for a recall do.
+  bool widen = false;
+  // Whether to prove, query by query, that no list left out holds anything nearer
+  // (report.promise).
+  bool certify = false;
+
+  bool operator==(const ListSearchOptions&) const = default;
+};
+
+// Options of searches of codes.
+struct CodeSearchOptions {
+  // Codes that something finer refines (",RFlat"): how many are measured by that for each neighbour
+  // that is wanted; 0: 4.
+  std::int64_t refine_factor = 0;
+
+  bool operator==(const CodeSearchOptions&) const = default;
+};
+
+// How much of an index is searched, and by which method. An index refuses what another kind takes.
+//
+//   {.method = {.recall = 0.95}}        {.method = {.probes = 8, .lists = {.certify = true}}}
+//   {.method = {.ef = 64}}              {.method = {.kind = Method::exact}}
+struct SearchMethod {
+  Method kind = Method::automatic;
+  // How much is searched: at most one of the three is said. recall is the least mean share of the
+  // k nearest that is found, in (0, 1]; a flat index without one finds all of them. probes is how
+  // many of the inverted lists nearest to a query are searched. ef is how many of the nearest rows
+  // that it has seen a search of a graph keeps (index/graph_flat.hpp), k at least. 0: not said.
+  std::optional<double> recall = {};
+  std::int64_t probes = 0, ef = 0;
+  ListSearchOptions lists = {};
+  CodeSearchOptions codes = {};
+  // These two are for flat indexes.
+  ThresholdHeapOptions threshold_heap = {};
+  PartialReduceOptions partial_reduce = {};
+
+  bool operator==(const SearchMethod&) const = default;
+};
+
 // Searches by the metric of the index, which is not theirs to choose.
 struct MetricOfIndex {};
 // As KnnOptions, with a filter of ids for one of row numbers. `memory` is beside the index too.
-using SearchOptions = BasicKnnOptions<MetricOfIndex, IdFilter>;
+using SearchOptions = BasicKnnOptions<MetricOfIndex, IdFilter, SearchMethod>;
+
+namespace detail {
+
+// Returns the options of a scan of all rows. Throws InvalidArgument for what only lists, codes and
+// graphs take.
+MethodOptions method_of_scan(const SearchMethod& method);
+KnnOptions options_of_scan(const SearchOptions& options, Metric metric);
+// Returns the options of a scan of some rows, by which index they are found: where it runs and
+// within how much memory. The index has checked all others.
+KnnOptions options_of_part(const SearchOptions& options, Metric metric);
+
+}  // namespace detail
 
 // For calls that change an index.
 struct ChangeOptions {

@@ -13,6 +13,7 @@
 #include "knear/index/shards/shards.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/knn/search/range_search.hpp"
+#include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/knn/segment_search.hpp"
 
@@ -616,25 +617,27 @@ AnyMatrix ShardedIndex::reconstruct(std::span<const Id> ids) const {
 Neighbors ShardedIndex::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                                KnnReport* report) const {
   return detail::public_call([&] {
+    const detail::Stopwatch time;
+    const bool aggregate = options.method.partial_reduce.aggregate;
     const auto state = impl_->state();
     detail::check_answer(queries.rows(), k);
-    if (options.method.aggregate)
-      detail::check_padding(queries.rows(), k, state->size, options.memory);
+    if (aggregate) detail::check_padding(queries.rows(), k, state->size, options.memory);
     const ExactNeighbors near =
         detail::nearest(*state, queries, k, options, *impl_->speeds, report);
-    return rounded(near, metric(), queries.rows(), options.method.aggregate ? k : near.columns(),
-                   resolve_threads(options.threads));
+    Neighbors out = rounded(near, metric(), queries.rows(), aggregate ? k : near.columns(),
+                            resolve_threads(options.threads));
+    if (report) detail::set_seconds(*report, time);
+    return out;
   });
 }
 
 RangeNeighbors ShardedIndex::range_search(AnyMatrixView queries, double radius,
                                           const SearchOptions& options, KnnReport* report) const {
   return detail::public_call([&] {
-    detail::RangeLists near =
-        detail::within(*impl_->state(), queries, radius, options, *impl_->speeds, report);
     const detail::Stopwatch time;
-    RangeNeighbors out = detail::sorted_neighbors(near, metric(), resolve_threads(options.threads));
-    if (report) report->seconds += time.seconds(), report->merge_seconds += time.seconds();
+    RangeNeighbors out =
+        detail::within(*impl_->state(), queries, radius, options, *impl_->speeds, report);
+    if (report) detail::set_seconds(*report, time);
     return out;
   });
 }

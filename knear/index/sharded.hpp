@@ -16,7 +16,7 @@
 // Recall below 1 of inverted lists and codes is calibrated and promised for all shards as one
 // index, and the answer is that of one. Of other indexes the least of what shards promise is:
 // PartialReduce keeps of each shard what it would if all k nearest were there, so that its promise
-// holds for the merged answer; with method.logical_rows the base as a whole is the random shard of
+// holds for the merged answer; with partial_reduce.logical_rows the base is the random shard of
 // so many rows.
 //
 // Memory: as of one index, and q * k * 16 bytes for each shard while it is merged. Threads: any
@@ -51,8 +51,8 @@ struct ShardingOptions {
 struct ShardedLoadOptions {
   int replicas = 0;  // 0: as many as it was saved with
   // Whether shards that are missing or altered are left out, now or when a search comes to them:
-  // report.unsearched_rows and report.unsearched_shards say what was not searched, and such an
-  // index takes no changes. Otherwise they are an error.
+  // report.shards.unsearched_rows and report.shards.unsearched_shards say what was not searched,
+  // and such an index takes no changes. Otherwise they are an error.
   bool allow_partial = false;
   Progress progress = {};
 };
@@ -143,7 +143,7 @@ class ShardedIndex {
   // As Index::reconstruct().
   AnyMatrix reconstruct(std::span<const Id> ids) const;
 
-  // As Index::search() and Index::range_search(); method.aggregate = false is for one
+  // As Index::search() and Index::range_search(); partial_reduce.aggregate = false is for one
   // shard. In the report counts and sums are those of all shards, promises the least, seconds the
   // time that went by. Errors of a file name the shard. Where a recall below 1 or partial-reduce is
   // asked for, which look at a batch as a whole, one replica answers all of it.

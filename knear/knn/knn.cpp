@@ -9,17 +9,26 @@ using detail::Reuse;
 using detail::SearchKind;
 using detail::SearchRequest;
 
+namespace {
+
+// Checks the arguments before the base is looked at.
+void check_arguments(AnyMatrixView queries, AnyMatrixView base, std::int64_t k) {
+  detail::check_answer(queries.rows(), k);
+  detail::check_columns(queries.cols(), base.cols());
+}
+
+}  // namespace
+
 // A base of one segment.
 class ExactSearcher::Impl {
  public:
   Impl(AnyMatrixView base, const KnnOptions& options)
       : matrix(base), rows_(base, options.metric, value_range(base, options)) {}
 
+  // The caller has checked the arguments.
   SearchRequest request(SearchKind kind, AnyMatrixView queries, std::int64_t k,
                         const KnnOptions& options, Reuse reuse) {
-    detail::check_answer(queries.rows(), k);
-    detail::check_columns(queries.cols(), matrix.cols());
-    if (options.method.aggregate)
+    if (options.method.partial_reduce.aggregate)
       detail::check_padding(queries.rows(), k, matrix.rows(), options.memory);
     detail::check_metric(options.metric, rows_.metric);
     detail::check_filter(options.filter, matrix.rows());
@@ -46,6 +55,7 @@ ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
 Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
                                 KnnReport* report) const {
   return detail::public_call([&] {
+    check_arguments(queries, impl_->matrix, k);
     return search_segments(
         impl_->request(SearchKind::nearest, queries, k, options, Reuse::expected), report);
   });
@@ -54,6 +64,7 @@ Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const Knn
 Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
                                    KnnReport* report) const {
   return detail::public_call([&] {
+    check_arguments(impl_->matrix, impl_->matrix, k);
     return search_segments(
         impl_->request(SearchKind::self_join, impl_->matrix, k, options, Reuse::expected), report);
   });
@@ -63,18 +74,17 @@ RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
                                            const KnnOptions& options, KnnReport* report) const {
   return detail::public_call([&] {
     radius = detail::checked_radius(radius);
+    check_arguments(queries, impl_->matrix, detail::usual_k);
     return range_search_segments(
         impl_->request(SearchKind::range, queries, detail::usual_k, options, Reuse::expected),
         radius, report);
   });
 }
 
-// What is wrong with the arguments is said before the base is looked at.
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
               KnnReport* report) {
   return detail::public_call([&] {
-    detail::check_answer(queries.rows(), k);
-    detail::check_columns(queries.cols(), base.cols());
+    check_arguments(queries, base, k);
     ExactSearcher::Impl impl(base, options);
     return search_segments(impl.request(SearchKind::nearest, queries, k, options, Reuse::none),
                            report);
@@ -90,7 +100,7 @@ RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double ra
                             const KnnOptions& options, KnnReport* report) {
   return detail::public_call([&] {
     radius = detail::checked_radius(radius);
-    detail::check_columns(queries.cols(), base.cols());
+    check_arguments(queries, base, detail::usual_k);
     ExactSearcher::Impl impl(base, options);
     return range_search_segments(
         impl.request(SearchKind::range, queries, detail::usual_k, options, Reuse::none), radius,

@@ -44,9 +44,9 @@ RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double ra
 // the answer is that of knn() for row i without i itself; copies of row i are rows like any other.
 //
 // Each pair of rows is scored once, for both, where that is forecast to be faster than a search for
-// every row (report.joined says so); with a filter, a memory limit or more rows than three quarters
-// of the machine's memory hold every row is searched for. Errors as for knn; k = n - 1 and more is
-// fine. Memory: beside what knn takes, at most 2 KB and 100 k bytes a row while it runs.
+// every row (report.scan.joined says so); with a filter, a memory limit or more rows than three
+// quarters of the machine's memory hold every row is searched for. Errors as for knn; k = n - 1 and
+// more is fine. Memory: beside what knn takes, at most 2 KB and 100 k bytes a row while it runs.
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options = {},
                     KnnReport* report = nullptr);
 

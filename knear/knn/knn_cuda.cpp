@@ -35,7 +35,7 @@ int home_of(const MatrixView& base) {
 
 // With the name of the device, and nothing that it does not have.
 KnnOptions checked(KnnOptions options, int device) {
-  knear::detail::check_exact(options, "a search of device memory");
+  knear::detail::check_exact(options.method, "a search of device memory");
   options.device = knear::detail::device_of_arrays(options.device, device, "base is");
   return options;
 }

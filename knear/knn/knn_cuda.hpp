@@ -34,9 +34,9 @@ namespace knear::cuda {
 // taken beside the arguments. Queries are used in place and answers stay there; but by way of the
 // processor's memory go all of them with a memory limit, where the device has no memory for codes
 // of all rows, or a filter allows fewer than one row in sixteen, and some whose lists were full
-// (report.repeated_queries) or that are zeros, by ip and cosine. Queries for whose lists the device
-// has no memory are answered by the processor, for which it copies the rows
-// (report.fallback_queries).
+// (report.scan.repeated_queries) or that are zeros, by ip and cosine. Queries for whose lists the
+// device has no memory are answered by the processor, for which it copies the rows
+// (report.scan.fallback_queries).
 void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
          float* distances, CUstream_st* stream = nullptr, const KnnOptions& options = {},
          KnnReport* report = nullptr);

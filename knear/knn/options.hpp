@@ -56,6 +56,8 @@ struct TuningOverrides {
   // Whether rows that an 8-bit pass leaves are scored again before they are measured, with a scale
   // for each row and a query of 16 bits; empty: where it pays.
   std::optional<bool> refine = {};
+
+  bool operator==(const TuningOverrides&) const = default;
 };
 
 namespace detail {
@@ -67,41 +69,44 @@ inline constexpr std::int64_t most_tile = 65536;
 // InvalidArgument for other words and values.
 TuningOverrides parse_tuning(std::string_view text);
 
-// How much is to be found, and by which method.
-struct MethodOptions {
-  Method kind = Method::automatic;
-  // The least mean share of the k nearest that is found, in (0, 1]. 1, and on a base without
-  // inverted lists none: all of them. Less is for partial_reduce, and for automatic to choose by.
-  std::optional<double> recall = {};
-  // threshold_heap: rows of the sample, k at least, 0 for 8 k; and queries whose compressed rows
-  // are sorted together, 0 for 48.
-  std::int64_t samples = 0, query_batch = 0;
-  // partial_reduce: with logical_rows above 0 the base is a shard of so many rows that was drawn at
-  // random, and what is promised is for the answer merged from all shards (the meaning of XLA's
-  // reduction_input_size_override). With 0 it holds for the merged answer of any shards. Without
-  // `aggregate` the answer is what was kept of every bin (report.kept_per_bin from place
+// Options of Method::threshold_heap.
+struct ThresholdHeapOptions {
+  std::int64_t samples = 0;      // rows of the sample, k at least; 0: 8 k
+  std::int64_t query_batch = 0;  // queries whose compressed rows are sorted together; 0: 48
+
+  bool operator==(const ThresholdHeapOptions&) const = default;
+};
+
+// Options of Method::partial_reduce.
+struct PartialReduceOptions {
+  // Above 0 the base is a shard, drawn at random, of a base of this many rows, and the promise is
+  // for the answer merged from all shards (the meaning of XLA's reduction_input_size_override).
+  // With 0 it holds for the merged answer of any shards.
+  std::int64_t logical_rows = 0;
+  // False: the answer is what was kept of every bin (report.partial_reduce.kept_per_bin from place
   // kept_per_bin * bin on, each bin nearest first, padded where it has fewer), so more columns
   // than k. The bins are the same on every machine; with a memory limit they are those of the
   // chunks that the base is searched in.
-  std::int64_t logical_rows = 0;
   bool aggregate = true;
-  // Inverted lists (index/ivf_flat.hpp): how many of the lists nearest to a query are searched; 0:
-  // not said. With `widen` a query that finds fewer than k rows in them goes on to more lists, as
-  // those for a recall do.
-  std::int64_t probes = 0;
-  bool widen = false;
-  // Codes with their vectors (",RFlat"): how many codes are measured by the vectors for each
-  // neighbour that is wanted; 0: 4.
-  std::int64_t refine_factor = 0;
-  // Whether to prove, query by query, that no list left out holds anything nearer (report).
-  bool certify = false;
-  // A graph over the rows (index/graph_flat.hpp): how many of the nearest rows that it has seen a
-  // search keeps, k at least; 0: not said.
-  std::int64_t ef = 0;
+
+  bool operator==(const PartialReduceOptions&) const = default;
 };
 
-// How to search: KnnOptions below, or SearchOptions of an index (index/flat.hpp).
-template <class MetricChoice, class Filter>
+// How much of a base is found, and by which method. An index takes SearchMethod
+// (index/options.hpp).
+struct MethodOptions {
+  Method kind = Method::automatic;
+  // The least mean share of the k nearest that is found, in (0, 1]; 1, as without one: all of them.
+  // Less is for partial_reduce, and for automatic to choose by.
+  std::optional<double> recall = {};
+  ThresholdHeapOptions threshold_heap = {};
+  PartialReduceOptions partial_reduce = {};
+
+  bool operator==(const MethodOptions&) const = default;
+};
+
+// How to search: KnnOptions below, or SearchOptions of an index (index/options.hpp).
+template <class MetricChoice, class Filter, class MethodChoice>
 struct BasicKnnOptions {
   MetricChoice metric{};
   int threads = 0;          // 0: all that the process may use
@@ -116,7 +121,7 @@ struct BasicKnnOptions {
   TuningOverrides tuning = {};
   // For knn() and search() alone: self-joins, range searches and bases read block by block are
   // exact.
-  MethodOptions method = {};
+  MethodChoice method = {};
   // Where the base is scanned: "cpu", "cuda" (the first GPU), "cuda:N", or several GPUs as
   // "cuda:0,1,2,3", of which each has all rows and the queries are divided between them by their
   // speed; of an index in shards (index/sharded.hpp) each has some. The answer is the same.
@@ -131,12 +136,14 @@ struct BasicKnnOptions {
   // range search it keeps and sorts what was found.
   std::string device = "cpu";
 
-  // These options with another metric and filter.
-  template <class OtherMetric, class OtherFilter>
-  BasicKnnOptions<OtherMetric, OtherFilter> with(OtherMetric other, OtherFilter rows) const {
-    return {other, threads, memory, first_pass, std::move(rows), progress, tuning, method, device};
+  // These options with another metric, filter and method.
+  template <class OtherMetric, class OtherFilter, class OtherMethod>
+  BasicKnnOptions<OtherMetric, OtherFilter, OtherMethod> with(OtherMetric other, OtherFilter rows,
+                                                              OtherMethod how) const {
+    return {other,    threads, memory,         first_pass, std::move(rows),
+            progress, tuning,  std::move(how), device};
   }
 };
-using KnnOptions = BasicKnnOptions<Metric, RowFilter>;
+using KnnOptions = BasicKnnOptions<Metric, RowFilter, MethodOptions>;
 
 }  // namespace knear

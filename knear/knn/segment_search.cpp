@@ -24,14 +24,18 @@ RangeLists within_segments(const SearchRequest& request, double radius, KnnRepor
 }
 
 Neighbors search_segments(const SearchRequest& request, KnnReport* report) {
-  return rounded_answer(nearest_in_segments(request, report), request);
+  const Stopwatch time;
+  Neighbors out = rounded_answer(nearest_in_segments(request, report), request);
+  if (report) set_call(*report, request.rows, request.queries.cols(), time);
+  return out;
 }
 
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                     const std::function<void(double seconds)>& expecting, KnnReport* report) {
   check_answer(base.rows(), k);
   check_dim("base", base.cols());
-  if (options.method.aggregate) check_padding(base.rows(), k, base.rows(), options.memory);
+  if (options.method.partial_reduce.aggregate)
+    check_padding(base.rows(), k, base.rows(), options.memory);
   PreparedRows rows(base, options.metric,
                     find_value_range(base, options.metric, "base", options.threads));
   check_filter(options.filter, base.rows());
@@ -44,18 +48,25 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
 
 RangeNeighbors range_search_segments(const SearchRequest& request, double radius,
                                      KnnReport* report) {
+  const Stopwatch time;
   RangeLists lists = within_segments(request, radius, report);
-  return sorted_answer(lists, request, report);
+  RangeNeighbors out = sorted_neighbors(lists, request.options.metric, request.threads);
+  if (report) set_call(*report, request.rows, request.queries.cols(), time);
+  return out;
 }
 
 void search_more(SearchRequest request, ExactNeighbors& found, KnnReport* report) {
+  const Stopwatch time;
   request.merge_with(found.columns());
   if (const Devices devices = present_devices_of(request.options.device); devices.several()) {
     found = nearest_on_several(devices, request, std::move(found), report);
-    return;
+  } else {
+    const auto device = open_device(request.options);
+    Search search(request, device.get());
+    search.run_from(found);
+    if (report) *report = search.report();
   }
-  const auto device = open_device(request.options);
-  Search(request, device.get()).run_from(found, report);
+  if (report) set_call(*report, request.rows, request.queries.cols(), time);
 }
 
 namespace {

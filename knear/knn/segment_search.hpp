@@ -14,8 +14,8 @@
 namespace knear::detail {
 
 // The answer of knn() before it is rounded, by the method that was asked for: [queries x the least
-// of k and the rows allowed], of a self-join with the rows themselves. With method.aggregate off
-// the candidates in their places.
+// of k and the rows allowed], of a self-join with the rows themselves. With
+// method.partial_reduce.aggregate off the candidates in their places.
 ExactNeighbors nearest_in_segments(const SearchRequest& request, KnnReport* report);
 
 // The answer of range_search() before it is sorted and rounded.

@@ -6,6 +6,8 @@
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/knn/search/joined_reports.hpp"
+#include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/segment_search.hpp"
 
 namespace knear {
@@ -28,7 +30,10 @@ StreamedSearch::StreamedSearch(AnyMatrixView queries, std::int64_t k, const KnnO
     detail::check_filter(options.filter, total_rows);
     state_ = std::make_unique<State>();
     state_->queries = queries, state_->k = k, state_->total = total_rows, state_->options = options;
-    state_->report.metric = options.metric;
+    // The report before the first block.
+    KnnReport& report = state_->report;
+    report.queries = queries.rows(), report.k = k, report.metric = options.metric;
+    report.dim = queries.cols(), report.promise = detail::all_exact(queries.rows());
   });
 }
 StreamedSearch::~StreamedSearch() = default;
@@ -52,20 +57,7 @@ void StreamedSearch::add(AnyMatrixView rows) {
         {detail::SearchKind::blocks, {&segment, 1}, s.queries, s.k, s.options, detail::Reuse::none},
         s.found, &report);
     s.rows += rows.rows();
-    const KnnReport& sum = s.report;
-    for (const auto field : {&KnnReport::rows, &KnnReport::allowed_rows, &KnnReport::chunks,
-                             &KnnReport::repeated_queries})
-      report.*field += sum.*field;
-    for (const auto field :
-         {&KnnReport::prepare_seconds, &KnnReport::seconds, &KnnReport::scan_seconds,
-          &KnnReport::rescore_seconds, &KnnReport::query_seconds, &KnnReport::seed_seconds,
-          &KnnReport::score_seconds, &KnnReport::select_seconds, &KnnReport::hits_per_query,
-          &KnnReport::refined_per_query, &KnnReport::survivors_per_query, &KnnReport::multiply_adds,
-          &KnnReport::bytes_read})
-      report.*field += sum.*field;
-    for (const auto field :
-         {&KnnReport::fallback_queries, &KnnReport::memory_bytes, &KnnReport::device_bytes})
-      report.*field = std::max(report.*field, sum.*field);
+    detail::add_block(report, s.report);
     s.report = std::move(report);
   });
 }
@@ -78,11 +70,7 @@ Neighbors StreamedSearch::finish(KnnReport* report) {
     const std::int64_t q = s.queries.rows();
     Neighbors out = rounded(s.found, s.options.metric, q, s.k, s.options.threads);
     s.distances = distances_of(s.found, s.options.metric, q, s.k);
-    if (report) {
-      *report = s.report;
-      report->queries = q, report->dim = s.queries.cols(), report->k = s.k;
-      report->certified_queries = q;
-    }
+    if (report) *report = s.report;
     return out;
   });
 }

@@ -6,6 +6,7 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/value_range.hpp"
+#include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/segment_search.hpp"
 
 namespace knear {
@@ -59,9 +60,12 @@ ExactNeighbors PartSearch::search(AnyMatrixView queries, std::int64_t k, const K
     detail::check_metric(options.metric, rows_.metric);
     const detail::SearchSegment segment{
         .rows = &rows_, .ids = {.first = first_}, .filter = filter_, .filter_offset = first_};
-    return detail::nearest_in_segments(
+    const detail::Stopwatch time;
+    ExactNeighbors found = detail::nearest_in_segments(
         {detail::SearchKind::nearest, {&segment, 1}, queries, k, options, detail::Reuse::expected},
         report);
+    if (report) detail::set_call(*report, rows_.base.rows(), queries.cols(), time);
+    return found;
   });
 }
 

@@ -14,7 +14,7 @@ SearchOptions options_of(const SearchJob& job, int threads) {
   SearchOptions out{.threads = threads, .filter = job.filter};
   out.method.recall = job.recall;
   out.method.probes = job.probes;
-  out.method.certify = job.certify;
+  out.method.lists.certify = job.certify;
   return out;
 }
 
@@ -22,9 +22,9 @@ std::shared_ptr<const Found> search(const SearchJob& job, AnyMatrixView queries,
   auto out = std::make_shared<Found>();
   out->near = job.search(queries, job.k, options_of(job, threads), &out->report);
   out->certified.assign(static_cast<std::size_t>(queries.rows()),
-                        out->report.certified_queries > 0);
-  if (out->report.certified_queries < queries.rows())
-    for (const std::int64_t query : out->report.uncertified)
+                        out->report.promise.certified_queries > 0);
+  if (out->report.promise.certified_queries < queries.rows())
+    for (const std::int64_t query : out->report.promise.uncertified)
       out->certified[static_cast<std::size_t>(query)] = false;
   return out;
 }
@@ -73,9 +73,10 @@ void keep_part(SearchJob& job, const Found& part, std::int64_t begin) {
   std::copy_n(part.near.ids.data(), count * k, all.near.ids.row(begin));
   std::copy_n(part.near.distances.data(), count * k, all.near.distances.row(begin));
   all.certified.insert(all.certified.end(), part.certified.begin(), part.certified.end());
-  const std::int64_t certified = all.report.certified_queries + part.report.certified_queries;
+  const std::int64_t certified =
+      all.report.promise.certified_queries + part.report.promise.certified_queries;
   all.report = part.report;
-  all.report.queries = begin + count, all.report.certified_queries = certified;
+  all.report.queries = begin + count, all.report.promise.certified_queries = certified;
 }
 
 // Searches for the next part of the only job of a batch.

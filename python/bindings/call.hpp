@@ -15,6 +15,7 @@
 #include <nanobind/stl/shared_ptr.h>
 
 #include "knear/core/stop_check.hpp"
+#include "knear/index/options.hpp"
 #include "python/bindings/arrays.hpp"
 
 namespace knear::python {
@@ -98,18 +99,24 @@ struct SearchSettings {
   std::int64_t memory;
   FirstPass first_pass;
   TuningOverrides tuning;
-  MethodOptions method;
+  SearchMethod method;
   std::string device;
 
   // KnnOptions or knear::SearchOptions of these, for the rows that `filter` allows.
   template <class Options, class Filter>
   Options options(Filter filter) const {
+    const auto own_method = [&] {
+      if constexpr (std::is_same_v<Options, SearchOptions>)
+        return method;
+      else
+        return detail::method_of_scan(method);
+    };
     return {.threads = threads,
             .memory = memory,
             .first_pass = first_pass,
             .filter = std::move(filter),
             .tuning = tuning,
-            .method = method,
+            .method = own_method(),
             .device = device};
   }
 };

@@ -175,13 +175,11 @@ void bind_index_searches(nb::class_<AnyIndex>& index) {
              std::int64_t bit_count, const nb::object& out, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
             auto options = settings.options<SearchOptions>(id_filter_of(ids, bits, bit_count));
-            return run(
-                progress_to,
-                [&](Progress progress, KnnReport* filled) {
-                  options.progress = std::move(progress);
-                  return self.search(q, k, options, filled);
-                },
-                out);
+            auto [near, report] = found_by(progress_to, [&](Progress progress, KnnReport* filled) {
+              options.progress = std::move(progress);
+              return self.search(q, k, options, filled);
+            });
+            return result_of(std::move(near), std::move(report), out);
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"),
           nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),

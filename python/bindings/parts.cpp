@@ -45,7 +45,15 @@ void bind_parts(nb::module_& m) {
         auto options = settings.options<SearchOptions>(IdFilter{});
         auto [found, report] = found_by(progress_to, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
-          return detail::public_call([&] { return impl_of(index).nearest(q, k, options, filled); });
+          return detail::public_call([&] {
+            const detail::Stopwatch time;
+            detail::check_answer(q.rows(), k);
+            const Index::Impl& impl = impl_of(index);
+            const auto now = impl.state();
+            ExactNeighbors near = impl.nearest(*now, q, k, options, filled);
+            impl.set_call_of(*filled, *now, time);
+            return near;
+          });
         });
         // Where there was nothing to search.
         if (found.keys.rows() != q.rows()) found = ExactNeighbors(q.rows(), 0);

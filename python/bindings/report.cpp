@@ -9,7 +9,7 @@ namespace knear::python {
 namespace {
 
 nb::object uncertified(const KnnReport& report) {
-  std::vector<std::int64_t> copy = report.uncertified;
+  std::vector<std::int64_t> copy = report.promise.uncertified;
   return array_of(std::move(copy));
 }
 
@@ -21,77 +21,77 @@ nb::dict dict_of(const KnnReport& report) {
   d["queries"] = report.queries;
   d["k"] = report.k;
   d["metric"] = std::string(name_of(report.metric));
-  d["isa"] = report.isa;
-  d["first_pass"] = report.first_pass;
-  d["centred"] = report.centred;
+  d["isa"] = report.scan.isa;
+  d["first_pass"] = report.scan.first_pass;
+  d["centred"] = report.scan.centred;
   d["threads"] = report.threads;
   d["prepare_seconds"] = report.prepare_seconds;
   d["seconds"] = report.seconds;
-  d["scan_seconds"] = report.scan_seconds;
-  d["query_seconds"] = report.query_seconds;
-  d["seed_seconds"] = report.seed_seconds;
-  d["score_seconds"] = report.score_seconds;
-  d["select_seconds"] = report.select_seconds;
-  d["rescore_seconds"] = report.rescore_seconds;
-  d["hits_per_query"] = report.hits_per_query;
-  d["refined_per_query"] = report.refined_per_query;
-  d["survivors_per_query"] = report.survivors_per_query;
-  d["fallback_queries"] = report.fallback_queries;
-  d["repeated_queries"] = report.repeated_queries;
-  d["certified_queries"] = report.certified_queries;
+  d["scan_seconds"] = report.scan.scan_seconds;
+  d["query_seconds"] = report.scan.query_seconds;
+  d["seed_seconds"] = report.scan.seed_seconds;
+  d["score_seconds"] = report.scan.score_seconds;
+  d["select_seconds"] = report.scan.select_seconds;
+  d["rescore_seconds"] = report.scan.rescore_seconds;
+  d["hits_per_query"] = report.scan.hits_per_query;
+  d["refined_per_query"] = report.scan.refined_per_query;
+  d["survivors_per_query"] = report.scan.survivors_per_query;
+  d["fallback_queries"] = report.scan.fallback_queries;
+  d["repeated_queries"] = report.scan.repeated_queries;
+  d["certified_queries"] = report.promise.certified_queries;
   d["method"] = report.method;
-  d["device"] = report.device;
-  if (report.device != "cpu") d["device_bytes"] = report.device_bytes;
-  d["promised_recall"] = report.promised_recall;
-  d["expected_recall"] = report.expected_recall;
-  d["recall_argument"] = report.recall_argument;
+  d["device"] = report.device.name;
+  if (report.device.name != "cpu") d["device_bytes"] = report.device.bytes;
+  d["promised_recall"] = report.promise.promised_recall;
+  d["expected_recall"] = report.promise.expected_recall;
+  d["recall_argument"] = report.promise.recall_argument;
   if (report.method == "partial-reduce") {
-    d["bins"] = report.bins;
-    d["kept_per_bin"] = report.kept_per_bin;
-    d["repaired_queries"] = report.repaired_queries;
+    d["bins"] = report.partial_reduce.bins;
+    d["kept_per_bin"] = report.partial_reduce.kept_per_bin;
+    d["repaired_queries"] = report.partial_reduce.repaired_queries;
     d["uncertified"] = uncertified(report);
   }
-  if (report.lists > 0) {
-    d["lists"] = report.lists;
-    d["probes"] = report.probes;
-    d["probed_rows"] = report.probed_rows;
+  if (report.lists.count > 0) {
+    d["lists"] = report.lists.count;
+    d["probes"] = report.lists.probes;
+    d["probed_rows"] = report.scan.probed_rows;
     d["uncertified"] = uncertified(report);
   }
-  if (report.ef > 0) {
-    d["ef"] = report.ef;
-    d["probed_rows"] = report.probed_rows;
+  if (report.graph.ef > 0) {
+    d["ef"] = report.graph.ef;
+    d["probed_rows"] = report.scan.probed_rows;
   }
-  if (report.lists > 0 || report.code_parts > 0 || report.ef > 0)
+  if (report.lists.count > 0 || report.codes.parts > 0 || report.graph.ef > 0)
     d["short_queries"] = report.short_queries;
-  if (report.shards > 0) {
-    d["shards"] = report.shards;
-    d["replicas"] = report.replicas;
-    d["merge_seconds"] = report.merge_seconds;
+  if (report.shards.count > 0) {
+    d["shards"] = report.shards.count;
+    d["replicas"] = report.shards.replicas;
+    d["merge_seconds"] = report.shards.merge_seconds;
   }
-  if (!report.unsearched_shards.empty()) {
-    d["unsearched_rows"] = report.unsearched_rows;
+  if (!report.shards.unsearched_shards.empty()) {
+    d["unsearched_rows"] = report.shards.unsearched_rows;
     nb::list names;
-    for (const std::string& name : report.unsearched_shards) names.append(name);
+    for (const std::string& name : report.shards.unsearched_shards) names.append(name);
     d["unsearched_shards"] = names;
   }
   if (!report.note.empty()) d["note"] = report.note;
   if (report.method == "threshold-heap") {
-    d["samples"] = report.samples;
-    d["compression_ratio"] = report.compression_ratio;
-    d["threshold_ratio"] = report.threshold_ratio;
-    d["sampling_seconds"] = report.sampling_seconds;
-    d["sorting_seconds"] = report.sorting_seconds;
+    d["samples"] = report.threshold_heap.samples;
+    d["compression_ratio"] = report.threshold_heap.compression_ratio;
+    d["threshold_ratio"] = report.threshold_heap.threshold_ratio;
+    d["sampling_seconds"] = report.threshold_heap.sampling_seconds;
+    d["sorting_seconds"] = report.threshold_heap.sorting_seconds;
   }
   d["memory_bytes"] = report.memory_bytes;
-  d["multiply_adds"] = report.multiply_adds;
-  if (report.prefix_columns > 0) d["prefix_columns"] = report.prefix_columns;
-  if (report.prefix_columns > 0) d["clusters"] = report.clusters;
-  if (report.joined) d["joined"] = true;
-  d["group"] = report.group;
-  d["tile_rows"] = report.tile_rows;
-  d["parts"] = report.parts;
-  d["guessed"] = report.guessed;
-  d["bytes_read"] = report.bytes_read;
+  d["multiply_adds"] = report.scan.multiply_adds;
+  if (report.scan.prefix_columns > 0) d["prefix_columns"] = report.scan.prefix_columns;
+  if (report.scan.prefix_columns > 0) d["clusters"] = report.scan.clusters;
+  if (report.scan.joined) d["joined"] = true;
+  d["group"] = report.scan.group;
+  d["tile_rows"] = report.scan.tile_rows;
+  d["parts"] = report.scan.parts;
+  d["guessed"] = report.scan.guessed;
+  d["bytes_read"] = report.scan.bytes_read;
   d["version"] = report.version;
   return d;
 }

@@ -33,8 +33,8 @@ KnnOptions here(const KnnOptions& options, bool there) {
 
 void pretend(const KnnOptions& options, AnyMatrixView base, bool there, KnnReport* report) {
   const std::int64_t rows = base.rows();
-  report->device = options.device;
-  report->fallback_queries =
+  report->device.name = options.device;
+  report->scan.fallback_queries =
       there && !options.filter.everything() && options.filter.count(0, rows) * 16 < rows ? 9 : 0;
 }
 
@@ -100,8 +100,8 @@ TEST(ExactChecks, FailAWrongSearch) {
       [&](AnyMatrixView queries, AnyMatrixView base, double radius, const KnnOptions& options,
           KnnReport* seen) {
         RangeNeighbors out = within(false)(queries, base, radius, options, seen);
-        if (calls == 2) seen->device = "cpu";
-        if (calls == 3) seen->fallback_queries = 1;
+        if (calls == 2) seen->device.name = "cpu";
+        if (calls == 3) seen->scan.fallback_queries = 1;
         if (calls++ == 4) out.begin.back() -= 1;
         return out;
       },

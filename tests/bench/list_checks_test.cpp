@@ -20,7 +20,7 @@ Neighbors pretend(const Index& index, AnyMatrixView queries, std::int64_t k,
   SearchOptions here = options;
   here.device = "cpu", here.memory = 0;
   Neighbors out = index.search(queries, k, here, report);
-  report->device = options.device;
+  report->device.name = options.device;
   return out;
 }
 
@@ -47,11 +47,13 @@ TEST(ListChecks, AWrongOneIsReported) {
   };
   EXPECT_NE(failures([](Neighbors& out, KnnReport&) { ++out.ids.row(0)[0]; }).find("instead of"),
             std::string::npos);
-  EXPECT_NE(failures([](Neighbors&, KnnReport& seen) { seen.device = "cpu"; }).find("answered"),
-            std::string::npos);
-  EXPECT_NE(failures([](Neighbors&, KnnReport& seen) { seen.fallback_queries = 1; }).find("back"),
-            std::string::npos);
-  EXPECT_NE(failures([](Neighbors&, KnnReport& seen) { seen.probes += 1; }).find("probes"),
+  EXPECT_NE(
+      failures([](Neighbors&, KnnReport& seen) { seen.device.name = "cpu"; }).find("answered"),
+      std::string::npos);
+  EXPECT_NE(
+      failures([](Neighbors&, KnnReport& seen) { seen.scan.fallback_queries = 1; }).find("back"),
+      std::string::npos);
+  EXPECT_NE(failures([](Neighbors&, KnnReport& seen) { seen.lists.probes += 1; }).find("probes"),
             std::string::npos);
 }
 

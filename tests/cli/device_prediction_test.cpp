@@ -19,9 +19,10 @@ namespace {
 KnnReport report_of_a_search() {
   KnnReport report;
   report.rows = report.allowed_rows = 1000000, report.dim = 128, report.queries = 10000;
-  report.k = 10, report.first_pass = "int8", report.device = "cuda:0", report.chunks = 1;
+  report.k = 10, report.scan.first_pass = "int8", report.device.name = "cuda:0",
+  report.scan.chunks = 1;
   report.prepare_seconds = 0.03, report.seconds = 0.012;
-  report.multiply_adds = 1.28e12, report.certified_queries = 10000, report.threads = 4;
+  report.scan.multiply_adds = 1.28e12, report.promise.certified_queries = 10000, report.threads = 4;
   return report;
 }
 
@@ -48,7 +49,7 @@ TEST(DevicePrediction, IsThatOfTheShapeOfTheReport) {
   EXPECT_NEAR(of(report, ElementType::u8, 0).upload_seconds, cost.upload_seconds / 4, 1e-9);
   EXPECT_GT(of(report, ElementType::f32, 100 << 20).chunks, 1);
   KnnReport whole = report;
-  whole.first_pass = "integer";
+  whole.scan.first_pass = "integer";
   EXPECT_LT(of(whole, ElementType::u8, 0).rescore_seconds,
             of(report, ElementType::u8, 0).rescore_seconds);
   KnnReport none = report;
@@ -65,7 +66,7 @@ TEST(DevicePrediction, ThereIsOneOfScansOfAllRows) {
   EXPECT_TRUE(has_device_plan(report));
   report.method = "threshold-heap";
   EXPECT_FALSE(has_device_plan(report));
-  report.method = "exact", report.lists = 16;
+  report.method = "exact", report.lists.count = 16;
   EXPECT_FALSE(has_device_plan(report));
 }
 

@@ -133,10 +133,11 @@ TEST_P(CoarseIndex, IsExactAtAllProbesAndSaysTheTruthAtFewer) {
   if (!before.empty()) return;  // of transformed vectors nothing is proven
   for (const std::int64_t probes : {3, 40}) {
     options = probing(probes);
-    options.method.certify = true;
+    options.method.lists.certify = true;
     KnnReport report;
     const Neighbors found = index.search(queries.view(), 10, options, &report);
-    const std::set<std::int64_t> open(report.uncertified.begin(), report.uncertified.end());
+    const std::set<std::int64_t> open(report.promise.uncertified.begin(),
+                                      report.promise.uncertified.end());
     for (std::int64_t q = 0; q < 60; ++q)
       EXPECT_TRUE(open.contains(q) ||
                   std::equal(found.ids.row(q), found.ids.row(q) + 10, truth.ids.row(q)))
@@ -160,7 +161,7 @@ TEST_P(CoarseIndex, IsTheSameForAnyBatchThreadsAndHistory) {
     EXPECT_TRUE(std::equal(one.ids.row(0), one.ids.row(0) + 10, all.ids.row(q)));
   }
   // More lists for queries that find too few, none of them twice.
-  options = probing(1), options.method.widen = true;
+  options = probing(1), options.method.lists.widen = true;
   const Neighbors wide = index.search(queries.view(), 500, options);
   for (std::int64_t q = 0; q < 60; ++q) {
     const Id* ids = wide.ids.row(q);
@@ -170,7 +171,7 @@ TEST_P(CoarseIndex, IsTheSameForAnyBatchThreadsAndHistory) {
   options = {}, options.method.recall = 0.9;
   KnnReport report;
   const Neighbors nine = index.search(queries.view(), 10, options, &report);
-  EXPECT_LT(report.probes, 300);
+  EXPECT_LT(report.lists.probes, 300);
   for (std::int64_t q = 0; q < 60; ++q) {
     const Id* ids = nine.ids.row(q);
     EXPECT_EQ(std::set<Id>(ids, ids + 10).size(), 10u);
@@ -232,7 +233,7 @@ TEST(CoarseIndexOfCodes, TakesCodesInItsLists) {
     const Index index = filled("IVF300(IVF16,Flat),PQ6,RFlat", metric, base.view()),
                 compared = filled("IVF300,PQ6,RFlat", metric, base.view());
     SearchOptions options = probing(300);
-    options.method.refine_factor = 40;
+    options.method.codes.refine_factor = 40;
     const Neighbors truth = filled("Flat", metric, base.view()).search(queries.view(), 10);
     expect_equal(index.search(queries.view(), 10, options),
                  compared.search(queries.view(), 10, options));

@@ -124,7 +124,7 @@ TEST(RefusedTraining, OfIterationsWithoutLists) {
 
 TEST(RefusedSearches, OfCodesSayWhy) {
   const Matrix<float> base = clustered(600, 8, 1);
-  const auto refusal = [&](const char* name, MethodOptions method) -> std::string {
+  const auto refusal = [&](const char* name, SearchMethod method) -> std::string {
     Index index = make_index(name, 8);
     index.train(base.view());
     index.add(base.view());
@@ -137,7 +137,8 @@ TEST(RefusedSearches, OfCodesSayWhy) {
   };
   EXPECT_EQ(refusal("PQ4", {}), "found");
   EXPECT_EQ(refusal("PQ4", {.probes = 1}), "probes is 1, but there are no inverted lists");
-  EXPECT_EQ(refusal("PQ4", {.widen = true}), "widen is on, but there are no inverted lists");
+  EXPECT_EQ(refusal("PQ4", {.lists = {.widen = true}}),
+            "widen is on, but there are no inverted lists");
   EXPECT_EQ(refusal("IVF4,PQ4", {}),
             "neither probes nor recall is given, and a search of 4 inverted lists needs one of "
             "them");
@@ -145,18 +146,18 @@ TEST(RefusedSearches, OfCodesSayWhy) {
             "probes must be between 1 and the 4 lists, but is 5");
   EXPECT_EQ(refusal("IVF4,PQ4", {.recall = 0.5, .probes = 2}),
             "probes is 2 and recall is 0.5, but only one of them can be asked for");
-  EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .certify = true}),
+  EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .lists = {.certify = true}}),
             "certify is on, but codes, as index IVF4,PQ4 has them, prove nothing");
-  EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .refine_factor = 3}),
+  EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .codes = {.refine_factor = 3}}),
             "refine_factor is 3, but index IVF4,PQ4 keeps no vectors to refine its codes by");
-  EXPECT_EQ(refusal("PQ4,RFlat", {.refine_factor = -1}),
+  EXPECT_EQ(refusal("PQ4,RFlat", {.codes = {.refine_factor = -1}}),
             "refine_factor must be between 1 and 1048576, but is -1");
-  EXPECT_EQ(refusal("PQ4,RFlat", {.recall = 0.5, .refine_factor = 2}),
+  EXPECT_EQ(refusal("PQ4,RFlat", {.recall = 0.5, .codes = {.refine_factor = 2}}),
             "refine_factor is 2 and recall is 0.5, but only one can be asked for");
   Index refined = make_index("PQ4,RFlat", 8);
   refined.train(clustered(600, 8, 1).view());
   try {
-    refined.range_search(clustered(3, 8, 2).view(), 1, {.method = {.refine_factor = 2}});
+    refined.range_search(clustered(3, 8, 2).view(), 1, {.method = {.codes = {.refine_factor = 2}}});
     FAIL() << "a factor that means nothing";
   } catch (const InvalidArgument& e) {
     EXPECT_STREQ(e.what(),
@@ -304,7 +305,7 @@ TEST(Codes, AreFoundInMoreListsWhereTheFirstHaveTooFew) {
   SearchOptions options{.filter = few, .method = {.probes = 1}};
   index.search(base.view().rows(0, 40), 6, options, &report);
   EXPECT_GT(report.short_queries, 0);
-  options.method.widen = true;
+  options.method.lists.widen = true;
   const Neighbors got = index.search(base.view().rows(0, 40), 6, options, &report);
   EXPECT_EQ(report.short_queries, 0);
   options.method = {.probes = 12};
@@ -342,7 +343,7 @@ TEST(Codes, FiltersGiveFewQueriesWhatTheyGiveMany) {
           beyond.method.probes = std::numeric_limits<std::int64_t>::max();
           EXPECT_THROW(index.search(queries.view().rows(0, 3), 7, beyond), InvalidArgument);
           for (const bool widen : {false, true}) {
-            options.method.widen = widen;
+            options.method.lists.widen = widen;
             KnnReport report;
             const Neighbors many = index.search(queries.view(), 7, options, &report);
             EXPECT_LE(report.allowed_rows, 3900 / every + 1);

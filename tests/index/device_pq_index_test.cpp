@@ -94,7 +94,7 @@ std::vector<std::int64_t> check(const Index& index, std::int64_t k, std::int64_t
   };
   CodeSearch here(*state, request, segments, vectors.view(), refine_factor, 0);
   const ExactNeighbors wanted = answer(here);
-  EXPECT_EQ(here.report().device, "cpu");
+  EXPECT_EQ(here.report().device.name, "cpu");
   int made = 0;
   std::vector<std::int64_t> multiplied;
   for (int time = 0; time < 2; ++time) {  // the second goes by what stayed there
@@ -104,8 +104,8 @@ std::vector<std::int64_t> check(const Index& index, std::int64_t k, std::int64_t
     there.scan_on(std::move(device));
     expect_same(answer(there), wanted);
     multiplied.push_back(by.multiplied());
-    EXPECT_EQ(there.report().fallback_queries, 0);
-    EXPECT_GT(there.report().device_bytes, 0);
+    EXPECT_EQ(there.report().scan.fallback_queries, 0);
+    EXPECT_GT(there.report().device.bytes, 0);
   }
   EXPECT_EQ(made, static_cast<int>(segments.size()));
   return multiplied;
@@ -170,7 +170,7 @@ TEST(DevicePqIndex, RowsOfAllSegmentsAreDecodedOrNone) {
       const auto& multiplies = *by;
       there.scan_on(std::move(by));
       found_by(there, state, some);
-      EXPECT_EQ(there.report().fallback_queries, 0);
+      EXPECT_EQ(there.report().scan.fallback_queries, 0);
       return multiplies.multiplied();
     };
     const Matrix<float> few = clustered(queries, dim, 4);
@@ -301,7 +301,7 @@ TEST(DevicePqIndex, TheProcessorAnswersWhatTheDeviceHasNoMemoryFor) {
   CodeSearch there(*state, request, segments, vectors.view(), 0, 0);
   there.scan_on(emulated(made, 4096));
   expect_same(found_by(there, *state, vectors.view()), found_by(here, *state, vectors.view()));
-  EXPECT_EQ(there.report().fallback_queries, queries);
+  EXPECT_EQ(there.report().scan.fallback_queries, queries);
 }
 
 TEST(DevicePqIndex, RefusesWhatItHasNot) {

@@ -114,12 +114,12 @@ TEST_F(FaissFile, RowsInTheListsOfFarCentroidsAreFound) {
     expect_equal(swapped.search(queries.view(), 10, finding_all()), truth);
     expect_equal(swapped.search(queries.view(), 10, probing(20)), truth);
     SearchOptions some = probing(3);
-    some.method.certify = true;
+    some.method.lists.certify = true;
     KnnReport report;
     const Neighbors near = swapped.search(queries.view(), 10, some, &report);
     for (std::int64_t q = 0; q < queries.rows(); ++q) {
-      if (std::find(report.uncertified.begin(), report.uncertified.end(), q) !=
-          report.uncertified.end())
+      if (std::find(report.promise.uncertified.begin(), report.promise.uncertified.end(), q) !=
+          report.promise.uncertified.end())
         continue;
       for (std::int64_t i = 0; i < 10; ++i) ASSERT_EQ(near.ids.row(q)[i], truth.ids.row(q)[i]);
     }

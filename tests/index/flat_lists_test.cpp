@@ -100,9 +100,9 @@ TEST_P(FlatLists, KeepThePromiseOfRecall) {
     ASSERT_EQ(report.method, "inverted-lists") << recall;
     // Of transformed and rounded vectors it is kept with respect to these, and not promised.
     const bool altered = index.description() != "Flat";
-    EXPECT_EQ(report.recall_argument, altered ? "none" : "calibrated");
-    EXPECT_EQ(report.promised_recall, altered ? 0 : recall);
-    EXPECT_LT(report.probed_rows, 0.2 * rows);
+    EXPECT_EQ(report.promise.recall_argument, altered ? "none" : "calibrated");
+    EXPECT_EQ(report.promise.promised_recall, altered ? 0 : recall);
+    EXPECT_LT(report.scan.probed_rows, 0.2 * rows);
     EXPECT_EQ(report.rows, rows);
     EXPECT_GE(recall_of(found, truth), recall);
     EXPECT_LT(recall_of(found, truth), 1);
@@ -203,9 +203,12 @@ TEST(FlatListsOfAnIndex, AreMadeOnceTheyWouldHavePaid) {
     if (report.method == "inverted-lists") {
       EXPECT_GE(recall_of(found, truth), 0.8);
       EXPECT_GT(report.prepare_seconds, 0);
+      EXPECT_GT(report.seconds, 0);
       break;
     }
-    EXPECT_EQ(report.recall_argument == "exact" || report.recall_argument == "analytic", true);
+    EXPECT_EQ(
+        report.promise.recall_argument == "exact" || report.promise.recall_argument == "analytic",
+        true);
     EXPECT_GE(recall_of(found, truth), 0.8);
   }
   EXPECT_GT(exact, 0);
@@ -241,7 +244,7 @@ TEST(FlatListsOfAnIndex, AreTheSameWhateverTheHistory) {
                   b = changed.search(queries.view(), k, asking(0.9), &other);
   EXPECT_EQ(one.method, "inverted-lists");
   EXPECT_EQ(other.method, "inverted-lists");
-  EXPECT_EQ(one.probes, other.probes);
+  EXPECT_EQ(one.lists.probes, other.lists.probes);
   expect_equal(a, b);
 }
 
@@ -254,7 +257,7 @@ TEST(FlatListsOfAnIndex, AreLeftAloneWhereTheyPromiseNothing) {
   const auto method_of = [&](AnyMatrixView asked, const SearchOptions& options,
                              std::int64_t wanted = k) {
     index.search(asked, wanted, options, &report);
-    EXPECT_NE(report.recall_argument, "none");
+    EXPECT_NE(report.promise.recall_argument, "none");
     return report.method;
   };
   EXPECT_EQ(method_of(queries.view(), asking(0.9)), "inverted-lists");
@@ -309,7 +312,7 @@ TEST(FlatListsOfAnIndex, ServeManyThreadsWhileTheyAreMade) {
         last = tuned;
         KnnReport report;
         const Neighbors found = index.search(queries.view(), k, options, &report);
-        EXPECT_NE(report.recall_argument, "none");
+        EXPECT_NE(report.promise.recall_argument, "none");
         EXPECT_GE(recall_of(found, truth), 0.75);
         EXPECT_GT(index.memory_bytes(), 0);
         // What leaves, comes back, and takes the lists with it.

@@ -167,6 +167,9 @@ TEST(FlatIndex, ReportSaysWhatWasSearched) {
   KnnReport report;
   index.search(random_matrix(3, 4, 10).view(), 2, {.threads = 1}, &report);
   EXPECT_EQ(report.rows, 30);
+  EXPECT_EQ(report.dim, 4);
+  EXPECT_EQ(report.version, index.version());
+  EXPECT_GT(report.seconds, 0);
   EXPECT_EQ(report.queries, 3);
   EXPECT_EQ(report.k, 2);
   EXPECT_EQ(report.metric, Metric::ip);

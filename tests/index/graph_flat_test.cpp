@@ -142,8 +142,8 @@ TEST_P(GraphFlat, FindsMostOfWhatExactSearchFindsAtExactDistances) {
   KnnReport report;
   const Neighbors found = index.search(queries.view(), 10, by_ef(200), &report);
   EXPECT_EQ(report.method, "graph");
-  EXPECT_EQ(report.ef, 200);
-  EXPECT_EQ(report.recall_argument, "none");
+  EXPECT_EQ(report.graph.ef, 200);
+  EXPECT_EQ(report.promise.recall_argument, "none");
   EXPECT_NE(report.note.find("made first"), std::string::npos) << report.note;
   EXPECT_GT(shared(found, truth), 0.97);
   for (std::int64_t q = 0; q < 200; ++q)
@@ -155,7 +155,7 @@ TEST_P(GraphFlat, FindsMostOfWhatExactSearchFindsAtExactDistances) {
   // More effort finds more, and the most that there can be finds everything.
   EXPECT_LT(shared(index.search(queries.view(), 10, by_ef(10)), truth), shared(found, truth));
   expect_equal(index.search(queries.view(), 10, by_recall(1), &report), truth);
-  EXPECT_EQ(report.recall_argument, "exact");
+  EXPECT_EQ(report.promise.recall_argument, "exact");
   expect_equal(index.search(queries.view(), 10, {.method = {.kind = Method::exact}}), truth);
 }
 
@@ -196,13 +196,13 @@ TEST_P(GraphFlat, KeepsTheRecallThatIsAsked) {
   for (const double recall : {0.8, 0.95}) {
     KnnReport report;
     const Neighbors found = index.search(queries.view(), 10, by_recall(recall), &report);
-    EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
-    EXPECT_EQ(report.promised_recall, recall);
+    EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
+    EXPECT_EQ(report.promise.promised_recall, recall);
     EXPECT_GE(shared(found, truth), recall);
     // What is expected is what queries find that are no rows.
-    EXPECT_NEAR(report.expected_recall, shared(found, truth), 0.03);
-    EXPECT_GE(report.probed_rows, before);
-    before = report.probed_rows;
+    EXPECT_NEAR(report.promise.expected_recall, shared(found, truth), 0.03);
+    EXPECT_GE(report.scan.probed_rows, before);
+    before = report.scan.probed_rows;
   }
   const std::vector<OperatingPoint> points = index.tune(10);
   ASSERT_GT(points.size(), 1u);
@@ -215,8 +215,8 @@ TEST_P(GraphFlat, KeepsTheRecallThatIsAsked) {
     far.data()[i] = static_cast<float>(random.uniform() * 2 - 1) * (integer ? 300.0f : 3.0f);
   KnnReport report;
   index.search(far.view(), 10, by_recall(0.9), &report);
-  EXPECT_EQ(report.recall_argument, "none");
-  EXPECT_EQ(report.promised_recall, 0);
+  EXPECT_EQ(report.promise.recall_argument, "none");
+  EXPECT_EQ(report.promise.promised_recall, 0);
   EXPECT_NE(report.note.find("unlike"), std::string::npos) << report.note;
 }
 
@@ -525,7 +525,7 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
   const Matrix<float> base = clustered(2000, 8, 1, tight);
   GraphFlatIndex index(8, 8);
   index.add(base.view());
-  const auto search = [&](MethodOptions method, std::int64_t k = 10) {
+  const auto search = [&](SearchMethod method, std::int64_t k = 10) {
     return message([&] { index.search(base.view().rows(0, 3), k, {.method = method}); });
   };
   EXPECT_EQ(search({}),
@@ -538,7 +538,7 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
             "ef is 50 and recall is 0.9, but only one of them can be asked for");
   EXPECT_EQ(search({.probes = 4}), "probes is 4, but index Graph8 has no inverted lists");
   EXPECT_EQ(search({.recall = 1.5}), "recall must be in (0, 1], but is 1.5");
-  EXPECT_EQ(search({.recall = 0.9, .certify = true}),
+  EXPECT_EQ(search({.recall = 0.9, .lists = {.certify = true}}),
             "certify is on, but a walk on a graph proves nothing: recall = 1 does");
   EXPECT_EQ(message([] { GraphFlatIndex(8, 2); }), "degree must be between 4 and 256, but is 2");
   EXPECT_EQ(message([] { make_index("Graph2", 8); }),
@@ -579,7 +579,7 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
   KnnReport report;
   expect_equal(few.search(base.view().rows(0, 9), 5, by_ef(10), &report),
                knn(base.view().rows(0, 9), base.view().rows(0, 100), 5));
-  EXPECT_EQ(report.recall_argument, "exact");
+  EXPECT_EQ(report.promise.recall_argument, "exact");
   EXPECT_EQ(message([&] { few.tune(5); }),
             "index Graph8 has 100 rows, but below 1024 all are compared, whatever the recall: "
             "there is nothing to tune");

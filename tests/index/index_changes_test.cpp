@@ -471,7 +471,7 @@ TEST(FlatRemoved, StayAwayWhereNoBoundHelps) {
   index.remove(removed);
   KnnReport report;
   const Neighbors near = index.search(queries.view(), 10, {}, &report);
-  EXPECT_EQ(report.first_pass, "direct");
+  EXPECT_EQ(report.scan.first_pass, "direct");
   for (std::int64_t i = 0; i < 400; ++i) EXPECT_GE(near.ids.data()[i], 2000);
   const RangeNeighbors all = index.range_search(queries.view(), 1, {});
   for (const Id id : all.ids) ASSERT_GE(id, 2000);

@@ -222,14 +222,14 @@ class Stress {
                                             -1,
                                             {.probes = 0, .factor = shape_.refine ? 4 : 0},
                                             {.threads = 1 + static_cast<int>(random.below(2))}});
-    MethodOptions& method = out->options.method;
+    SearchMethod& method = out->options.method;
     if (shape_.lists > 0 && !shape_.codes && random.below(3) == 0)
       method.recall = 1, out->how.probes = shape_.lists;
     else if (shape_.lists > 0)
       method.probes = out->how.probes =
           1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shape_.lists)));
     if (shape_.refine && random.below(3) > 0)
-      method.refine_factor = out->how.factor = random.below(2) == 0 ? 2 : 1 << 20;
+      method.codes.refine_factor = out->how.factor = random.below(2) == 0 ? 2 : 1 << 20;
     if (random.below(3) == 0) {
       out->filter_below = static_cast<Id>(
           random.below(static_cast<std::uint64_t>(std::min<Id>(index.next_id(), 100000) + 1)));
@@ -265,7 +265,7 @@ class Stress {
       // The other calls must only not crash.
       if (random.below(4) == 0) {
         SearchOptions within = question(index_, random)->options;
-        within.method.refine_factor = 0;
+        within.method.codes.refine_factor = 0;
         index_.range_search(random_rows(random, 1, true).view(), 2, within);
       }
       const auto id = static_cast<Id>(random.below(3000));

@@ -82,14 +82,14 @@ TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
   const SearchOptions options{.threads = 2, .method = {.probes = 5}};
   KnnReport report;
   const Neighbors all = index.search(queries.view(), 10, options, &report);
-  EXPECT_EQ(report.lists, 50);
-  EXPECT_EQ(report.probes, 5);
+  EXPECT_EQ(report.lists.count, 50);
+  EXPECT_EQ(report.lists.probes, 5);
   EXPECT_EQ(report.method, "inverted-lists");
-  EXPECT_EQ(report.recall_argument, "none");
-  EXPECT_EQ(report.promised_recall, 0);
-  EXPECT_EQ(report.first_pass, integer && metric != Metric::cosine ? "integer" : "int8");
-  EXPECT_GT(report.probed_rows, 0);
-  EXPECT_LE(report.probed_rows, n);
+  EXPECT_EQ(report.promise.recall_argument, "none");
+  EXPECT_EQ(report.promise.promised_recall, 0);
+  EXPECT_EQ(report.scan.first_pass, integer && metric != Metric::cosine ? "integer" : "int8");
+  EXPECT_GT(report.scan.probed_rows, 0);
+  EXPECT_LE(report.scan.probed_rows, n);
   expect_equal(slowly.search(queries.view(), 10, options), all);
   SearchOptions narrow = options;
   narrow.threads = 1, narrow.memory = 1 << 20;
@@ -216,12 +216,12 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
   std::int64_t certified = 0;
   for (const std::int64_t probes : {1, 4, 20, 40}) {
     KnnReport report;
-    const Neighbors near =
-        index.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
+    const Neighbors near = index.search(
+        queries, 5, {.method = {.probes = probes, .lists = {.certify = true}}}, &report);
     const Neighbors order = reference_knn(queries, centroids.view(), 40, metric);
     for (std::int64_t q = 0; q < queries.rows(); ++q) {
-      const bool said =
-          !std::binary_search(report.uncertified.begin(), report.uncertified.end(), q);
+      const bool said = !std::binary_search(report.promise.uncertified.begin(),
+                                            report.promise.uncertified.end(), q);
       for (std::int64_t j = 0; j < 5 && said; ++j)
         ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]);
       const std::vector<double> x = unit(queries, q);
@@ -245,38 +245,40 @@ void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView 
       if (std::abs(slack) < 1e-4) continue;
       ASSERT_EQ(said, slack > 0) << "query " << q << ", probes " << probes << ", slack " << slack;
     }
-    EXPECT_EQ(report.certified_queries, queries.rows() - std::ssize(report.uncertified));
-    certified += report.certified_queries;
+    EXPECT_EQ(report.promise.certified_queries,
+              queries.rows() - std::ssize(report.promise.uncertified));
+    certified += report.promise.certified_queries;
     if (probes == 40) {
       expect_equal(near, truth);
-      EXPECT_EQ(report.certified_queries, queries.rows());
-      EXPECT_EQ(report.promised_recall, 1);
-      EXPECT_EQ(report.recall_argument, "exact");
+      EXPECT_EQ(report.promise.certified_queries, queries.rows());
+      EXPECT_EQ(report.promise.promised_recall, 1);
+      EXPECT_EQ(report.promise.recall_argument, "exact");
     }
   }
   EXPECT_GT(certified, queries.rows());
   // recall = 1 goes on until all are.
   KnnReport report;
   expect_equal(index.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, queries.rows());
-  EXPECT_EQ(report.promised_recall, 1);
-  EXPECT_EQ(report.recall_argument, "exact");
-  EXPECT_TRUE(report.uncertified.empty());
+  EXPECT_EQ(report.promise.certified_queries, queries.rows());
+  EXPECT_EQ(report.promise.promised_recall, 1);
+  EXPECT_EQ(report.promise.recall_argument, "exact");
+  EXPECT_TRUE(report.promise.uncertified.empty());
   if (metric != Metric::ip) {
-    EXPECT_LT(report.probes, 40);
+    EXPECT_LT(report.lists.probes, 40);
   }
   // And of lists in the order in which an index that was trained probes them, for products another.
   trained.add(base);
   for (const std::int64_t probes : {4, 20}) {
-    const Neighbors near =
-        trained.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
+    const Neighbors near = trained.search(
+        queries, 5, {.method = {.probes = probes, .lists = {.certify = true}}}, &report);
     for (std::int64_t q = 0; q < queries.rows(); ++q)
-      if (!std::binary_search(report.uncertified.begin(), report.uncertified.end(), q)) {
+      if (!std::binary_search(report.promise.uncertified.begin(), report.promise.uncertified.end(),
+                              q)) {
         for (std::int64_t j = 0; j < 5; ++j) ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]);
       }
   }
   expect_equal(trained.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, queries.rows());
+  EXPECT_EQ(report.promise.certified_queries, queries.rows());
 }
 
 TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
@@ -364,11 +366,11 @@ TEST_P(IvfFlat, FiltersThatLeaveLittlePassNoOtherRow) {
     KnnReport report;
     index.search(queries.view().rows(0, count), 10,
                  {.filter = IdFilter::of_ids(few), .method = {.probes = 6}}, &report);
-    EXPECT_EQ(report.hits_per_query, 0);
-    EXPECT_GT(report.survivors_per_query, 0);
-    EXPECT_LE(report.survivors_per_query, 30);
-    EXPECT_EQ(report.first_pass, "direct");
-    EXPECT_GT(report.probed_rows, 300);
+    EXPECT_EQ(report.scan.hits_per_query, 0);
+    EXPECT_GT(report.scan.survivors_per_query, 0);
+    EXPECT_LE(report.scan.survivors_per_query, 30);
+    EXPECT_EQ(report.scan.first_pass, "direct");
+    EXPECT_GT(report.scan.probed_rows, 300);
   }
 }
 
@@ -387,22 +389,24 @@ TEST_P(IvfFlat, WidensUntilEnoughRowsAreFound) {
   std::int64_t padded = 0;
   for (std::int64_t q = 0; q < 30; ++q) padded += narrow.ids.row(q)[7] == no_id;
   EXPECT_EQ(report.short_queries, padded);
-  const Neighbors wide = index.search(
-      queries.view(), 8, {.filter = filter, .method = {.probes = 2, .widen = true}}, &report);
+  const Neighbors wide =
+      index.search(queries.view(), 8,
+                   {.filter = filter, .method = {.probes = 2, .lists = {.widen = true}}}, &report);
   EXPECT_EQ(report.short_queries, 0);
-  EXPECT_GT(report.probes, 2);
+  EXPECT_GT(report.lists.probes, 2);
   for (std::int64_t i = 0; i < 30 * 8; ++i) EXPECT_NE(wide.ids.data()[i], no_id);
   // Alone or among others.
   for (std::int64_t q = 0; q < 30; q += 7) {
-    const Neighbors one = index.search(queries.view().rows(q, q + 1), 8,
-                                       {.filter = filter, .method = {.probes = 2, .widen = true}});
+    const Neighbors one =
+        index.search(queries.view().rows(q, q + 1), 8,
+                     {.filter = filter, .method = {.probes = 2, .lists = {.widen = true}}});
     for (std::int64_t j = 0; j < 8; ++j) EXPECT_EQ(one.ids.row(0)[j], wide.ids.row(q)[j]);
   }
   // More than there are.
-  index.search(queries.view(), 25, {.filter = filter, .method = {.probes = 2, .widen = true}},
-               &report);
+  index.search(queries.view(), 25,
+               {.filter = filter, .method = {.probes = 2, .lists = {.widen = true}}}, &report);
   EXPECT_EQ(report.short_queries, 30);
-  EXPECT_EQ(report.probes, 60);
+  EXPECT_EQ(report.lists.probes, 60);
 }
 
 // Lists are trained for products by one more column, with which all rows have one length.
@@ -571,11 +575,11 @@ TEST(IvfFlatOfFewColumns, MeasuresFewRows) {
     KnnReport report;
     expect_equal(of.search(queries.view(), 10, {.method = {.recall = 1}}, &report),
                  all.search(queries.view(), 10));
-    EXPECT_LT(report.survivors_per_query, 60);
-    EXPECT_LT(report.probes, 20);
-    EXPECT_EQ(report.certified_queries, 300);
+    EXPECT_LT(report.scan.survivors_per_query, 60);
+    EXPECT_LT(report.lists.probes, 20);
+    EXPECT_EQ(report.promise.certified_queries, 300);
     of.search(queries.view(), 10, {.method = {.probes = 8}}, &report);
-    EXPECT_LT(report.survivors_per_query, 60);
+    EXPECT_LT(report.scan.survivors_per_query, 60);
     // One query by itself is coded for each of its lists.
     const auto one = queries.view().rows(7, 8);
     expect_equal(of.search(one, 10, {.method = {.recall = 1}}), all.search(one, 10));
@@ -668,7 +672,7 @@ TEST(IvfFlat, SaysWhichSearchesADeviceHas) {
   const IvfFlatIndex lists = made(IvfFlatIndex(4, 16));
   const IvfPqIndex codes = made(IvfPqIndex(4, 4, 2, Metric::l2, {.bits = 4}));
   const GraphFlatIndex graph = made(GraphFlatIndex(4, 8));
-  const auto on = [](std::string device, MethodOptions method) {
+  const auto on = [](std::string device, SearchMethod method) {
     return SearchOptions{.method = method, .device = std::move(device)};
   };
   const std::string alone = " runs on the processor alone";

@@ -216,7 +216,7 @@ class History {
                                       FirstPass::direct};
       options.first_pass = passes[random_.below(std::size(passes))];
     }
-    if (shape_.refine && random_.below(2) == 0) options.method.refine_factor = how.factor = 2;
+    if (shape_.refine && random_.below(2) == 0) options.method.codes.refine_factor = how.factor = 2;
     std::vector<Id> listed;
     const bool filtered = random_.below(3) == 0;
     if (filtered) {
@@ -247,9 +247,9 @@ class History {
     // What is not reported may be found in another way.
     expect_equal(index_.search(queries.view().rows(first, first + count), k, options), got);
     if (shape_.codes || shape_.alters_vectors()) {
-      EXPECT_EQ(report.recall_argument, "none");
-      EXPECT_EQ(report.promised_recall, 0);
-      EXPECT_EQ(report.certified_queries, 0);
+      EXPECT_EQ(report.promise.recall_argument, "none");
+      EXPECT_EQ(report.promise.promised_recall, 0);
+      EXPECT_EQ(report.promise.certified_queries, 0);
     }
     const auto distance = [&](double key) {
       return static_cast<float>(shape_.metric == Metric::ip ? -key : key);
@@ -275,7 +275,7 @@ class History {
                                      : want;
       const double radius = distance(all[std::min<std::size_t>(all.size() - 1, 6)].first);
       SearchOptions within = options;
-      within.method.refine_factor = 0;
+      within.method.codes.refine_factor = 0;
       const RangeNeighbors near =
           index_.range_search(queries.view().rows(first + q, first + q + 1), radius, within);
       std::vector<Id> expected;
@@ -401,10 +401,10 @@ TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
       for (const double recall : {0.5, 1.0}) {
         KnnReport report;
         index.search(queries, 10, {.method = {.recall = recall}}, &report);
-        EXPECT_EQ(report.recall_argument, "none");
-        EXPECT_EQ(report.promised_recall, 0);
-        EXPECT_EQ(report.certified_queries, 0);
-        EXPECT_TRUE(report.uncertified.empty());
+        EXPECT_EQ(report.promise.recall_argument, "none");
+        EXPECT_EQ(report.promise.promised_recall, 0);
+        EXPECT_EQ(report.promise.certified_queries, 0);
+        EXPECT_TRUE(report.promise.uncertified.empty());
         EXPECT_NE(report.note.find("with respect to the vectors as index " + index.description() +
                                    " keeps them"),
                   std::string::npos)
@@ -413,7 +413,7 @@ TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
       KnnReport report;
       index.range_search(
           queries, 1, {.method = {.recall = lists ? std::optional(1.0) : std::nullopt}}, &report);
-      EXPECT_EQ(report.promised_recall, 0);
+      EXPECT_EQ(report.promise.promised_recall, 0);
       if (!lists) continue;
       // Nor is it said that more would be proven, where nothing is promised.
       if (metric == Metric::l2) {
@@ -423,7 +423,7 @@ TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
         EXPECT_EQ(report.note.find("proves"), std::string::npos) << report.note;
       }
       try {
-        index.search(queries, 10, {.method = {.probes = 16, .certify = true}});
+        index.search(queries, 10, {.method = {.probes = 16, .lists = {.certify = true}}});
         ADD_FAILURE() << "certify was taken";
       } catch (const InvalidArgument& error) {
         EXPECT_EQ(std::string(error.what()),
@@ -436,8 +436,8 @@ TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
       shards.add(base.view());
       KnnReport of_shards;
       shards.search(queries, 10, {.method = {.recall = 1}}, &of_shards);
-      EXPECT_EQ(of_shards.recall_argument, "none");
-      EXPECT_EQ(of_shards.certified_queries, 0);
+      EXPECT_EQ(of_shards.promise.recall_argument, "none");
+      EXPECT_EQ(of_shards.promise.certified_queries, 0);
     }
 }
 

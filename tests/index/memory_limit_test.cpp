@@ -108,11 +108,11 @@ class MemoryLimit : public testing::TestWithParam<const char*> {
     asked.memory = limit;
     EXPECT_LE(bytes_of([&] { some = index_.search(queries_.view(), k, asked, &limited); }), limit);
     expect_equal(some, all);
-    EXPECT_EQ(limited.probes, report.probes);
-    EXPECT_EQ(limited.certified_queries, report.certified_queries);
+    EXPECT_EQ(limited.lists.probes, report.lists.probes);
+    EXPECT_EQ(limited.promise.certified_queries, report.promise.certified_queries);
     EXPECT_EQ(limited.short_queries, report.short_queries);
-    EXPECT_EQ(limited.recall_argument, report.recall_argument);
-    EXPECT_EQ(limited.uncertified, report.uncertified);
+    EXPECT_EQ(limited.promise.recall_argument, report.promise.recall_argument);
+    EXPECT_EQ(limited.promise.uncertified, report.promise.uncertified);
   }
 
   const Matrix<float> base_ = clustered(8000, 16, 1), queries_ = clustered(queries, 16, 2);
@@ -133,7 +133,7 @@ TEST_P(MemoryLimit, IsKeptByWiderProbing) {
   std::vector<Id> few;
   for (Id id = 0; id < 8000; id += 1600) few.push_back(id);
   SearchOptions asked = options(0);
-  asked.method.probes = 8, asked.method.widen = true;
+  asked.method.probes = 8, asked.method.lists.widen = true;
   asked.filter = IdFilter::of_ids(few);
   expect_kept(asked, 6'000'000, queries * lists * 12);
 }
@@ -186,7 +186,7 @@ TEST(MemoryLimitOfRefinement, CountsNoMoreCodesThanThereAre) {
     Index index = make_index(name, 16);
     index.train(base.view()), index.add(base.view());
     SearchOptions asked{.threads = 2};
-    asked.method.probes = index.lists(), asked.method.refine_factor = 1 << 14;
+    asked.method.probes = index.lists(), asked.method.codes.refine_factor = 1 << 14;
     const Neighbors all = index.search(few.view(), k, asked);
     asked.memory = 16'000'000;
     expect_equal(index.search(few.view(), k, asked), all);
@@ -203,7 +203,7 @@ TEST_P(MemoryLimitOfProofs, IsKept) {
   SearchOptions asked = options(0);
   asked.method.probes = 0, asked.method.recall = 1;
   expect_kept(asked, 8'000'000, 0);
-  asked.method.recall.reset(), asked.method.probes = 20, asked.method.certify = true;
+  asked.method.recall.reset(), asked.method.probes = 20, asked.method.lists.certify = true;
   expect_kept(asked, 8'000'000, 0);
 }
 

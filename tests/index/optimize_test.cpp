@@ -91,8 +91,8 @@ TEST_F(Optimize, TheFirstSearchGoesByThePrefixAndAnswersTheSame) {
             // For many neighbours, and for many queries of ip or of bytes, none may be faster.
             if (k > 10 || (count > 1 && (type != ElementType::f32 || metric == Metric::ip)))
               continue;
-            EXPECT_EQ(report.first_pass, "prefix") << count << " queries, k " << k;
-            EXPECT_GT(report.prefix_columns, 0);
+            EXPECT_EQ(report.scan.first_pass, "prefix") << count << " queries, k " << k;
+            EXPECT_GT(report.scan.prefix_columns, 0);
             EXPECT_EQ(report.prepare_seconds, 0);
           }
       }
@@ -101,7 +101,7 @@ TEST_F(Optimize, TheFirstSearchGoesByThePrefixAndAnswersTheSame) {
     index.add(base);
     KnnReport report;
     index.search(queries.view().rows(0, 1), 10, {}, &report);
-    EXPECT_NE(report.first_pass, "prefix");
+    EXPECT_NE(report.scan.first_pass, "prefix");
     const std::int64_t before = index.memory_bytes();
     EXPECT_EQ(index.optimize(), rows);
     EXPECT_GT(index.memory_bytes(), before + rows * dim);
@@ -165,7 +165,7 @@ TEST_F(Optimize, WhatIsFilteredRemovedAddedAndReplacedIsAnsweredRight) {
     for (Id id = 12000; id < 12620; ++id) ids.push_back(id);
     KnnReport report;
     index.search(queries.view().rows(0, 1), 10, {}, &report);
-    EXPECT_GT(report.prefix_columns, 0);
+    EXPECT_GT(report.scan.prefix_columns, 0);
     EXPECT_TRUE(all(1) && all(10) && filtered(0.5));
     index.save(path("a.knear"));
     index = FlatIndex::load(path("a.knear"));
@@ -214,7 +214,7 @@ TEST_F(Optimize, HardRowsOfIpAreAnsweredRight) {
   KnnReport report;
   const SearchOptions by_prefix{.first_pass = FirstPass::prefix};
   const Neighbors got = one_sided.search(negative, 10, by_prefix, &report);
-  EXPECT_EQ(report.first_pass, "prefix");
+  EXPECT_EQ(report.scan.first_pass, "prefix");
   EXPECT_LT(got.distances.row(0)[0], 0);
   EXPECT_TRUE(same(got, expected(negative, positive, ids, 10, Metric::ip)));
 }
@@ -247,7 +247,7 @@ TEST_F(Optimize, CanBeCancelledAndChangesNothingThen) {
   EXPECT_THROW(index.optimize({.progress = stop}), Cancelled);
   KnnReport report;
   index.search(falling(ElementType::f32, 1, 2), 5, {}, &report);
-  EXPECT_NE(report.first_pass, "prefix");
+  EXPECT_NE(report.scan.first_pass, "prefix");
   EXPECT_EQ(index.optimize(), 10000);
 }
 

@@ -264,7 +264,7 @@ TEST(OutOfMemory, Changes) {
     refuse_each("filtered", [&] { index.search(queries, 6, filtered); });
     refuse_each("range", [&] { index.range_search(queries, 5000, how); });
     if (lists == 0) continue;
-    how.method.widen = how.method.certify = true;
+    how.method.lists.widen = how.method.lists.certify = true;
     refuse_each("certified", [&] { index.search(queries, 6, how); });
     refuse_each("train",
                 [&] { IvfFlatIndex(16, lists).train(rows, {.iterations = 2, .threads = 2}); });

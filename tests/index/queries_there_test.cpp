@@ -125,14 +125,14 @@ TEST(DeviceQuerySearch, AnswersAreThoseOfTheIndex) {
       KnnReport here, report;
       const Neighbors wanted = index.search(some, k, options, &here);
       expect_same(there.search(index, some, k, options, &report), wanted);
-      EXPECT_EQ(report.device, "cuda:0");
+      EXPECT_EQ(report.device.name, "cuda:0");
       EXPECT_EQ(report.rows, here.rows);
       EXPECT_EQ(report.allowed_rows, here.allowed_rows);
       EXPECT_EQ(report.k, k);
       EXPECT_EQ(report.queries, count);
       EXPECT_EQ(report.version, here.version);
-      EXPECT_EQ(report.certified_queries, here.certified_queries);
-      EXPECT_EQ(report.fallback_queries, 0);
+      EXPECT_EQ(report.promise.certified_queries, here.promise.certified_queries);
+      EXPECT_EQ(report.scan.fallback_queries, 0);
     };
     check(130, 10, {});
     check(3, 1, {});
@@ -159,7 +159,7 @@ TEST(DeviceQuerySearch, NeitherQueriesNorAnswersCross) {
   EXPECT_GT(there.sent, 700 * dim * 4);  // the rows, which stay
   KnnReport report;
   there.search(index, queries, k, {}, &report);
-  EXPECT_EQ(report.repeated_queries, 0);
+  EXPECT_EQ(report.scan.repeated_queries, 0);
   EXPECT_EQ(there.sent, 0);
   // Of each query two numbers, and the range of all.
   EXPECT_EQ(there.returned, count * 8 + std::int64_t{sizeof(detail::RowsFound)});
@@ -181,7 +181,7 @@ TEST(DeviceQuerySearch, WhatIsLeftIsAnsweredAllTheSame) {
     index.add(vectors(ElementType::f32, 300, dim, 1));
     KnnReport report;
     expect_same(there.search(index, queries, 5, {}, &report), index.search(queries, 5));
-    EXPECT_EQ(report.repeated_queries, 14);
+    EXPECT_EQ(report.scan.repeated_queries, 14);
   }
   // Copies of one row, more than a list has room for (those of a block of queries or fewer are
   // longer), and of another, so many that the first rows that are scanned have some.
@@ -193,7 +193,7 @@ TEST(DeviceQuerySearch, WhatIsLeftIsAnsweredAllTheSame) {
   });
   KnnReport report;
   expect_same(there.search(copies, many, 3, {}, &report), copies.search(many, 3));
-  EXPECT_EQ(report.repeated_queries, 15);  // those to which the copies are nearest
+  EXPECT_EQ(report.scan.repeated_queries, 15);  // those to which the copies are nearest
 }
 
 // All answers of a search are of the index as it was when the search began, also those of queries
@@ -216,7 +216,7 @@ TEST(DeviceQuerySearch, AChangeMeanwhileIsSeenByNone) {
   const std::int64_t version = index.version();
   KnnReport report;
   expect_same(there.search(index, queries, 5, {}, &report), wanted);
-  EXPECT_EQ(report.repeated_queries, 3);
+  EXPECT_EQ(report.scan.repeated_queries, 3);
   EXPECT_EQ(report.rows, 300);
   EXPECT_EQ(report.version, version);
   expect_same(there.search(index, queries, 5), index.search(queries, 5));
@@ -251,7 +251,7 @@ TEST(DeviceQuerySearch, ADeviceWithoutMemoryAndWrongArguments) {
     There there(gpus);
     KnnReport report;
     expect_same(there.search(index, queries, 4, {}, &report), wanted);
-    EXPECT_EQ(report.repeated_queries, 10);
+    EXPECT_EQ(report.scan.repeated_queries, 10);
   }
   EmulatedGpus gpus(1);
   There there(gpus);

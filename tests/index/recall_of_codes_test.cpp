@@ -259,28 +259,28 @@ TEST(RecallOfCodes, ExactIsAllThereIs) {
     index.add(base.view());
     return index;
   };
-  const MethodOptions exact{.kind = Method::exact};
+  const SearchMethod exact{.kind = Method::exact};
   KnnReport report;
   const Index lists = made("IVF8,Flat"), codes = made("IVF8,PQ4"), plain = made("PQ4");
   const Neighbors truth = knn(queries.view(), base.view(), 5);
   const Neighbors got = lists.search(queries.view(), 5, {.method = exact}, &report);
   for (std::int64_t q = 0; q < 20; ++q)
     for (std::int64_t j = 0; j < 5; ++j) EXPECT_EQ(got.ids.row(q)[j], truth.ids.row(q)[j]);
-  EXPECT_EQ(report.recall_argument, "exact");
-  EXPECT_EQ(report.certified_queries, 20);
-  EXPECT_TRUE(report.uncertified.empty());
+  EXPECT_EQ(report.promise.recall_argument, "exact");
+  EXPECT_EQ(report.promise.certified_queries, 20);
+  EXPECT_TRUE(report.promise.uncertified.empty());
   for (const Index* index : {&codes, &plain}) {
     std::vector<Id> ids(2000);
     std::iota(ids.begin(), ids.end(), 0);
     const AnyMatrix decoded = index->reconstruct(ids);
     const Neighbors by_codes = index->search(queries.view(), 5, {.method = exact}, &report);
-    EXPECT_EQ(report.recall_argument, "none");
+    EXPECT_EQ(report.promise.recall_argument, "none");
     EXPECT_EQ(report.note, "exact with respect to the vectors that codes stand for");
     const Neighbors want = knn(queries.view(), decoded, 5);
     for (std::int64_t q = 0; q < 20; ++q)
       EXPECT_NEAR(by_codes.distances.row(q)[4], want.distances.row(q)[4], 1e-4);
   }
-  const auto refused = [&](const Index& index, MethodOptions method) {
+  const auto refused = [&](const Index& index, SearchMethod method) {
     method.kind = Method::exact;
     try {
       index.search(queries.view(), 5, {.method = method});
@@ -355,7 +355,7 @@ TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
       const double recall = share * points.back().promised_recall;
       KnnReport report;
       const Neighbors got = index.search(others, 10, {.method = {.recall = recall}}, &report);
-      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
       EXPECT_GE(recall_of(got, truth, 10), recall - 0.01) << recall;
     }
     // What is kept in a file, and by what it follows from then on.
@@ -382,7 +382,7 @@ TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
     KnnReport report;
     const double recall = own.back().promised_recall;
     nothing.search(clustered(500, 16, 9).view(), 10, {.method = {.recall = recall}}, &report);
-    EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+    EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
 
     const auto refused = [&](auto call) {
       try {
@@ -438,9 +438,9 @@ TEST(RecallOfCodes, IsMetOrRefusedWithTheHighest) {
       const Neighbors got =
           index.search(queries.view(), 10, {.method = {.recall = asked}}, &report);
       EXPECT_GE(recall_of(got, truth, 10), asked) << asked;
-      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
-      EXPECT_EQ(report.promised_recall, asked);
-      EXPECT_GE(report.expected_recall, asked);
+      EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promise.promised_recall, asked);
+      EXPECT_GE(report.promise.expected_recall, asked);
       // One by one it is the same answer.
       const Neighbors one =
           index.search(queries.view().rows(7, 8), 10, {.method = {.recall = asked}});
@@ -461,12 +461,12 @@ TEST(RecallOfCodes, IsMetOrRefusedWithTheHighest) {
         queries.view().rows(0, 900), 10,
         {.filter = IdFilter::of_ids(std::vector<Id>{1, 2, 3}), .method = {.recall = highest / 2}},
         &report);
-    EXPECT_EQ(report.recall_argument, "none");
+    EXPECT_EQ(report.promise.recall_argument, "none");
     EXPECT_NE(report.note.find("filter"), std::string::npos);
     Matrix<float> far = clustered(200, 16, 3);
     for (std::int64_t i = 0; i < 200 * 16; ++i) far.data()[i] += 3;
     index.search(far.view(), 10, {.method = {.recall = highest / 2}}, &report);
-    EXPECT_EQ(report.recall_argument, "none");
+    EXPECT_EQ(report.promise.recall_argument, "none");
     EXPECT_NE(report.note.find("unlike"), std::string::npos);
     // What was merged is not known, unless there are vectors.
     Index other = make_index(name, 16);
@@ -475,7 +475,7 @@ TEST(RecallOfCodes, IsMetOrRefusedWithTheHighest) {
     index.merge(other, MergeIds::shifted);
     if (std::string(name).ends_with("RFlat")) {
       const Neighbors got = index.search(queries.view(), 10, {.method = {.recall = 0.9}}, &report);
-      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
     } else {
       EXPECT_THROW(index.search(queries.view(), 10, {.method = {.recall = 0.1}}), InvalidArgument);
     }
@@ -506,16 +506,16 @@ TEST(RecallOfCodes, IsCalibratedByTheBatchWhereVectorsAreKept) {
       KnnReport report;
       Neighbors got = index.search(far.view(), 10, {.method = {.recall = asked}}, &report);
       EXPECT_GE(recall_of(got, truth, 10), asked);
-      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
-      EXPECT_EQ(report.promised_recall, asked);
+      EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promise.promised_recall, asked);
       EXPECT_NE(report.note.find("calibrated on 500 queries of this batch; tune()"),
                 std::string::npos)
           << report.note;
       // Fewer are told what it takes.
       const MatrixView<float> few = far.view().rows(0, 300);
       index.search(few, 10, {.method = {.recall = asked}}, &report);
-      EXPECT_EQ(report.recall_argument, "none");
-      EXPECT_EQ(report.promised_recall, 0);
+      EXPECT_EQ(report.promise.recall_argument, "none");
+      EXPECT_EQ(report.promise.promised_recall, 0);
       EXPECT_NE(report.note.find("a batch of 1000 queries is calibrated by itself"),
                 std::string::npos)
           << report.note;
@@ -531,7 +531,7 @@ TEST(RecallOfCodes, IsCalibratedByTheBatchWhereVectorsAreKept) {
                               {.metric = metric, .filter = RowFilter::of_ids(allowed, 4000)}),
                           10),
                 asked);
-      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
       EXPECT_NE(report.note.find("filter"), std::string::npos) << report.note;
       // A filter of fewer rows than are wanted.
       got = index.search(
@@ -542,7 +542,7 @@ TEST(RecallOfCodes, IsCalibratedByTheBatchWhereVectorsAreKept) {
       const auto points = index.tune(10, few);
       ASSERT_GE(points.back().promised_recall, asked);
       got = index.search(far.view().rows(300, 1500), 10, {.method = {.recall = asked}}, &report);
-      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
       EXPECT_EQ(report.note, "");
       double found = 0;
       for (std::int64_t q = 0; q < 1200; ++q)
@@ -592,14 +592,14 @@ TEST(RecallOfCodes, IsRefusedByTheRowsThatAreSearched) {
   index.add(base.view());
   const double highest = index.tune(10).back().promised_recall;
   ASSERT_LT(highest, 0.96);
-  const MethodOptions method{.recall = 0.98};
+  const SearchMethod method{.recall = 0.98};
   EXPECT_THROW(index.search(queries.view(), 10, {.method = method}), InvalidArgument);
   const auto filter = IdFilter::of_ids(std::vector<Id>{1, 2, 77, 1000});
   KnnReport report;
   const Neighbors got =
       index.search(queries.view(), 4, {.filter = filter, .method = method}, &report);
-  EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
-  EXPECT_GE(report.expected_recall, 0.98);
+  EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
+  EXPECT_GE(report.promise.expected_recall, 0.98);
   double found = 0;
   for (std::int64_t i = 0; i < 4000; ++i) found += got.ids.data()[i] != no_id;
   EXPECT_GE(found / 4000, 0.97);
@@ -632,15 +632,15 @@ TEST(RealData, RecallIsMetForQueriesFromElsewhere) {
       const Neighbors got =
           index.search(queries.rows(0, count), 10, {.method = {.recall = asked}}, &report);
       if (count < 1000) {
-        EXPECT_EQ(report.recall_argument, "none") << report.note;
-        EXPECT_EQ(report.promised_recall, 0);
+        EXPECT_EQ(report.promise.recall_argument, "none") << report.note;
+        EXPECT_EQ(report.promise.promised_recall, 0);
         EXPECT_NE(report.note.find("a batch of 1000 queries is calibrated by itself"),
                   std::string::npos)
             << report.note;
         continue;
       }
-      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
-      EXPECT_EQ(report.promised_recall, asked);
+      EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promise.promised_recall, asked);
       EXPECT_NE(report.note.find("calibrated on 500 queries of this batch"), std::string::npos)
           << report.note;
       double sum = 0, squares = 0;
@@ -670,8 +670,8 @@ TEST(Reports, NameNoQueryUncertifiedUnasked) {
     KnnReport report;
     index.search(x.view().rows(0, 50), 5, {.method = {.probes = index.lists() > 0 ? 1 : 0}},
                  &report);
-    EXPECT_TRUE(report.uncertified.empty()) << kind;
-    EXPECT_LT(report.certified_queries, 50) << kind;
+    EXPECT_TRUE(report.promise.uncertified.empty()) << kind;
+    EXPECT_LT(report.promise.certified_queries, 50) << kind;
   }
 }
 

@@ -94,16 +94,17 @@ TEST_P(Recall, IsMetForQueriesLikeTheRows) {
       KnnReport report;
       const Neighbors found = index.search(queries.view(), k, asking(recall), &report);
       EXPECT_GE(recall_of(found, exact), recall) << "k " << k;
-      EXPECT_EQ(report.promised_recall, recall);
-      EXPECT_GE(report.expected_recall, recall);
-      EXPECT_EQ(report.recall_argument, "calibrated");
+      EXPECT_EQ(report.promise.promised_recall, recall);
+      EXPECT_GE(report.promise.expected_recall, recall);
+      EXPECT_EQ(report.promise.recall_argument, "calibrated");
       EXPECT_EQ(report.note,
                 before > 0 ? ""
                            : "recall of " + std::to_string(k) +
                                  " neighbours was calibrated first, which the index "
                                  "keeps, and its file once it is saved ('knear tune' does that)");
-      EXPECT_GE(report.probes, before);
-      before = report.probes;
+      EXPECT_GT(report.seconds, 0);  // without what calibrating took
+      EXPECT_GE(report.lists.probes, before);
+      before = report.lists.probes;
       // Alone, in another number of threads: the same.
       for (std::int64_t q = 0; q < 3000; q += 301) {
         SearchOptions options = asking(recall);
@@ -133,8 +134,8 @@ TEST_P(Recall, OfTheQueriesTunedByIsWhatWasSeen) {
     if (i % 3 != 0 || point.promised_recall <= 0) continue;
     KnnReport report;
     const Neighbors found = index.search(queries.view(), 7, asking(point.promised_recall), &report);
-    EXPECT_NEAR(report.probes, point.probes, 1e-9);
-    EXPECT_NEAR(report.expected_recall, point.expected_recall, 1e-12);
+    EXPECT_NEAR(report.lists.probes, point.probes, 1e-9);
+    EXPECT_NEAR(report.promise.expected_recall, point.expected_recall, 1e-12);
     EXPECT_NEAR(recall_of(found, exact), point.expected_recall, 1e-9);
     EXPECT_EQ(report.note, "");
     in_rounds |= point.probes != std::floor(point.probes);
@@ -148,15 +149,15 @@ TEST_P(Recall, QueriesFromElsewhereAreNoticed) {
   const Neighbors exact = truth(queries.view(), 10);
   KnnReport report;
   const Neighbors found = index.search(queries.view(), 10, asking(0.95), &report);
-  EXPECT_EQ(report.recall_argument, "calibrated");
+  EXPECT_EQ(report.promise.recall_argument, "calibrated");
   EXPECT_NE(report.note.find("unlike those that recall was calibrated on, so recall was calibrated "
                              "on 500 queries of this batch"),
             std::string::npos)
       << report.note;
   EXPECT_GE(recall_of(found, exact), 0.945);  // of 500 queries, for others as well
   index.search(queries.view().rows(0, 200), 10, asking(0.95), &report);
-  EXPECT_EQ(report.recall_argument, "none");
-  EXPECT_EQ(report.promised_recall, 0);
+  EXPECT_EQ(report.promise.recall_argument, "none");
+  EXPECT_EQ(report.promise.promised_recall, 0);
   EXPECT_NE(report.note.find("a recall of 0.95 is not promised"), std::string::npos) << report.note;
 }
 
@@ -178,7 +179,7 @@ TEST_P(Recall, QueriesLikeTheRowsAreNoStrangers) {
         for (std::int64_t q = 0; q < 4000; q += 800) {
           KnnReport report;
           index.search(queries.view().rows(q, q + 800), 10, asking(0.2), &report);
-          EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+          EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
         }
         index.save(path);
         index = Index::load(path);
@@ -226,11 +227,11 @@ TEST_P(Recall, OfFilteredRows) {
   options.filter = IdFilter::of_ids(some);
   KnnReport report;
   const Neighbors found = index.search(queries.view(), 5, options, &report);
-  EXPECT_EQ(report.recall_argument, "calibrated");
+  EXPECT_EQ(report.promise.recall_argument, "calibrated");
   EXPECT_NE(report.note.find("a filter leaves other rows"), std::string::npos);
   EXPECT_GE(recall_of(found, truth(queries.view(), 5, {.filter = options.filter})), 0.895);
   index.search(queries.view().rows(0, 20), 5, options, &report);
-  EXPECT_EQ(report.recall_argument, "none");
+  EXPECT_EQ(report.promise.recall_argument, "none");
 }
 
 TEST_P(Recall, IsKeptInFilesAndThroughSmallChanges) {
@@ -244,14 +245,14 @@ TEST_P(Recall, IsKeptInFilesAndThroughSmallChanges) {
   index.save(path);
   IvfFlatIndex loaded = IvfFlatIndex::load(path);
   expect_equal(loaded.search(queries.view(), 10, asking(0.9), &same), found);
-  EXPECT_EQ(same.probes, report.probes);
-  EXPECT_EQ(same.expected_recall, report.expected_recall);
+  EXPECT_EQ(same.lists.probes, report.lists.probes);
+  EXPECT_EQ(same.promise.expected_recall, report.promise.expected_recall);
   loaded.add(base.view().rows(0, 1000));
   loaded.search(queries.view(), 10, asking(0.9), &same);
-  EXPECT_EQ(same.expected_recall, report.expected_recall);
+  EXPECT_EQ(same.promise.expected_recall, report.promise.expected_recall);
   loaded.add(base.view().rows(0, 8000));  // calibrated again, by rows
   loaded.search(queries.view(), 10, asking(0.9), &same);
-  EXPECT_NE(same.expected_recall, report.expected_recall);
+  EXPECT_NE(same.promise.expected_recall, report.promise.expected_recall);
   std::filesystem::remove(path);
 }
 
@@ -282,12 +283,12 @@ TEST_P(Recall, BeyondWhatCalibrationPromisesIsCertain) {
   const IvfFlatIndex index = lists(30);
   const Matrix<float> queries = rows_of(100, 8, whole);
   SearchOptions options = asking(1 - 1e-9);
-  options.method.certify = options.method.widen = true;
+  options.method.lists.certify = options.method.lists.widen = true;
   KnnReport report;
   expect_equal(index.search(queries.view(), 5, options, &report), truth(queries.view(), 5));
-  EXPECT_EQ(report.certified_queries, 100);
-  EXPECT_EQ(report.recall_argument, "exact");
-  EXPECT_EQ(report.promised_recall, 1);
+  EXPECT_EQ(report.promise.certified_queries, 100);
+  EXPECT_EQ(report.promise.recall_argument, "exact");
+  EXPECT_EQ(report.promise.promised_recall, 1);
 }
 
 TEST(RecallOfLists, WhereThereIsNothingToCalibrate) {
@@ -344,21 +345,21 @@ TEST(RecallOfLists, OfNearCopiesIsNotPromisedToOtherQueries) {
         for (std::int64_t q = 0; q + count <= 1200; q += test::small() ? 600 : 300) {
           const Neighbors found =
               index.search(other.view().rows(q, q + count), 10, asking(0.8), &report);
-          EXPECT_EQ(report.promised_recall, 0) << count;
-          EXPECT_EQ(report.recall_argument, "none");
+          EXPECT_EQ(report.promise.promised_recall, 0) << count;
+          EXPECT_EQ(report.promise.recall_argument, "none");
           EXPECT_NE(report.note.find("unlike"), std::string::npos) << report.note;
           index.search(alike.view().rows(q, q + count), 10, asking(0.8), &report);
-          EXPECT_EQ(report.promised_recall, 0.8) << count << " " << report.note;
+          EXPECT_EQ(report.promise.promised_recall, 0.8) << count << " " << report.note;
         }
       const Neighbors near = index.search(alike.view(), 10, asking(0.8), &report);
-      EXPECT_EQ(report.promised_recall, 0.8);
+      EXPECT_EQ(report.promise.promised_recall, 0.8);
       EXPECT_GE(recall_of(near, same), 0.8);
       // A batch that is large enough is calibrated by itself, where there are vectors.
       const Neighbors found = index.search(other.view(), 10, asking(0.8), &report);
       if (name == "IVF32,PQ12") {
-        EXPECT_EQ(report.promised_recall, 0);
+        EXPECT_EQ(report.promise.promised_recall, 0);
       } else {
-        EXPECT_EQ(report.promised_recall, 0.8);
+        EXPECT_EQ(report.promise.promised_recall, 0.8);
         EXPECT_GE(recall_of(found, truth), 0.79) << report.note;
       }
     }
@@ -387,7 +388,7 @@ TEST(RecallOfLists, IsMeasuredAgainWhereAFileDoesNotKnowNearness) {
                now);
   EXPECT_EQ(report.note, "");
   EXPECT_NE(again.note.find("was calibrated first"), std::string::npos) << again.note;
-  EXPECT_EQ(report.expected_recall, again.expected_recall);
+  EXPECT_EQ(report.promise.expected_recall, again.promise.expected_recall);
   std::filesystem::remove(path);
   std::filesystem::remove(path + ".old");
 }
@@ -431,7 +432,7 @@ TEST(RecallOfLists, GoesOnUntilEnoughRowsAreFound) {
       for (const OperatingPoint& point : points) {
         if (point.promised_recall <= 0) continue;
         index.search(queries.view(), k, asking(point.promised_recall), &report);
-        EXPECT_NEAR(report.probes, point.probes, 1e-9) << k;
+        EXPECT_NEAR(report.lists.probes, point.probes, 1e-9) << k;
         EXPECT_EQ(report.short_queries, 0) << k;
       }
     }
@@ -459,9 +460,10 @@ TEST(RecallOfLists, RefusesWhatIsNone) {
               }).find("recall must be in (0, 1]"),
               std::string::npos);
   EXPECT_EQ(message([&] { index.tune(0); }), "k must be at least 1, but is 0");
-  EXPECT_EQ(
-      message([&] { index.search(x.view(), 3, {.method = {.probes = 1, .refine_factor = 2}}); }),
-      "refine_factor is 2, but index IVF10,Flat has no codes to refine");
+  EXPECT_EQ(message([&] {
+              index.search(x.view(), 3, {.method = {.probes = 1, .codes = {.refine_factor = 2}}});
+            }),
+            "refine_factor is 2, but index IVF10,Flat has no codes to refine");
   EXPECT_EQ(message([&] { index.tune(3, Matrix<float>(5, 3).view()); }),
             "queries have 3 columns, index has 16");
   FlatIndex flat(4);
@@ -618,7 +620,7 @@ TEST_P(Recall, OfQueriesLikeTheRowsStaysPromised) {
       for (std::int64_t q = 0; q + count <= 4000 && batches < 300; q += count, ++batches) {
         KnnReport report;
         index.search(queries.view().rows(q, q + count), 10, asking(recall), &report);
-        kept += report.recall_argument == "calibrated";
+        kept += report.promise.recall_argument == "calibrated";
       }
       EXPECT_GE(kept, 0.98 * batches - 1) << count << " queries, recall " << recall;
     }
@@ -649,7 +651,7 @@ TEST(RecallOfLists, ThousandsOfQueriesLikeTheRowsAreNoStrangers) {
         KnnReport report;
         const MatrixView<float> batch = queries.view().rows(6000 - count, 6000);
         const Neighbors all = index.search(batch, 10, asking(0.2), &report);
-        EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+        EXPECT_EQ(report.promise.recall_argument, "calibrated") << report.note;
         EXPECT_EQ(report.note.find("unlike"), std::string::npos) << report.note;
         const Neighbors some = index.search(batch.rows(7, 99), 10, asking(0.2));
         for (std::int64_t q = 0; q < 92; ++q)

@@ -91,21 +91,21 @@ void expect_as_here(const EmulatedGpus& there, const ShardedIndex& index, AnyMat
     by.device = names(gpus);
     KnnReport report;
     expect_same(index.search(queries, k, by, &report), wanted);
-    EXPECT_EQ(report.device, names(gpus));
+    EXPECT_EQ(report.device.name, names(gpus));
     EXPECT_EQ(report.rows, here.rows);
     EXPECT_EQ(report.allowed_rows, here.allowed_rows);
     EXPECT_EQ(report.queries, here.queries);
     EXPECT_EQ(report.k, k);
-    EXPECT_EQ(report.certified_queries, here.certified_queries);
-    EXPECT_EQ(report.uncertified, here.uncertified);
-    EXPECT_EQ(report.promised_recall, here.promised_recall);
-    EXPECT_EQ(report.recall_argument, here.recall_argument);
-    EXPECT_EQ(report.probes, here.probes);
+    EXPECT_EQ(report.promise.certified_queries, here.promise.certified_queries);
+    EXPECT_EQ(report.promise.uncertified, here.promise.uncertified);
+    EXPECT_EQ(report.promise.promised_recall, here.promise.promised_recall);
+    EXPECT_EQ(report.promise.recall_argument, here.promise.recall_argument);
+    EXPECT_EQ(report.lists.probes, here.lists.probes);
     EXPECT_EQ(report.short_queries, here.short_queries);
-    EXPECT_EQ(report.shards, here.shards);
-    EXPECT_EQ(report.replicas, replicas);
-    EXPECT_EQ(report.fallback_queries, 0);
-    EXPECT_GT(report.device_bytes, 0);
+    EXPECT_EQ(report.shards.count, here.shards.count);
+    EXPECT_EQ(report.shards.replicas, replicas);
+    EXPECT_EQ(report.scan.fallback_queries, 0);
+    EXPECT_GT(report.device.bytes, 0);
     for (int i = 0; i < 4; ++i)
       EXPECT_EQ(there[i].launches() > before[static_cast<std::size_t>(i)], i < gpus)
           << "cuda:" << i;
@@ -143,9 +143,9 @@ TEST(SeveralGpus, AnswersOfInvertedListsAreTheProcessors) {
     const EmulatedGpus gpus(4);
     const std::string what = std::to_string(shards) + " shards";
     expect_as_here(gpus, index, queries, 10, {.method = {.probes = 3}}, what);
-    expect_as_here(gpus, index, queries, 90, {.method = {.probes = 2, .widen = true}},
+    expect_as_here(gpus, index, queries, 90, {.method = {.probes = 2, .lists = {.widen = true}}},
                    what + ", widen");
-    expect_as_here(gpus, index, queries, 5, {.method = {.probes = 4, .certify = true}},
+    expect_as_here(gpus, index, queries, 5, {.method = {.probes = 4, .lists = {.certify = true}}},
                    what + ", certified");
     expect_as_here(gpus, index, queries, 5, {.method = {.recall = 0.9}}, what + ", recall");
     expect_as_here(gpus, index, queries, 5, {.method = {.recall = 1}}, what + ", everything");
@@ -163,7 +163,7 @@ TEST(SeveralGpus, AnswersOfCodesAreTheProcessors) {
     for (const int shards : {1, 2}) {
       if (shards == 1 && description == "PQ3") continue;
       ShardedIndex index = sharded(description, shards);
-      const MethodOptions method{.probes = description == "PQ3" ? 0 : 3};
+      const SearchMethod method{.probes = description == "PQ3" ? 0 : 3};
       const EmulatedGpus gpus(4);
       const std::string what = description + ", " + std::to_string(shards) + " shards";
       expect_as_here(gpus, index, queries, 10, {.method = method}, what);
@@ -245,11 +245,11 @@ TEST(SeveralGpus, ReplicasShareABatchAndFewQueriesTakeTurns) {
   const AnyMatrix queries = vectors(many, 9);
   KnnReport report;
   index.search(queries, 10, {.device = "cuda:0,1"}, &report);
-  EXPECT_EQ(report.replicas, 2);
+  EXPECT_EQ(report.shards.replicas, 2);
   const auto before = gpus.launches();
   for (int i = 0; i < 2; ++i) {
     index.search(queries.view().rows(i, i + 1), 10, {.device = "cuda:0,1"}, &report);
-    EXPECT_EQ(report.replicas, 1);
+    EXPECT_EQ(report.shards.replicas, 1);
   }
   EXPECT_GT(gpus[0].launches(), before[0]);
   EXPECT_GT(gpus[1].launches(), before[1]);
@@ -343,12 +343,12 @@ TEST(SeveralGpus, SearchesWithoutAnIndexAreDivided) {
   const KnnOptions options{.device = "cuda:2,0,1"};
   KnnReport report;
   expect_same(knn(queries, base, 12, options, &report), wanted);
-  EXPECT_EQ(report.device, "cuda:2,0,1");
-  EXPECT_EQ(report.replicas, 3);
-  EXPECT_EQ(report.certified_queries, many);
+  EXPECT_EQ(report.device.name, "cuda:2,0,1");
+  EXPECT_EQ(report.shards.replicas, 3);
+  EXPECT_EQ(report.promise.certified_queries, many);
   expect_same(self_join(base, 5, options, &report), joined);
   EXPECT_EQ(report.k, 5);
-  EXPECT_EQ(report.replicas, 2);  // 300 rows
+  EXPECT_EQ(report.shards.replicas, 2);  // 300 rows
   expect_same(range_search(queries, base, 0.4, options, &report), within);
   EXPECT_EQ(report.k, 0);
   expect_same(
@@ -376,7 +376,7 @@ TEST(SeveralGpus, RangeSearchesOfShards) {
       if (shards == 3 && device.size() > 9) continue;
       KnnReport report;
       expect_same(index.range_search(queries, 0.5, {.device = device}, &report), wanted);
-      EXPECT_EQ(report.device, device);
+      EXPECT_EQ(report.device.name, device);
     }
   }
 }
@@ -389,7 +389,7 @@ TEST(SeveralGpus, APlainIndexHasAReplicaOnEach) {
   EmulatedGpus gpus(2);
   KnnReport report;
   expect_same(index.search(queries, 9, {.device = "cuda:0,1"}, &report), wanted);
-  EXPECT_EQ(report.replicas, 2);
+  EXPECT_EQ(report.shards.replicas, 2);
   EXPECT_EQ(gpus[0].bytes_in_use(), gpus[1].bytes_in_use());
   EXPECT_GT(gpus[0].bytes_in_use(), 0u);
   // Partial-reduce with as many GPUs as it has.
@@ -431,13 +431,13 @@ TEST(SeveralGpus, TheProcessorAnswersForOneWithoutMemory) {
   const AnyMatrix queries = vectors(many, 9);
   for (const std::string description : {"Flat", "IVF12,Flat", "IVF12,PQ3"}) {
     const ShardedIndex index = sharded(description, 2);
-    const MethodOptions method{.probes = description == "Flat" ? 0 : 3};
+    const SearchMethod method{.probes = description == "Flat" ? 0 : 3};
     const Neighbors wanted = index.search(queries, 10, {.method = method});
     EmulatedGpus gpus(2, 2000);
     KnnReport report;
     expect_same(index.search(queries, 10, {.method = method, .device = "cuda:0,1"}, &report),
                 wanted);
-    EXPECT_GT(report.fallback_queries, 0) << description;
+    EXPECT_GT(report.scan.fallback_queries, 0) << description;
   }
 }
 

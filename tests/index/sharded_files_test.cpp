@@ -315,16 +315,16 @@ TEST_F(ShardedFiles, MissingAndAlteredShardsAreNamed) {
     EXPECT_EQ(part.ids(), kept);
     KnnReport report;
     expect_same(part.search(queries, 10, {.threads = 2}, &report), rest);
-    EXPECT_EQ(report.unsearched_rows, 300);
-    EXPECT_EQ(report.unsearched_shards, std::vector<std::string>{name});
+    EXPECT_EQ(report.shards.unsearched_rows, 300);
+    EXPECT_EQ(report.shards.unsearched_shards, std::vector<std::string>{name});
     EXPECT_EQ(report.rows, 600);
-    EXPECT_EQ(report.shards, 2);
-    EXPECT_EQ(report.recall_argument, "none");
-    EXPECT_EQ(report.certified_queries, 0);
+    EXPECT_EQ(report.shards.count, 2);
+    EXPECT_EQ(report.promise.recall_argument, "none");
+    EXPECT_EQ(report.promise.certified_queries, 0);
     EXPECT_NE(report.note.find("300 of 900 rows were not searched"), std::string::npos)
         << report.note;
     part.range_search(queries, 0.5, {}, &report);
-    EXPECT_EQ(report.unsearched_rows, 300);
+    EXPECT_EQ(report.shards.unsearched_rows, 300);
     expect_error<InvalidArgument>([&] { part.add(vectors); }, "shard " + name + " is missing");
     expect_error<InvalidArgument>([&] { part.remove(std::vector<Id>{1}); }, "is missing");
     expect_error<InvalidArgument>([&] { part.save(path("base.knear")); }, "is missing");
@@ -387,9 +387,9 @@ TEST_F(ShardedFiles, AShardThatIsFoundAlteredByASearch) {
   KnnReport report;
   expect_same(part.search(queries, 10, {.threads = 2}, &report),
               index.search(queries, 10, {.filter = IdFilter::of_ids(kept)}));
-  EXPECT_EQ(report.unsearched_rows, 3000);
-  EXPECT_EQ(report.unsearched_shards, std::vector<std::string>{name});
-  EXPECT_EQ(report.shards, 2);
+  EXPECT_EQ(report.shards.unsearched_rows, 3000);
+  EXPECT_EQ(report.shards.unsearched_shards, std::vector<std::string>{name});
+  EXPECT_EQ(report.shards.count, 2);
 }
 
 // Manifests with right checksums that somebody wrote to do harm.

@@ -88,7 +88,7 @@ void change_all(AnyIndex& index, ElementType type, std::int64_t dim) {
 
 // Searches of both that have to be the same.
 void expect_same_answers(const Index& one, const ShardedIndex& all, AnyMatrixView queries,
-                         MethodOptions method, std::initializer_list<std::int64_t> ks,
+                         SearchMethod method, std::initializer_list<std::int64_t> ks,
                          std::initializer_list<int> threads) {
   const std::vector<Id> ids = one.ids();
   std::vector<std::uint8_t> bits(static_cast<std::size_t>((one.next_id() + 7) / 8));
@@ -112,9 +112,9 @@ void expect_same_answers(const Index& one, const ShardedIndex& all, AnyMatrixVie
           EXPECT_EQ(got.allowed_rows, wanted.allowed_rows);
         }
         EXPECT_EQ(got.short_queries, wanted.short_queries);
-        EXPECT_EQ(got.promised_recall, wanted.promised_recall);
-        EXPECT_EQ(got.recall_argument, wanted.recall_argument);
-        EXPECT_EQ(got.certified_queries, wanted.certified_queries);
+        EXPECT_EQ(got.promise.promised_recall, wanted.promise.promised_recall);
+        EXPECT_EQ(got.promise.recall_argument, wanted.promise.recall_argument);
+        EXPECT_EQ(got.promise.certified_queries, wanted.promise.certified_queries);
         if (testing::Test::HasFailure()) {
           ADD_FAILURE() << "k " << k << ", threads " << count << ", filter "
                         << &filter - std::begin(filters);
@@ -169,10 +169,10 @@ TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
         for (int again = 0; again < 2; ++again) {
           KnnReport report;
           expect_same(all.search(queries, 10, {.threads = threads}, &report), wanted);
-          EXPECT_EQ(report.shards, shards);
-          EXPECT_EQ(report.replicas, grouped ? std::min(threads, replicas) : 1);
-          EXPECT_EQ(report.certified_queries, 400);
-          EXPECT_GT(report.survivors_per_query, 9);
+          EXPECT_EQ(report.shards.count, shards);
+          EXPECT_EQ(report.shards.replicas, grouped ? std::min(threads, replicas) : 1);
+          EXPECT_EQ(report.promise.certified_queries, 400);
+          EXPECT_GT(report.scan.survivors_per_query, 9);
           expect_same(all.range_search(queries, 2, {.threads = threads}, &report), near);
           EXPECT_EQ(report.queries, 400);
         }
@@ -188,7 +188,7 @@ TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
   ::unsetenv("KNEAR_CPU_GROUPS");
   KnnReport report;
   expect_same(copies.search(queries, 10, {.threads = 2}, &report), wanted);
-  EXPECT_EQ(report.replicas, 1);  // threads of one group share all queries
+  EXPECT_EQ(report.shards.replicas, 1);  // threads of one group share all queries
 }
 
 // Distances that float32 cannot tell apart, nearest where the ids are greatest: whoever merges
@@ -252,7 +252,7 @@ TEST(ShardedIndex, ListsAndCodesAnswerAsOneIndexWithTheSameProbes) {
         if (one.size() == 0) add_all(one, ElementType::f32, 16);
         add_all(all, ElementType::f32, 16);
         for (const std::int64_t probes : {1, 5, 32}) {
-          const MethodOptions method{.probes = one.lists() > 0 ? probes : 0};
+          const SearchMethod method{.probes = one.lists() > 0 ? probes : 0};
           expect_same_answers(one, all, queries, method, {1, 10, 600}, {2, 4});
           const double radius = metric == Metric::ip ? 0.5 : 0.7;
           if (metric != Metric::cosine)
@@ -355,7 +355,7 @@ TEST_F(ListsOfShards, AreScannedAsOne) {
       const Neighbors near = one.search(queries, 10, options, &alone);
       for (const ShardedIndex* each : {&std::as_const(shards), &std::as_const(loaded)}) {
         expect_same(each->search(queries, 10, options, &report), near);
-        EXPECT_LT(report.survivors_per_query, 1.1 * alone.survivors_per_query) << what;
+        EXPECT_LT(report.scan.survivors_per_query, 1.1 * alone.scan.survivors_per_query) << what;
       }
     };
     check({}, "all rows");
@@ -444,21 +444,22 @@ TEST(ShardedIndex, CertificatesAreThoseOfAllShards) {
   flat.add(vectors);
   const Neighbors truth = flat.search(queries, 5);
   KnnReport report;
-  const Neighbors near =
-      all.search(queries, 5, {.threads = 2, .method = {.probes = 3, .certify = true}}, &report);
-  EXPECT_EQ(report.certified_queries + std::ssize(report.uncertified), 300);
-  EXPECT_TRUE(std::is_sorted(report.uncertified.begin(), report.uncertified.end()));
-  EXPECT_GT(report.certified_queries, 0);
-  EXPECT_FALSE(report.uncertified.empty());
-  EXPECT_EQ(report.lists, 32);
-  EXPECT_NEAR(report.probes, 3, 1e-9);
+  const Neighbors near = all.search(
+      queries, 5, {.threads = 2, .method = {.probes = 3, .lists = {.certify = true}}}, &report);
+  EXPECT_EQ(report.promise.certified_queries + std::ssize(report.promise.uncertified), 300);
+  EXPECT_TRUE(std::is_sorted(report.promise.uncertified.begin(), report.promise.uncertified.end()));
+  EXPECT_GT(report.promise.certified_queries, 0);
+  EXPECT_FALSE(report.promise.uncertified.empty());
+  EXPECT_EQ(report.lists.count, 32);
+  EXPECT_NEAR(report.lists.probes, 3, 1e-9);
   for (std::int64_t q = 0; q < 300; ++q)
-    if (!std::binary_search(report.uncertified.begin(), report.uncertified.end(), q)) {
+    if (!std::binary_search(report.promise.uncertified.begin(), report.promise.uncertified.end(),
+                            q)) {
       for (std::int64_t j = 0; j < 5; ++j) ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]) << q;
     }
   expect_same(all.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, 300);
-  EXPECT_EQ(report.recall_argument, "exact");
+  EXPECT_EQ(report.promise.certified_queries, 300);
+  EXPECT_EQ(report.promise.recall_argument, "exact");
 }
 
 // Queries of lists are divided between replicas in another order than they came in.
@@ -471,7 +472,8 @@ TEST(ShardedIndex, ReplicasOfListsAnswerEachQuery) {
     Index one = make_index(factory, 16);
     one.train(vectors), one.add(vectors);
     const bool certify = !one.has_codes();
-    const SearchOptions options{.threads = 2, .method = {.probes = 3, .certify = certify}};
+    const SearchOptions options{.threads = 2,
+                                .method = {.probes = 3, .lists = {.certify = certify}}};
     KnnReport wanted;
     const Neighbors near = one.search(queries, 5, options, &wanted);
     const SearchOptions ranged{.threads = 2, .method = {.probes = 3}};
@@ -483,17 +485,17 @@ TEST(ShardedIndex, ReplicasOfListsAnswerEachQuery) {
       ::setenv("KNEAR_CPU_GROUPS", two.c_str(), 1);
       KnnReport report;
       expect_same(all.search(queries, 5, options, &report), near);
-      EXPECT_EQ(report.replicas, 2);
+      EXPECT_EQ(report.shards.replicas, 2);
       if (shards == 1 && certify) {
-        EXPECT_FALSE(report.uncertified.empty());
-        EXPECT_EQ(report.uncertified, wanted.uncertified);
+        EXPECT_FALSE(report.promise.uncertified.empty());
+        EXPECT_EQ(report.promise.uncertified, wanted.promise.uncertified);
       }
       expect_same(all.range_search(queries, 1, ranged, &report), within);
-      EXPECT_EQ(report.replicas, 2);
+      EXPECT_EQ(report.shards.replicas, 2);
       SearchOptions limited = options;
       limited.memory = 200 << 20;
       expect_same(all.search(queries, 5, limited, &report), near);
-      EXPECT_EQ(report.replicas, 2);
+      EXPECT_EQ(report.shards.replicas, 2);
       ::unsetenv("KNEAR_CPU_GROUPS");
     }
   }
@@ -523,36 +525,40 @@ TEST(ShardedIndex, PartialReduceKeepsItsPromiseAfterTheMerge) {
     std::int64_t kept = 0;
     for (const std::int64_t logical : {std::int64_t{0}, rows, 4 * rows}) {
       KnnReport report;
-      const Neighbors near = all.search(
-          queries, k,
-          {.method = {.kind = Method::partial_reduce, .recall = recall, .logical_rows = logical}},
-          &report);
-      EXPECT_EQ(report.promised_recall, recall);
+      const Neighbors near = all.search(queries, k,
+                                        {.method = {.kind = Method::partial_reduce,
+                                                    .recall = recall,
+                                                    .partial_reduce = {.logical_rows = logical}}},
+                                        &report);
+      EXPECT_EQ(report.promise.promised_recall, recall);
       EXPECT_EQ(report.method, "partial-reduce");
       // Of a base that is a quarter of the logical rows the promise is for the answer merged with
       // the other quarters, in which most of the k are.
       if (logical <= rows) {
         EXPECT_GE(recall_of(near, truth), recall);
       }
-      EXPECT_GT(report.bins, 0);
+      EXPECT_GT(report.partial_reduce.bins, 0);
       // The base is all that there is: that it is random helps nothing. As a quarter it does.
-      if (logical == 0) kept = report.kept_per_bin;
+      if (logical == 0) kept = report.partial_reduce.kept_per_bin;
       if (logical == rows) {
-        EXPECT_EQ(report.kept_per_bin, kept);
+        EXPECT_EQ(report.partial_reduce.kept_per_bin, kept);
       } else if (logical > rows) {
-        EXPECT_LT(report.kept_per_bin, kept);
+        EXPECT_LT(report.partial_reduce.kept_per_bin, kept);
       }
     }
   }
   KnnReport report;
   expect_same(all.search(queries, k, {.method = {.kind = Method::partial_reduce}}, &report), truth);
-  EXPECT_EQ(report.certified_queries, 300);
-  const auto search = [&](MethodOptions method) { all.search(queries, k, {.method = method}); };
+  EXPECT_EQ(report.promise.certified_queries, 300);
+  const auto search = [&](SearchMethod method) { all.search(queries, k, {.method = method}); };
   expect_error<InvalidArgument>(
-      [&] { search({.kind = Method::partial_reduce, .logical_rows = rows - 1}); },
+      [&] {
+        search({.kind = Method::partial_reduce, .partial_reduce = {.logical_rows = rows - 1}});
+      },
       "logical_rows must be between the 60000 rows");
   expect_error<InvalidArgument>(
-      [&] { search({.kind = Method::partial_reduce, .aggregate = false}); }, "aggregate is off");
+      [&] { search({.kind = Method::partial_reduce, .partial_reduce = {.aggregate = false}}); },
+      "aggregate is off");
 }
 
 TEST(ShardedIndex, RowsAreSpreadEvenly) {
@@ -725,9 +731,9 @@ TEST(ShardedIndex, RecallIsTheLeastPromise) {
     EXPECT_GT(points[i].promised_recall, points[i - 1].promised_recall);
   KnnReport report;
   const Neighbors near = all.search(queries, 10, {.method = {.recall = 0.9}}, &report);
-  EXPECT_EQ(report.recall_argument, "calibrated");
-  EXPECT_EQ(report.promised_recall, 0.9);
-  EXPECT_EQ(report.replicas, 1);
+  EXPECT_EQ(report.promise.recall_argument, "calibrated");
+  EXPECT_EQ(report.promise.promised_recall, 0.9);
+  EXPECT_EQ(report.shards.replicas, 1);
   EXPECT_GE(recall_of(near, truth), 0.9);
 }
 
@@ -821,11 +827,11 @@ TEST_F(RecallOfShards, IsThatOfOneIndex) {
       const SearchOptions asked{.method = {.recall = recall}};
       KnnReport got, wanted;
       expect_same(shards.search(queries, 5, asked, &got), one.search(queries, 5, asked, &wanted));
-      EXPECT_EQ(got.promised_recall, wanted.promised_recall);
-      EXPECT_EQ(got.expected_recall, wanted.expected_recall);
-      EXPECT_EQ(got.recall_argument, "calibrated");
-      EXPECT_EQ(got.probes, wanted.probes);
-      EXPECT_EQ(got.shards, 3);
+      EXPECT_EQ(got.promise.promised_recall, wanted.promise.promised_recall);
+      EXPECT_EQ(got.promise.expected_recall, wanted.promise.expected_recall);
+      EXPECT_EQ(got.promise.recall_argument, "calibrated");
+      EXPECT_EQ(got.lists.probes, wanted.lists.probes);
+      EXPECT_EQ(got.shards.count, 3);
     };
     expect_alike(all, 0.3);
     const std::vector<OperatingPoint> points = all.tune(5), wanted = one.tune(5);

@@ -93,7 +93,7 @@ TEST(KnnFilter, AnswersOfTheAllowedRowsAlone) {
                         .filter = RowFilter::of_ids(odd, 20000)},
                        &report),
                    filtered_reference(few, large, odd, 5, Metric::l2)));
-  EXPECT_GT(report.chunks, 1);
+  EXPECT_GT(report.scan.chunks, 1);
 }
 
 TEST(KnnFilter, ForbiddenRowsCostLittle) {
@@ -106,11 +106,11 @@ TEST(KnnFilter, ForbiddenRowsCostLittle) {
   for (Id row = 0; row < 30000; ++row)
     if (row % 100 != 0) ids.push_back(row);
   searcher.search(queries, 10, {.filter = RowFilter::of_ids(ids, 30000)}, &most);
-  EXPECT_LE(most.multiply_adds, all.multiply_adds);
-  EXPECT_LT(most.hits_per_query, 1.2 * all.hits_per_query);
+  EXPECT_LE(most.scan.multiply_adds, all.scan.multiply_adds);
+  EXPECT_LT(most.scan.hits_per_query, 1.2 * all.scan.hits_per_query);
   searcher.search(queries, 10, {.filter = RowFilter::of_ids(std::span(ids).first(300), 30000)},
                   &few);
-  EXPECT_LT(few.multiply_adds, 0.02 * all.multiply_adds);
+  EXPECT_LT(few.scan.multiply_adds, 0.02 * all.scan.multiply_adds);
 }
 
 template <class Exception, class F>

@@ -65,9 +65,9 @@ TEST(Choices, ChangeNoAnswerAndAreReported) {
                                     static_cast<std::size_t>(count * k) * sizeof(Id)),
                         0)
                   << count << " queries, k " << k << ", group " << group << " parts " << parts;
-              EXPECT_EQ(report.group, group > 0 ? group : report.group);
-              EXPECT_EQ(report.parts, parts > 0 ? parts : report.parts);
-              EXPECT_EQ(report.guessed, guess && k == 50);
+              EXPECT_EQ(report.scan.group, group > 0 ? group : report.scan.group);
+              EXPECT_EQ(report.scan.parts, parts > 0 ? parts : report.scan.parts);
+              EXPECT_EQ(report.scan.guessed, guess && k == 50);
             }
       }
   }
@@ -90,19 +90,19 @@ TEST(Choices, Tile) {
         const Neighbors kept = index.search(
             queries.view(), 40, {.first_pass = pass, .tuning = {.tile = tile}}, &of_index);
         ASSERT_EQ(std::memcmp(kept.ids.data(), expected.ids.data(), 70 * 40 * sizeof(Id)), 0);
-        EXPECT_EQ(of_index.tile_rows, report.tile_rows) << tile;
+        EXPECT_EQ(of_index.scan.tile_rows, report.scan.tile_rows) << tile;
         if (pass == FirstPass::prefix) continue;
         // Panels have 32 rows.
         if (tile == 0) {
-          if (usual == 0) usual = report.tile_rows;
-          EXPECT_EQ(report.tile_rows, usual);  // the kept panels are used
+          if (usual == 0) usual = report.scan.tile_rows;
+          EXPECT_EQ(report.scan.tile_rows, usual);  // the kept panels are used
         } else {
           // Which pass is the fastest depends on the instruction set.
-          const std::int64_t row_bytes = 96 * (report.first_pass == "fp32"    ? 4
-                                               : report.first_pass == "int16" ? 2
-                                                                              : 1);
-          EXPECT_LE(report.tile_rows, std::max<std::int64_t>(32, tile * 1024 / row_bytes));
-          EXPECT_GE(report.tile_rows,
+          const std::int64_t row_bytes = 96 * (report.scan.first_pass == "fp32"    ? 4
+                                               : report.scan.first_pass == "int16" ? 2
+                                                                                   : 1);
+          EXPECT_LE(report.scan.tile_rows, std::max<std::int64_t>(32, tile * 1024 / row_bytes));
+          EXPECT_GE(report.scan.tile_rows,
                     std::min<std::int64_t>(4500, tile * 1024 / row_bytes / 2 / 32 * 32));
         }
       }
@@ -114,8 +114,8 @@ TEST(Choices, Tile) {
   EXPECT_THROW(knn(few.view(), few.view(), 2, {.tuning = {.tile = 1 << 20}}), InvalidArgument);
   KnnReport report;  // few rows and queries, but scanned: the tile was asked for
   knn(few.view(), few.view(), 2, {.tuning = {.tile = 64}}, &report);
-  EXPECT_NE(report.first_pass, "direct");
-  EXPECT_EQ(report.tile_rows, 32);
+  EXPECT_NE(report.scan.first_pass, "direct");
+  EXPECT_EQ(report.scan.tile_rows, 32);
 }
 
 TEST(Choices, TileStaysWithinTheMemory) {
@@ -147,14 +147,14 @@ TEST(Choices, Prefix) {
           queries.view(), 10,
           {.first_pass = FirstPass::prefix, .tuning = {.columns = columns, .clusters = clusters}},
           &report);
-      EXPECT_EQ(report.prefix_columns, columns);
-      EXPECT_EQ(report.clusters, std::min<std::int64_t>(clusters, 3000));
+      EXPECT_EQ(report.scan.prefix_columns, columns);
+      EXPECT_EQ(report.scan.clusters, std::min<std::int64_t>(clusters, 3000));
       EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 600 * sizeof(Id)), 0);
     }
   KnnReport report;
   index.search(queries.view(), 10, {.first_pass = FirstPass::prefix, .tuning = {.columns = 24}},
                &report);
-  EXPECT_EQ(report.prefix_columns, 24);
+  EXPECT_EQ(report.scan.prefix_columns, 24);
   // They are refused where they would have no effect.
   EXPECT_THROW(searcher.search(queries.view(), 10, {.tuning = {.columns = 16}}), InvalidArgument);
   EXPECT_THROW(searcher.search(queries.view(), 10,
@@ -167,8 +167,8 @@ TEST(Choices, Prefix) {
   // Measuring every row, which would be chosen for one query, would leave the group without effect.
   KnnReport kernel;
   knn(queries.view().rows(0, 1), base.view(), 10, {.tuning = {.group = 4}}, &kernel);
-  EXPECT_EQ(kernel.group, 4);
-  EXPECT_NE(kernel.first_pass, "direct");
+  EXPECT_EQ(kernel.scan.group, 4);
+  EXPECT_NE(kernel.scan.first_pass, "direct");
   EXPECT_THROW(searcher.range_search(queries.view(), 1, {.tuning = {.guess = false}}),
                InvalidArgument);
 }
@@ -212,8 +212,9 @@ TEST(Choices, RefiningChangesNoAnswerAndSparesMeasuring) {
                                     static_cast<std::size_t>(count * k) * sizeof(Id)),
                         0)
                   << name_of(metric) << ' ' << count << " queries, k " << k;
-              EXPECT_EQ(report.refined_per_query > 0, refine);
-              survivors[refine] = report.survivors_per_query, memory[refine] = report.memory_bytes;
+              EXPECT_EQ(report.scan.refined_per_query > 0, refine);
+              survivors[refine] = report.scan.survivors_per_query,
+              memory[refine] = report.memory_bytes;
             }
           EXPECT_GE(memory[true] - memory[false], 6000 * (200 + 16));  // in a one-shot search too
           if (metric != Metric::ip) {
@@ -236,7 +237,7 @@ TEST(Choices, RefiningIsDoneWhenAskedFor) {
       if (filtered) options.filter = RowFilter::of_ids(some, 6000);
       KnnReport report;
       const Neighbors got = knn(queries.view(), base.view(), 5, options, &report);
-      EXPECT_GT(report.refined_per_query, 0) << isa << filtered;
+      EXPECT_GT(report.scan.refined_per_query, 0) << isa << filtered;
       options.tuning = {}, options.first_pass = FirstPass::direct;
       const Neighbors expected = knn(queries.view(), base.view(), 5, options);
       EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
@@ -267,9 +268,9 @@ TEST(Choices, RefiningOfAPrefixSearch) {
         knn(queries.view(), base.view(), 5,
             {.first_pass = FirstPass::prefix, .tuning = {.refine = refine}}, &report);
     EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
-    EXPECT_EQ(report.first_pass, "prefix");
-    EXPECT_EQ(report.refined_per_query > 0, refine);
-    survivors[refine] = report.survivors_per_query;
+    EXPECT_EQ(report.scan.first_pass, "prefix");
+    EXPECT_EQ(report.scan.refined_per_query > 0, refine);
+    survivors[refine] = report.scan.survivors_per_query;
   }
   EXPECT_LT(survivors[true] - 5, 0.7 * (survivors[false] - 5));
 }
@@ -290,7 +291,7 @@ TEST(Choices, RefiningIsRefusedWhereItDoesNothing) {
   EXPECT_THROW(knn(asked.view(), whole.view(), 5, {.tuning = on}), InvalidArgument);
   KnnReport report;
   knn(asked.view(), whole.view(), 5, {.first_pass = FirstPass::int8, .tuning = on}, &report);
-  EXPECT_EQ(report.first_pass, "int8");
+  EXPECT_EQ(report.scan.first_pass, "int8");
 }
 
 // An index starts to refine by itself, once the saved time pays for the codes, and reports it.
@@ -301,12 +302,12 @@ TEST(Choices, AnIndexStartsToRefine) {
   const Neighbors expected = reference_knn(queries.view(), base.view(), 3, Metric::ip);
   std::int64_t before = 0;
   KnnReport report;
-  for (int i = 0; i < 50 && report.refined_per_query == 0; ++i) {
+  for (int i = 0; i < 50 && report.scan.refined_per_query == 0; ++i) {
     if (i > 0) before = index.memory_bytes();
     const Neighbors got = index.search(queries.view(), 3, {.first_pass = FirstPass::int8}, &report);
     ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 1200 * sizeof(Id)), 0);
   }
-  EXPECT_GT(report.refined_per_query, 0);
+  EXPECT_GT(report.scan.refined_per_query, 0);
   EXPECT_EQ(index.memory_bytes() - before, 6000 * (768 + 16) + 64);
 }
 

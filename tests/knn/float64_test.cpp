@@ -109,7 +109,7 @@ TEST(Float64, WholeNumbersAreScoredAsSuch) {
   const AnyMatrixView queries = base.view().rows(0, 30);
   EXPECT_TRUE(
       same(knn(queries, base, 10, {}, &report), reference_knn(queries, base, 10, Metric::l2)));
-  EXPECT_EQ(report.first_pass, "integer");
+  EXPECT_EQ(report.scan.first_pass, "integer");
 }
 
 TEST(Float64, WhatNoFloatIsAsLargeAsIsRefused) {

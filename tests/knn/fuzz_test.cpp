@@ -282,7 +282,7 @@ std::int64_t run(std::uint64_t seed) {
       EXPECT_TRUE(same(got, expected))
           << name_of(isa) << ' ' << name_of(pass) << ", threads " << options.threads << ", memory "
           << budget << (refined ? ", refined" : "") << (once ? ", once" : ", prepared") << ", did "
-          << report.first_pass;
+          << report.scan.first_pass;
       if (budget > 0 && once) {
         EXPECT_LE(report.memory_bytes, budget);
       }
@@ -294,8 +294,8 @@ std::int64_t run(std::uint64_t seed) {
                          .filter = c.filter,
                          .method = {.kind = method}};
       if (c.below(3) == 0 && method == Method::threshold_heap) {
-        options.method.samples = c.k + c.below(2 * c.k + 100);
-        options.method.query_batch = 1 + c.below(70);
+        options.method.threshold_heap.samples = c.k + c.below(2 * c.k + 100);
+        options.method.threshold_heap.query_batch = 1 + c.below(70);
       }
       KnnReport report;
       const bool once = c.below(2) == 0;
@@ -305,9 +305,10 @@ std::int64_t run(std::uint64_t seed) {
       EXPECT_EQ(report.method, name_of(method));
       EXPECT_TRUE(same(got, expected))
           << name_of(method) << ' ' << name_of(isa) << ' ' << name_of(options.first_pass)
-          << ", threads " << options.threads << ", samples " << options.method.samples << ", batch "
-          << options.method.query_batch << (once ? ", once" : ", prepared") << ", did "
-          << report.first_pass;
+          << ", threads " << options.threads << ", samples "
+          << options.method.threshold_heap.samples << ", batch "
+          << options.method.threshold_heap.query_batch << (once ? ", once" : ", prepared")
+          << ", did " << report.scan.first_pass;
     }
     const std::int64_t rows = c.base.rows();
     if (c.metric != Metric::ip && c.queries.cols() >= 8 && rows < 1100 && c.k <= rows &&

@@ -63,7 +63,7 @@ TEST(Knn, WholeNumbersOfEveryRangeAreExactIntegers) {
             const ExactSearcher searcher(base, {.metric = metric});
             EXPECT_TRUE(same(searcher.search(queries, 12, {.metric = metric}, &report), expected))
                 << dim << ' ' << b.low << ' ' << x.low << ' ' << name_of(isa);
-            EXPECT_EQ(report.first_pass, "integer");
+            EXPECT_EQ(report.scan.first_pass, "integer");
             EXPECT_TRUE(same(knn(queries, base, 12, {.metric = metric}), expected));
           }
         }
@@ -145,7 +145,7 @@ TEST(Knn, MemoryBudgetSplitsTheBaseOrSaysWhatItNeeds) {
   const Neighbors expected = reference_knn(queries, base, 10, Metric::l2);
   KnnReport report;
   EXPECT_TRUE(same(knn(queries, base, 10, {.memory = 4 << 20}, &report), expected));
-  EXPECT_GT(report.chunks, 1);
+  EXPECT_GT(report.scan.chunks, 1);
   EXPECT_LE(report.memory_bytes, 4 << 20);
   EXPECT_THROW(knn(queries, base, 10, {.memory = 100000}), MemoryBudgetError);
   // The memory that the message asks for is more than was given, and enough.
@@ -173,15 +173,15 @@ TEST(Knn, MemoryBudgetSplitsTheBaseOrSaysWhatItNeeds) {
   EXPECT_TRUE(same(knn(close_queries, close, 10, {.memory = budget}, &report),
                    reference_knn(close_queries, close, 10, Metric::l2)));
   EXPECT_LE(report.memory_bytes, budget)
-      << report.first_pass << " in " << report.chunks << " parts";
+      << report.scan.first_pass << " in " << report.scan.chunks << " parts";
   // Whole numbers take a byte each.
   const AnyMatrix bytes =
       make(ElementType::u8, 60000, 64, [&](auto, auto) { return double(random.below(256)); });
   knn(bytes.view().rows(0, 20), bytes, 10, {.memory = 8 << 20}, &report);
-  EXPECT_EQ(report.chunks, 1);
+  EXPECT_EQ(report.scan.chunks, 1);
   knn(bytes.view().rows(0, 20), bytes, 10, {.memory = 3 << 20, .first_pass = FirstPass::direct},
       &report);
-  EXPECT_EQ(report.chunks, 1);
+  EXPECT_EQ(report.scan.chunks, 1);
 }
 
 TEST(Knn, KeptCodesStayWithinTheBudget) {
@@ -198,7 +198,7 @@ TEST(Knn, KeptCodesStayWithinTheBudget) {
   const Neighbors got = searcher.search(queries, 10, {.threads = 2, .memory = budget}, &report);
   EXPECT_TRUE(same(got, knn(queries, base, 10, {.first_pass = FirstPass::direct})));
   if (has_byte_products(active_isa())) {
-    EXPECT_GT(report.fallback_queries, 0);
+    EXPECT_GT(report.scan.fallback_queries, 0);
   }
   EXPECT_LE(report.memory_bytes, budget);
 }

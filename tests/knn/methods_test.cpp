@@ -118,21 +118,23 @@ TEST_P(PartialReduceKinds, KeepsItsPromiseForEveryOrderAndCertifiesNothingWrong)
         const FirstPass pass = !whole && recall < 0.9 ? FirstPass::fp32 : FirstPass::automatic;
         const Neighbors got = knn(queries.view(), order.view(), k, reducing(recall, pass), &report);
         EXPECT_EQ(report.method, "partial-reduce");
-        EXPECT_EQ(report.promised_recall, recall);
-        EXPECT_GE(report.expected_recall, recall);
-        EXPECT_GE(report.bins, 60);
+        EXPECT_EQ(report.promise.promised_recall, recall);
+        EXPECT_GE(report.promise.expected_recall, recall);
+        EXPECT_GE(report.partial_reduce.bins, 60);
         const double measured = recall_of(got, exact);
         EXPECT_GE(measured, recall);
         // Queries that are not listed as uncertain are exact.
         std::vector<char> open(static_cast<std::size_t>(queries.rows()));
-        for (const std::int64_t q : report.uncertified) open[static_cast<std::size_t>(q)] = 1;
+        for (const std::int64_t q : report.promise.uncertified)
+          open[static_cast<std::size_t>(q)] = 1;
         for (std::int64_t q = 0; q < queries.rows(); ++q)
           EXPECT_TRUE(open[static_cast<std::size_t>(q)] || same_row(got, exact, q)) << q;
-        EXPECT_EQ(report.certified_queries + std::ssize(report.uncertified), queries.rows());
-        uncertified += std::ssize(report.uncertified);
+        EXPECT_EQ(report.promise.certified_queries + std::ssize(report.promise.uncertified),
+                  queries.rows());
+        uncertified += std::ssize(report.promise.uncertified);
         if (recall == 1) {
           EXPECT_TRUE(same(got, exact));
-          EXPECT_EQ(report.recall_argument, "exact");
+          EXPECT_EQ(report.promise.recall_argument, "exact");
         }
       }
     }
@@ -152,11 +154,14 @@ TEST(PartialReduce, WhatTheLawOfABinSaysIsWhatHappens) {
   const Neighbors exact = knn(queries.view(), base.view(), k);
   KnnReport report;
   const Neighbors got = knn(queries.view(), base.view(), k, reducing(0.05), &report);
-  const double expected = expected_recall(
-      k, 6000, {.bins = report.bins, .kept = static_cast<int>(report.kept_per_bin)});
-  EXPECT_LT(report.expected_recall, 0.99995);
+  const double expected =
+      expected_recall(k, 6000,
+                      {.bins = report.partial_reduce.bins,
+                       .kept = static_cast<int>(report.partial_reduce.kept_per_bin)});
+  EXPECT_LT(report.promise.expected_recall, 0.99995);
   EXPECT_NEAR(recall_of(got, exact), expected, 0.6 * (1 - expected));
-  EXPECT_GE(expected, report.expected_recall);  // placed without replacement: a little better
+  EXPECT_GE(expected,
+            report.promise.expected_recall);  // placed without replacement: a little better
 }
 
 TEST(PartialReduce, TheSameBitsForThreadsBatchesLevelsAndPasses) {
@@ -204,7 +209,8 @@ void copies_filters_and_metrics(bool whole) {
         const Neighbors exact = knn(queries.view(), base.view(), 40, plain);
         const Neighbors got = knn(queries.view(), base.view(), 40, options, &report);
         std::vector<char> open(100);
-        for (const std::int64_t q : report.uncertified) open[static_cast<std::size_t>(q)] = 1;
+        for (const std::int64_t q : report.promise.uncertified)
+          open[static_cast<std::size_t>(q)] = 1;
         for (std::int64_t q = 0; q < 100; ++q)
           EXPECT_TRUE(open[static_cast<std::size_t>(q)] || same_row(got, exact, q)) << q;
       }
@@ -217,18 +223,18 @@ TEST(PartialReduce, CandidatesAndShards) {
   const Matrix<float> base = clustered(6000, 16, true, 10), queries = clustered(50, 16, true, 11);
   const Neighbors exact = knn(queries.view(), base.view(), 10);
   KnnOptions options = reducing(0.9);
-  options.method.aggregate = false;
+  options.method.partial_reduce.aggregate = false;
   KnnReport report;
   const Neighbors all = knn(queries.view(), base.view(), 10, options, &report);
-  ASSERT_EQ(all.ids.cols(), report.bins * report.kept_per_bin);
-  EXPECT_EQ(report.certified_queries, 0);
+  ASSERT_EQ(all.ids.cols(), report.partial_reduce.bins * report.partial_reduce.kept_per_bin);
+  EXPECT_EQ(report.promise.certified_queries, 0);
   // Each bin is nearest first; the best of all of them are the aggregated answer.
-  options.method.aggregate = true;
+  options.method.partial_reduce.aggregate = true;
   const Neighbors got = knn(queries.view(), base.view(), 10, options);
   for (std::int64_t q = 0; q < 50; ++q) {
     std::vector<std::pair<float, Id>> pairs;
     for (std::int64_t j = 0; j < all.ids.cols(); ++j) {
-      if (j % report.kept_per_bin != 0 && all.ids.row(q)[j] != no_id) {
+      if (j % report.partial_reduce.kept_per_bin != 0 && all.ids.row(q)[j] != no_id) {
         EXPECT_LE(all.distances.row(q)[j - 1], all.distances.row(q)[j]);
       }
       if (all.ids.row(q)[j] != no_id)
@@ -240,10 +246,10 @@ TEST(PartialReduce, CandidatesAndShards) {
     }
   }
   // A shard of a base that was split at random has fewer of the k, and keeps fewer.
-  options.method.logical_rows = 600000;
+  options.method.partial_reduce.logical_rows = 600000;
   KnnReport shard;
   knn(queries.view(), base.view(), 10, options, &shard);
-  EXPECT_LT(shard.kept_per_bin, report.kept_per_bin);
+  EXPECT_LT(shard.partial_reduce.kept_per_bin, report.partial_reduce.kept_per_bin);
   // All k may be in one shard, by default: here each of four shards in the order of distance.
   const Neighbors near = knn(queries.view().rows(0, 1), base.view(), 6000);
   const Matrix<float> sorted =
@@ -277,7 +283,7 @@ TEST(PartialReduce, CandidatesAmongCopies) {
   const Neighbors exact = knn(queries.view(), base.view(), 20);
   for (FirstPass pass : {FirstPass::integer, FirstPass::int8, FirstPass::fp32}) {
     KnnOptions options = reducing(0.95, pass);
-    options.method.aggregate = false;
+    options.method.partial_reduce.aggregate = false;
     const Neighbors all = knn(queries.view(), base.view(), 20, options);
     for (std::int64_t q = 0; q < 40; ++q) {
       const std::vector<Id> ids(all.ids.row(q), all.ids.row(q) + all.ids.cols());
@@ -306,7 +312,7 @@ TEST(PartialReduce, ShardsDrawnAtRandomAndAFilter) {
     for (const Id row : allowed)
       if (row >= s * part && row < (s + 1) * part) here.push_back(row - s * part);
     KnnOptions options = reducing(0.99);
-    options.method.logical_rows = n, options.filter = RowFilter::of_ids(here, part);
+    options.method.partial_reduce.logical_rows = n, options.filter = RowFilter::of_ids(here, part);
     const Neighbors found =
         knn(queries.view(), base.view().rows(s * part, (s + 1) * part), k, options);
     for (std::int64_t q = 0; q < 30; ++q)
@@ -350,27 +356,28 @@ TEST(ThresholdHeap, ReportsHowWellTheSamplePrunes) {
   double last_ratio = 0, last_threshold = 0;
   for (std::int64_t samples : {16, 128, 1024, 6000}) {
     KnnReport report;
-    const KnnOptions options{
-        .method = {.kind = Method::threshold_heap, .samples = samples, .query_batch = 8}};
+    const KnnOptions options{.method = {.kind = Method::threshold_heap,
+                                        .threshold_heap = {.samples = samples, .query_batch = 8}}};
     EXPECT_TRUE(same(knn(queries.view(), base.view(), k, options, &report), exact));
-    EXPECT_EQ(report.samples, samples);
+    EXPECT_EQ(report.threshold_heap.samples, samples);
     if (samples == 6000) {  // the sample is the base, and thresholds would be the answer
-      EXPECT_EQ(report.compression_ratio, 1);
+      EXPECT_EQ(report.threshold_heap.compression_ratio, 1);
       continue;
     }
-    EXPECT_GT(report.compression_ratio, last_ratio);
-    EXPECT_GT(report.threshold_ratio, last_threshold);
-    EXPECT_LE(report.threshold_ratio, 1);
-    last_ratio = report.compression_ratio, last_threshold = report.threshold_ratio;
+    EXPECT_GT(report.threshold_heap.compression_ratio, last_ratio);
+    EXPECT_GT(report.threshold_heap.threshold_ratio, last_threshold);
+    EXPECT_LE(report.threshold_heap.threshold_ratio, 1);
+    last_ratio = report.threshold_heap.compression_ratio,
+    last_threshold = report.threshold_heap.threshold_ratio;
   }
   KnnReport usual;
   knn(queries.view(), base.view(), k, {.method = {.kind = Method::threshold_heap}}, &usual);
-  EXPECT_EQ(usual.samples, 8 * k);
+  EXPECT_EQ(usual.threshold_heap.samples, 8 * k);
   // The sample has nothing of a row that is not allowed, and for products there is no ratio.
   KnnReport report;
   knn(queries.view(), base.view(), k,
       {.metric = Metric::ip, .method = {.kind = Method::threshold_heap}}, &report);
-  EXPECT_EQ(report.threshold_ratio, 0);
+  EXPECT_EQ(report.threshold_heap.threshold_ratio, 0);
 }
 
 // Values equal to the threshold are kept: here every row's.
@@ -392,9 +399,10 @@ TEST(ThresholdHeap, TiesTakeLittleMemory) {
   AnyMatrix base(ElementType::u8, n, 8), queries(ElementType::u8, 12, 8);
   for (std::int64_t i = 0; i < n; ++i) static_cast<std::uint8_t*>(base.row(i))[i % 8] = 1;
   for (std::int64_t batch : {0, 1, 1 << 30}) {
-    const KnnOptions options{.threads = 2,
-                             .first_pass = FirstPass::integer,
-                             .method = {.kind = Method::threshold_heap, .query_batch = batch}};
+    const KnnOptions options{
+        .threads = 2,
+        .first_pass = FirstPass::integer,
+        .method = {.kind = Method::threshold_heap, .threshold_heap = {.query_batch = batch}}};
     KnnReport report;
     const Neighbors got = knn(queries.view(), base.view(), 10, options, &report);
     for (std::int64_t q = 0; q < 12; ++q)
@@ -435,13 +443,13 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_EQ(message(with({.recall = NAN})), "recall must be in (0, 1], but is nan");
   EXPECT_EQ(message(with({.kind = Method::exact, .recall = 0.9})),
             "method is exact, which finds everything, but recall is 0.9");
-  EXPECT_EQ(message(with({.kind = Method::threshold_heap, .samples = 4})),
+  EXPECT_EQ(message(with({.kind = Method::threshold_heap, .threshold_heap = {.samples = 4}})),
             "samples must be at least k = 5, but are 4");
-  EXPECT_EQ(message(with({.samples = 40})),
+  EXPECT_EQ(message(with({.threshold_heap = {.samples = 40}})),
             "samples is 40, but method is auto, not threshold-heap");
-  EXPECT_EQ(message(with({.kind = Method::exact, .logical_rows = 4})),
+  EXPECT_EQ(message(with({.kind = Method::exact, .partial_reduce = {.logical_rows = 4}})),
             "logical_rows is 4, but method is exact, not partial-reduce");
-  EXPECT_EQ(message(with({.aggregate = false})),
+  EXPECT_EQ(message(with({.partial_reduce = {.aggregate = false}})),
             "aggregate is off, but method is auto, not partial-reduce");
   EXPECT_EQ(message(with({.kind = Method::partial_reduce}), 1),
             "method is partial-reduce, but a self-join has only auto and exact");
@@ -457,9 +465,11 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_EQ(message(options),
             "choices name a tile, but method is partial-reduce, whose bins are tiles");
   EXPECT_THROW(parse_method("heap"), InvalidArgument);
-  EXPECT_EQ(message(with({.kind = Method::partial_reduce, .logical_rows = 499})),
-            "logical_rows must be between the 500 rows that there are and 2^40, but is 499");
-  options = reducing(0.9), options.method.aggregate = false, options.memory = 1 << 30;
+  EXPECT_EQ(
+      message(with({.kind = Method::partial_reduce, .partial_reduce = {.logical_rows = 499}})),
+      "logical_rows must be between the 500 rows that there are and 2^40, but is 499");
+  options = reducing(0.9), options.method.partial_reduce.aggregate = false,
+  options.memory = 1 << 30;
   EXPECT_EQ(message(options), "aggregate is off, but memory is limited to 1073741824 bytes");
   // auto takes the exact search for options that only that has.
   for (TuningOverrides choices : {TuningOverrides{.guess = false}, TuningOverrides{.parts = 2},
@@ -481,10 +491,10 @@ TEST(Methods, AutoSaysWhatItDid) {
   KnnReport report;
   const Neighbors got = knn(queries.view(), base.view(), 10, {.method = {.recall = 0.9}}, &report);
   if (report.method == "exact") {
-    EXPECT_EQ(report.promised_recall, 1);
+    EXPECT_EQ(report.promise.promised_recall, 1);
     EXPECT_TRUE(same(got, knn(queries.view(), base.view(), 10)));
   } else {
-    EXPECT_EQ(report.promised_recall, 0.9);
+    EXPECT_EQ(report.promise.promised_recall, 0.9);
   }
 }
 

@@ -54,12 +54,12 @@ TEST(KnnNasty, AFewRowsOfTheLargestFloatsDoNotSpoilTheFirstPass) {
     knn(queries, gaussians(30000, 32, 14), 10, {.metric = metric}, &without);
     Neighbors found = knn(queries, base, 10, {.metric = metric}, &report);
     EXPECT_TRUE(same(found, reference_knn(queries, base, 10, metric)));
-    EXPECT_EQ(report.first_pass, without.first_pass);
+    EXPECT_EQ(report.scan.first_pass, without.scan.first_pass);
     found = knn(queries, base, 10, {.metric = metric, .first_pass = FirstPass::int8}, &report);
     EXPECT_TRUE(same(found, reference_knn(queries, base, 10, metric)));
-    EXPECT_EQ(report.first_pass, "int8");
-    EXPECT_EQ(report.fallback_queries, 0);
-    EXPECT_LT(report.survivors_per_query, 300);
+    EXPECT_EQ(report.scan.first_pass, "int8");
+    EXPECT_EQ(report.scan.fallback_queries, 0);
+    EXPECT_LT(report.scan.survivors_per_query, 300);
   }
 }
 
@@ -279,8 +279,8 @@ TEST(KnnNasty, TiesOfWholeNumbersAreNoWork) {
             ForcedIsa forced(isa);
             KnnReport report;
             EXPECT_TRUE(same(knn(queries, *base, k, {.metric = metric}, &report), expected));
-            EXPECT_EQ(report.first_pass, "integer");
-            EXPECT_LT(report.hits_per_query, 1500 + 20 * k)
+            EXPECT_EQ(report.scan.first_pass, "integer");
+            EXPECT_LT(report.scan.hits_per_query, 1500 + 20 * k)
                 << name_of(metric) << ' ' << odd << ' ' << k << (base == &equal ? " equal" : "");
           }
         }
@@ -332,8 +332,8 @@ TEST(KnnNasty, AnyScaleIsAsFast) {
       KnnReport report;
       const Neighbors got = knn(queries, base, 10, {.metric = metric}, &report);
       EXPECT_TRUE(same(got, reference_knn(queries, base, 10, metric))) << scale;
-      EXPECT_EQ(report.first_pass, at_one.first_pass) << scale;
-      EXPECT_NEAR(report.survivors_per_query, at_one.survivors_per_query, 3) << scale;
+      EXPECT_EQ(report.scan.first_pass, at_one.scan.first_pass) << scale;
+      EXPECT_NEAR(report.scan.survivors_per_query, at_one.scan.survivors_per_query, 3) << scale;
     }
   }
 }
@@ -362,19 +362,19 @@ TEST(KnnNasty, BoundsThatPruneNothingAreGivenUpWhileRunning) {
   // Too few rows for a sample; many queries, so that some are answered before the others.
   const KnnReport report = search_and_compare(two_clusters(300, 1e-3, none_loose, 21, 1024),
                                               two_clusters(1900, 1e-3, none_loose, 22, 1024));
-  EXPECT_GT(report.fallback_queries, 250);
-  EXPECT_EQ(report.first_pass, "direct");  // not even floats tell these rows apart
+  EXPECT_GT(report.scan.fallback_queries, 250);
+  EXPECT_EQ(report.scan.first_pass, "direct");  // not even floats tell these rows apart
 }
 
 TEST(KnnNasty, BoundsThatPruneNothingAreNotBegunWith) {
   const KnnReport direct = search_and_compare(two_clusters(300, 1e-3, none_loose, 21),
                                               two_clusters(12000, 1e-3, none_loose, 22));
-  EXPECT_EQ(direct.fallback_queries, 0);
-  EXPECT_EQ(direct.first_pass, "direct");
+  EXPECT_EQ(direct.scan.fallback_queries, 0);
+  EXPECT_EQ(direct.scan.first_pass, "direct");
   const KnnReport floats = search_and_compare(two_clusters(300, 0.5, none_loose, 21),
                                               two_clusters(12000, 0.5, none_loose, 22));
-  EXPECT_EQ(floats.fallback_queries, 0);
-  EXPECT_EQ(floats.first_pass, "fp32");
+  EXPECT_EQ(floats.scan.fallback_queries, 0);
+  EXPECT_EQ(floats.scan.first_pass, "fp32");
 }
 
 TEST(KnnNasty, ASampleOfQueriesUnlikeTheRest) {
@@ -382,7 +382,7 @@ TEST(KnnNasty, ASampleOfQueriesUnlikeTheRest) {
   const KnnReport report =
       search_and_compare(two_clusters(1000, 1e-3, 20, 21), two_clusters(12000, 1e-3, 10, 22));
   if (has_byte_products(active_isa())) {
-    EXPECT_GT(report.fallback_queries, 900);
+    EXPECT_GT(report.scan.fallback_queries, 900);
   }
 }
 

@@ -232,7 +232,7 @@ void expect_reference(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
       const Neighbors got = call == 0 ? knn(queries, base, k, options, &report)
                                       : searcher.search(queries, k, options, &report);
       if (!first_pass.empty()) {
-        EXPECT_EQ(report.first_pass, first_pass);
+        EXPECT_EQ(report.scan.first_pass, first_pass);
       }
       ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(),
                             std::size_t(queries.rows() * k) * sizeof(Id)),
@@ -362,7 +362,7 @@ TEST(Prefix, HonoursFiltersAndBudgets) {
     const Neighbors got =
         knn(queries.view(), base.view(), 10,
             {.first_pass = FirstPass::prefix, .filter = RowFilter::of_ids(allowed, 3000)}, &report);
-    EXPECT_EQ(report.first_pass, "prefix");
+    EXPECT_EQ(report.scan.first_pass, "prefix");
     for (std::int64_t i = 0; i < 300; ++i)
       ASSERT_EQ(got.ids.data()[i], allowed[static_cast<std::size_t>(expected.ids.data()[i])]);
   }
@@ -376,7 +376,7 @@ TEST(Prefix, HonoursFiltersAndBudgets) {
           knn(queries.view(), base.view(), 10,
               {.threads = 1, .memory = budget, .first_pass = FirstPass::prefix}, &report);
       EXPECT_LE(report.memory_bytes, budget);
-      parts |= report.chunks > 1;
+      parts |= report.scan.chunks > 1;
       EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
     } catch (const MemoryBudgetError&) {
       EXPECT_FALSE(parts);
@@ -432,7 +432,7 @@ TEST(Prefix, QueriesThatFitNoPrefixAreAnsweredWithoutOne) {
     const Neighbors expected = reference_knn(some, base.view(), 5, Metric::l2);
     KnnReport report;
     const Neighbors got = searcher.search(some, 5, {.first_pass = FirstPass::prefix}, &report);
-    EXPECT_EQ(report.fallback_queries, count);
+    EXPECT_EQ(report.scan.fallback_queries, count);
     EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(),
                           static_cast<std::size_t>(count * 5) * sizeof(Id)),
               0);
@@ -461,7 +461,7 @@ TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
     const std::int64_t q = searches % 40;
     const Neighbors got = searcher.search(base.view().rows(q, q + 1), 5, {.threads = 2}, &report);
     ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.row(q), 5 * sizeof(Id)), 0);
-    columns = report.prefix_columns;
+    columns = report.scan.prefix_columns;
   }
   EXPECT_GT(columns, 0);
   EXPECT_GT(searches, 10);
@@ -484,7 +484,7 @@ TEST(Prefix, IsNotMadeWhereThatIsRefused) {
       };
       searcher.search(base.view().rows(q, q + queries), 5, {.threads = 2, .progress = progress},
                       &report);
-      return report.prefix_columns;
+      return report.scan.prefix_columns;
     };
     try {
       for (int i = 0; cancels && i < 20000; ++i) ASSERT_EQ(columns(i % 40, 1), 0);
@@ -540,7 +540,7 @@ TEST(Prefix, ManyQueriesCountTowardsTheBudget) {
   KnnReport report;
   searcher.search(few.view(), 5, {.memory = 40 << 20, .first_pass = FirstPass::fp32}, &report);
   searcher.search(few.view(), 5, {.memory = 40 << 20, .first_pass = FirstPass::prefix}, &report);
-  EXPECT_EQ(report.first_pass, "prefix");
+  EXPECT_EQ(report.scan.first_pass, "prefix");
   EXPECT_LE(report.memory_bytes, 40 << 20);
 }
 
@@ -560,7 +560,7 @@ TEST(Prefix, KindsOfQueriesMayAlternate) {
       KnnReport report;
       const Neighbors got =
           searcher.search(queries->view(), 9, {.first_pass = FirstPass::prefix}, &report);
-      EXPECT_EQ(report.first_pass, "prefix");
+      EXPECT_EQ(report.scan.first_pass, "prefix");
       ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 360 * sizeof(Id)), 0);
       ASSERT_EQ(std::memcmp(got.distances.data(), expected.distances.data(), 360 * 4), 0);
     }
@@ -583,9 +583,9 @@ TEST(Prefix, IsUsedOnceItHasPaidAndOnlyWhereItDoes) {
     for (int call = 0; call < 24; ++call) {
       KnnReport report;
       const Neighbors got = searcher.search(queries.view(), 10, {}, &report);
-      last = report.first_pass == "prefix";
+      last = report.scan.first_pass == "prefix";
       with += last;
-      EXPECT_EQ(report.prefix_columns > 0, last);
+      EXPECT_EQ(report.scan.prefix_columns > 0, last);
       ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 5000 * sizeof(Id)), 0);
     }
     EXPECT_EQ(last, slope == 1.0);
@@ -599,9 +599,9 @@ TEST(Prefix, IsUsedOnceItHasPaidAndOnlyWhereItDoes) {
     // Few queries use it too, but never with a memory budget.
     KnnReport report;
     searcher.search(queries.view().rows(0, 5), 10, {}, &report);
-    EXPECT_EQ(report.first_pass == "prefix", slope == 1.0);
+    EXPECT_EQ(report.scan.first_pass == "prefix", slope == 1.0);
     searcher.search(queries.view(), 10, {.memory = 512 << 20}, &report);
-    EXPECT_NE(report.first_pass, "prefix");
+    EXPECT_NE(report.scan.first_pass, "prefix");
   }
 }
 #endif

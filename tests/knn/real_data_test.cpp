@@ -70,7 +70,7 @@ void check(const std::string& base_name, const std::string& queries_name, std::i
       different += got.ids.data()[i] != expected.ids.data()[i] ||
                    std::bit_cast<std::uint32_t>(got.distances.data()[i]) !=
                        std::bit_cast<std::uint32_t>(expected.distances.data()[i]);
-    EXPECT_EQ(different, 0) << name_of(isa) << ' ' << report.first_pass;
+    EXPECT_EQ(different, 0) << name_of(isa) << ' ' << report.scan.first_pass;
     for (FirstPass pass : {FirstPass::int8, FirstPass::int16, FirstPass::fp32}) {
       const AnyMatrixView some = queries.rows(0, std::min<std::int64_t>(120, queries.rows()));
       const Neighbors forced = knn(some, base.view(), k, {.metric = metric, .first_pass = pass});

@@ -80,8 +80,8 @@ double expect_reference(AnyMatrixView base, std::int64_t k, KnnOptions options =
           once ? self_join(base, k, options, &report) : searcher.self_join(k, options, &report),
           expected);
       EXPECT_EQ(report.k, k);
-      EXPECT_EQ(report.certified_queries, base.rows());
-      joined += report.joined, ++times;
+      EXPECT_EQ(report.promise.certified_queries, base.rows());
+      joined += report.scan.joined, ++times;
     }
   }
   return static_cast<double>(joined) / times;
@@ -231,12 +231,12 @@ TEST(SelfJoin, IsUsedWhereItPays) {
   for (const Metric metric : {Metric::l2, Metric::ip}) {
     const KnnOptions options{.metric = metric};
     const Neighbors got = self_join(base.view(), 10, options, &report);
-    EXPECT_TRUE(report.joined);
+    EXPECT_TRUE(report.scan.joined);
     expect_same(got, without_self(knn(base.view(), base.view(), 11, options), 10));
   }
   const Matrix<float> flat = clusters(9000, 40, 0, 1);
   self_join(flat.view(), 10, {.memory = 64 << 20}, &report);
-  EXPECT_FALSE(report.joined);
+  EXPECT_FALSE(report.scan.joined);
   EXPECT_LE(report.memory_bytes, 64 << 20);
 }
 
@@ -251,10 +251,10 @@ TEST(SelfJoin, AFilterIsKeptWhereAJoinWouldPay) {
   const KnnOptions options{.filter = RowFilter::of_ids(allowed, 20000)};
   KnnReport report;
   const Neighbors got = self_join(base.view(), 10, options, &report);
-  EXPECT_FALSE(report.joined);
+  EXPECT_FALSE(report.scan.joined);
   expect_same(got, without_self(knn(base.view(), base.view(), 11, options), 10));
   self_join(base.view(), 10, {}, &report);
-  EXPECT_TRUE(report.joined);
+  EXPECT_TRUE(report.scan.joined);
 }
 #endif
 
@@ -284,7 +284,7 @@ TEST(SelfJoin, ReportsItsProgressAndCanBeCancelledAtAnyTime) {
     return true;
   };
   const Neighbors whole = self_join(clusters(rows, 16, 1, 1).view(), 5, options, &report);
-  EXPECT_TRUE(report.joined);
+  EXPECT_TRUE(report.scan.joined);
   EXPECT_EQ(stage, "self-join");
   EXPECT_GT(last, 0.9);
   calls = 0, stage = "", last = 0;

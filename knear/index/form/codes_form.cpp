@@ -16,17 +16,8 @@
 namespace knear::detail {
 namespace {
 
-// Codes that are measured by their vectors, for each neighbour.
-constexpr std::int64_t usual_refine_factor = 4;
-
 constexpr std::string_view note_of_exact_codes =
     "exact with respect to the vectors that codes stand for";
-
-void check_no_probes(const SearchOptions& options) {
-  if (options.method.probes != 0)
-    throw InvalidArgument("probes is {}, but there are no inverted lists", options.method.probes);
-  if (options.method.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
-}
 
 // The cheapest rule of a curve that promises a recall of codes.
 const RecallPoint& point_of_codes(const RecallCurve& curve, const IndexShape& shape,
@@ -65,13 +56,13 @@ void check_products(const FormQuery& query, Metric metric) {
 // A search of codes for a recall: by which rule, and what is to be said of it.
 class CodeRecall {
  public:
-  CodeRecall(const FormQuery& query, const IndexShape& shape, const SearchRequest& request,
-             double recall)
+  CodeRecall(const FormQuery& query, const IndexShape& shape, SearchRequest& request, double recall)
       : state_(query.state),
         shape_(shape),
         segments_(query.segments),
         vectors_(query.vectors),
         request_(request),
+        calibration_(request),
         recall_(recall),
         filtered_(!query.options.filter.everything()) {
     curve_ = state_.recall->get(request.k_asked, [&] {
@@ -108,23 +99,26 @@ class CodeRecall {
       return false;
     }
     promised_ = false;
-    note_ = filtered_ ? "a filter leaves other rows than recall was calibrated on"
-                      : "the queries are unlike the vectors that recall was calibrated on";
+    const std::string_view reason =
+        filtered_ ? "a filter leaves other rows than recall was calibrated on"
+                  : "the queries are unlike the vectors that recall was calibrated on";
     if (!shape_.keeps_vectors()) {
       point_of_codes(*curve_, shape_, recall_);
       holds_ = false;
-      note_ += filtered_
-                   ? ", so nothing is promised"
-                   : ", so nothing is promised; tune() with such queries and the vectors that "
-                     "the codes were made of finds out what recall they have";
+      calibration_.add_note(fmt::format(
+          "{}, so nothing is promised{}", reason,
+          filtered_
+              ? ""
+              : "; tune() with such queries and the vectors that the codes were made of finds "
+                "out what recall they have"));
       return false;
     }
     if (vectors_.rows() < least_calibrated_batch) {
       point_of_codes(*curve_, shape_, recall_);
       holds_ = false;
-      note_ +=
-          fmt::format(", so nothing is promised; a batch of {} queries is calibrated by itself",
-                      least_calibrated_batch);
+      calibration_.add_note(
+          fmt::format("{}, so nothing is promised; a batch of {} queries is calibrated by itself",
+                      reason, least_calibrated_batch));
       return false;
     }
     const RecallCurve curve = calibration_.by_batch([&] {
@@ -132,19 +126,15 @@ class CodeRecall {
                                 request_.threads, request_.options.progress);
     });
     point_ = point_of_codes(curve, shape_, recall_);
-    note_ += fmt::format(", so recall was calibrated on {} queries of this batch{}",
-                         curve.nearest_keys.size(),
-                         filtered_ ? ""
-                                   : "; tune() with such queries keeps that for searches to "
-                                     "come");
+    calibration_.add_note(
+        fmt::format("{}, so recall was calibrated on {} queries of this batch{}", reason,
+                    curve.nearest_keys.size(),
+                    filtered_ ? "" : "; tune() with such queries keeps that for searches to come"));
     return true;
   }
 
-  void note(KnnReport& report) const {
-    calibration_.note(report, note_);
-    report.recall_argument = holds_ ? "calibrated" : "none";
-    report.promised_recall = holds_ ? recall_ : 0;
-    report.expected_recall = holds_ ? point_.expected : 0;
+  PromiseReport promise() const {
+    return holds_ ? calibrated_promise(recall_, point_.expected) : no_promise();
   }
 
  private:
@@ -153,14 +143,13 @@ class CodeRecall {
   const std::span<const SearchSegment> segments_;
   const AnyMatrixView vectors_;
   const SearchRequest& request_;
+  Calibrations calibration_;
   const double recall_;
   const bool filtered_;
   std::shared_ptr<const RecallCurve> curve_;
   RecallPoint point_;
   bool promised_ = true;  // by the curve of the index
   bool holds_ = true;     // the promise
-  std::string note_;
-  Calibrations calibration_;
 };
 
 // The rows of a base whose ids the index holds. Throws unless the base has all of them.
@@ -238,47 +227,35 @@ class CodesForm final : public ProbedForm {
   }
 
   ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
-    check_scan(query.options);
+    const std::int64_t lists = shape_.lists;
+    const ProbedOptions asked = options_of_codes(query.options, shape_, lists, SearchKind::nearest);
     check_products(query, shape_.metric);
-    const std::int64_t refine_factor = refine_factor_of(query.options);
-    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::nearest);
-    if (!query.state.coarse) return nearest_of_all(query, k, options, refine_factor, report);
-    const std::int64_t lists = query.state.coarse->lists(), asked = probes_of(options, lists);
+    SearchRequest request = this->request(SearchKind::nearest, query, k, asked.scan);
+    if (asked.exact && (lists == 0 || !asked.by_recall()))
+      add_note(request.preparation.note, note_of_exact_codes);
+    if (lists == 0) return nearest_of_all(query, request, asked, report);
     // An index without rows needs no curve of recall.
     const bool nothing = query.state.size == 0;
-    const std::int64_t probes = nothing ? lists : asked;
-    const SearchRequest request =
-        this->request(SearchKind::nearest, query, k, options_of_scan(options, shape_.metric));
-    if (options.method.recall && !nothing)
-      return nearest_by_recall(query, request, options, report);
+    if (asked.by_recall() && !nothing) return nearest_by_recall(query, request, asked, report);
+    const std::int64_t probes = nothing ? lists : asked.probes;
     Attempt attempt(*this, query, request, bytes_of_probing(request, probes));
-    attempt.begin(refine_factor);
+    attempt.begin(asked.refine_factor);
     ListProbing& search = attempt.probing();
     search.probe(probes);
-    if (options.method.widen) search.widen();
+    if (asked.widen) search.widen();
     if (report) {
       *report = search.report();
-      if (options.method.kind == Method::exact) report->note = note_of_exact_codes;
+      set_promise(*report, request, search.promise());
     }
     return search.take_found();
   }
 
   RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
-    check_scan(query.options);
-    check_processor(options_of_scan(query.options, shape_.metric), "a range search of codes");
+    const ProbedOptions asked =
+        options_of_codes(query.options, shape_, shape_.lists, SearchKind::range);
     check_products(query, shape_.metric);
-    const std::int64_t refine_factor = refine_factor_of_range(query.options);
-    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::range);
-    const CoarseQuantizer* const coarse = query.state.coarse.get();
-    const std::int64_t probes = coarse ? probes_of(options, coarse->lists()) : 1;
-    if (!coarse) check_no_probes(options);
-    check_range(options);
-    if (options.method.recall)
-      throw InvalidArgument("recall is {}, but a range search of codes has none to promise",
-                            *options.method.recall);
-    const SearchRequest request =
-        this->request(SearchKind::range, query, usual_k, options_of_scan(options, shape_.metric));
-    return within_lists(query, request, radius, probes, refine_factor, false, report);
+    const SearchRequest request = this->request(SearchKind::range, query, usual_k, asked.scan);
+    return within_lists(query, request, radius, asked, false, report);
   }
 
   std::vector<OperatingPoint> tune(const State& state, std::int64_t k, AnyMatrixView vectors,
@@ -331,32 +308,6 @@ class CodesForm final : public ProbedForm {
   bool reads_as_given() const override { return shape_.refine.has_value(); }
 
  protected:
-  void check_scan_options(const KnnOptions& options) const override { check_code_options(options); }
-  std::int64_t refine_factor_of(const SearchOptions& options) const override {
-    const std::int64_t factor = options.method.refine_factor;
-    check_refine_factor(factor);
-    if (factor > 0 && !shape_.refine)
-      throw InvalidArgument(
-          "refine_factor is {}, but index {} keeps no vectors to refine its codes by", factor,
-          shape_.description());
-    if (options.method.certify)
-      throw InvalidArgument("certify is on, but codes, as index {} has them, prove nothing",
-                            shape_.description());
-    if (factor > 0 && options.method.recall)
-      throw InvalidArgument("refine_factor is {} and recall is {}, but only one can be asked for",
-                            factor, *options.method.recall);
-    return !shape_.refine ? 0 : factor > 0 ? factor : usual_refine_factor;
-  }
-  // An exact search compares all codes. It is refused where codes are refined, since only some of
-  // them are then measured; a range search measures all.
-  void ask_for_all(SearchOptions& options, const State& state, SearchKind kind) const override {
-    if (shape_.refine && kind == SearchKind::nearest)
-      throw InvalidArgument(
-          "method is exact, but index {} refines only what its codes find: probes and "
-          "refine_factor say how much that is",
-          shape_.description());
-    if (!options.method.recall && state.coarse) options.method.probes = state.coarse->lists();
-  }
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
                         const KnnOptions& options) const override {
     return request_of_codes(kind, query.state, query.segments, query.queries, k, options);
@@ -370,17 +321,13 @@ class CodesForm final : public ProbedForm {
 
  private:
   // Without inverted lists.
-  ExactNeighbors nearest_of_all(const FormQuery& query, std::int64_t k,
-                                const SearchOptions& options, std::int64_t refine_factor,
-                                KnnReport* report) const {
-    check_no_probes(options);
+  ExactNeighbors nearest_of_all(const FormQuery& query, SearchRequest& request,
+                                const ProbedOptions& asked, KnnReport* report) const {
     const AnyMatrixView queries = query.queries;
-    const SearchRequest request =
-        this->request(SearchKind::nearest, query, k, options_of_scan(options, shape_.metric));
+    std::int64_t refine_factor = asked.refine_factor;
     std::optional<CodeRecall> recall;
-    if (options.method.recall) probes_of(options, 1);
-    if (options.method.recall && query.state.size > 0) {
-      recall.emplace(query, shape_, request, *options.method.recall);
+    if (asked.by_recall() && query.state.size > 0) {
+      recall.emplace(query, shape_, request, asked.recall);
       recall->settle(
           of_one_kind(recall->curve(), keys_without_lists(query.state, queries, request.threads)));
       refine_factor = recall->rule().refine_factor;
@@ -400,22 +347,20 @@ class CodesForm final : public ProbedForm {
     }
     if (report) {
       *report = search->report();
-      set_recall(*report, false, queries.rows());
       if (request.k_asked > request.k) report->short_queries = queries.rows();
-      if (recall) recall->note(*report);
-      if (options.method.kind == Method::exact) report->note = note_of_exact_codes;
+      set_promise(*report, request, recall ? recall->promise() : no_promise());
     }
     return found;
   }
 
   // In inverted lists.
-  ExactNeighbors nearest_by_recall(const FormQuery& query, const SearchRequest& request,
-                                   const SearchOptions& options, KnnReport* report) const {
-    CodeRecall recall(query, shape_, request, *options.method.recall);
-    Attempt attempt(*this, query, request, bytes_of_probing(request, query.state.coarse->lists()));
+  ExactNeighbors nearest_by_recall(const FormQuery& query, SearchRequest& request,
+                                   const ProbedOptions& asked, KnnReport* report) const {
+    CodeRecall recall(query, shape_, request, asked.recall);
+    Attempt attempt(*this, query, request, bytes_of_probing(request, shape_.lists));
     const auto begin = [&] {
       attempt.begin(recall.rule().refine_factor);
-      return attempt.probing().lists_near(recall.rule());
+      return attempt.probing().lists_near(recall.rule().lists);
     };
     NearLists near = begin();
     if (recall.settle(of_one_kind(recall.curve(), near))) near = begin();
@@ -426,10 +371,10 @@ class CodesForm final : public ProbedForm {
       attempt.probing().probe_by(recall.rule(), std::move(near));
     }
     ListProbing& search = attempt.probing();
-    if (options.method.widen) search.widen();
+    if (asked.widen) search.widen();
     if (report) {
       *report = search.report();
-      recall.note(*report);
+      set_promise(*report, request, recall.promise());
     }
     return search.take_found();
   }

@@ -19,11 +19,14 @@ class FlatForm final : public Form {
   }
 
   ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
+    Preparation preparation;
     if (traits_of(shape_.metric).by_products)
       if (auto near = query.state.flat_lists->search(query.state, shape_, query.queries, k,
-                                                     query.options, report))
+                                                     query.options, preparation, report))
         return std::move(*near);
-    return nearest_in_segments(request(SearchKind::nearest, query, k), report);
+    SearchRequest request = this->request(SearchKind::nearest, query, k);
+    request.preparation = std::move(preparation);
+    return nearest_in_segments(request, report);
   }
   RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
     return within_segments(request(SearchKind::range, query, usual_k), radius, report);
@@ -47,12 +50,10 @@ class FlatForm final : public Form {
 
  private:
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k) const {
-    return {kind,
-            query.segments,
-            query.queries,
-            k,
-            query.options.with(shape_.metric, RowFilter{}),
-            Reuse::expected};
+    SearchRequest out(kind, query.segments, query.queries, k,
+                      options_of_scan(query.options, shape_.metric), Reuse::expected);
+    out.altered_by = shape_.altered_by();
+    return out;
   }
 };
 

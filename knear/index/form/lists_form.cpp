@@ -19,10 +19,11 @@ constexpr std::int64_t first_probes = 8;
 class RecallSearch {
  public:
   // attempt: nothing was begun.
-  RecallSearch(const FormQuery& query, const SearchRequest& request, const IndexShape& shape,
+  RecallSearch(const FormQuery& query, SearchRequest& request, const IndexShape& shape,
                double recall, ProbedForm::Attempt& attempt)
       : state_(query.state),
         request_(request),
+        calibration_(request),
         segments_(query.segments),
         shape_(shape),
         recall_(recall),
@@ -40,7 +41,10 @@ class RecallSearch {
     });
     const RecallPoint* point = curve->find(recall_);
     attempt_.begin(0);
-    NearLists near = lists_of_first_round(point);
+    const auto first_round = [&] {
+      return attempt_.probing().lists_near(point ? point->rule.lists : 1);
+    };
+    NearLists near = first_round();
     bool like_others = !filtered_ && of_one_kind(*curve, near), probed = false;
     if (like_others && point) {
       const std::vector<Nearness> scales = nearness_scales(request_.queries, metric, near);
@@ -55,19 +59,19 @@ class RecallSearch {
             calibration_.by_batch([&] { return by_the_batch(); }));
         point = curve->find(recall_);
         if (probed) attempt_.begin(0);
-        near = lists_of_first_round(point);
+        near = first_round();
         probed = false;
-        note_ = fmt::format(
+        calibration_.add_note(fmt::format(
             "{}, so recall was calibrated on {} queries of this batch{}", reason(),
             curve->nearest_keys.size(),
-            filtered_ ? "" : "; tune() with such queries keeps that for searches to come");
+            filtered_ ? "" : "; tune() with such queries keeps that for searches to come"));
       } else if (point) {
         holds_ = false;
-        note_ = fmt::format(
+        calibration_.add_note(fmt::format(
             "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by "
             "itself{}",
             reason(), recall_, least_calibrated_batch,
-            shape_.alters_vectors() ? "" : ", and recall = 1 proves each answer");
+            shape_.alters_vectors() ? "" : ", and recall = 1 proves each answer"));
       }
     }
     if (!point) {  // as many as there are, until everything is found
@@ -79,20 +83,16 @@ class RecallSearch {
     if (!probed) attempt_.probing().probe_by(point->rule, std::move(near));
   }
 
-  void note(KnnReport& report) const {
-    calibration_.note(report, note_);
-    report.seconds -= calibration_.seconds();  // which went by while it searched
-    if (!expected_ || report.recall_argument == "exact") return;
-    report.recall_argument = holds_ ? "calibrated" : "none";
-    report.promised_recall = holds_ ? recall_ : 0;
-    report.expected_recall = holds_ ? *expected_ : 0;
+  // What is promised of the answer. proven: what is certain of it.
+  PromiseReport promise(PromiseReport proven) const {
+    if (!expected_ || !holds_ || proven.recall_argument == "exact") return proven;
+    PromiseReport out = calibrated_promise(recall_, *expected_);
+    out.certified_queries = proven.certified_queries;
+    out.uncertified = std::move(proven.uncertified);
+    return out;
   }
 
  private:
-  NearLists lists_of_first_round(const RecallPoint* point) {
-    ListProbing& search = attempt_.probing();
-    return point ? search.lists_near(point->rule) : search.lists_near(1);
-  }
   RecallCurve by_the_batch() const {
     const AnyMatrix sample =
         copies_of(request_.queries, queries_to_calibrate(request_.queries.rows()));
@@ -106,6 +106,7 @@ class RecallSearch {
 
   const State& state_;
   const SearchRequest& request_;
+  Calibrations calibration_;
   const std::span<const SearchSegment> segments_;
   const IndexShape& shape_;
   const double recall_;
@@ -113,8 +114,6 @@ class RecallSearch {
   ProbedForm::Attempt& attempt_;
   bool holds_ = true;  // the promise
   std::optional<double> expected_;
-  std::string note_;
-  Calibrations calibration_;
 };
 
 // The keys of the nearest centroids of vectors that these were not learned from, ascending.
@@ -137,46 +136,40 @@ class ListsForm final : public ProbedForm {
   }
 
   ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
-    check_scan(query.options);
-    refine_factor_of(query.options);
-    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::nearest);
-    const std::int64_t lists = query.state.coarse->lists(), probes = probes_of(options, lists);
-    const SearchRequest request =
-        this->request(SearchKind::nearest, query, k, options_of_scan(options, shape_.metric));
-    Attempt attempt(*this, query, request, bytes_of_probing(request, probes > 0 ? probes : lists));
-    const bool everything = probes == 0 && *options.method.recall == 1;
+    const std::int64_t lists = query.state.coarse->lists();
+    const ProbedOptions asked = options_of_lists(query.options, shape_, lists, SearchKind::nearest);
+    SearchRequest request = this->request(SearchKind::nearest, query, k, asked.scan);
+    Attempt attempt(*this, query, request,
+                    bytes_of_probing(request, asked.by_recall() ? lists : asked.probes));
+    const bool everything = asked.by_recall() && asked.recall == 1;
     std::optional<RecallSearch> for_recall;
-    if (probes == 0 && !everything) {
-      for_recall.emplace(query, request, shape_, *options.method.recall, attempt).run();
+    if (asked.by_recall() && !everything) {
+      for_recall.emplace(query, request, shape_, asked.recall, attempt).run();
     } else {
       attempt.begin(0);
       if (everything)
         attempt.probing().probe_to_certify(std::min(first_probes, lists));
       else
-        attempt.probing().probe(probes);
+        attempt.probing().probe(asked.probes);
     }
     ListProbing& search = attempt.probing();
-    if (options.method.widen) search.widen();
-    if (everything || options.method.certify) search.certify(everything);
+    if (asked.widen) search.widen();
+    if (everything || asked.certify) search.certify(everything);
     if (report) {
       *report = search.report();
-      if (for_recall) for_recall->note(*report);
+      set_promise(*report, request,
+                  for_recall ? for_recall->promise(search.promise()) : search.promise());
     }
     return search.take_found();
   }
 
   RangeLists within(const FormQuery& query, double radius, KnnReport* report) const override {
-    check_scan(query.options);
-    refine_factor_of_range(query.options);
-    const SearchOptions options = all_if_exact(query.options, query.state, SearchKind::range);
-    const std::int64_t lists = query.state.coarse->lists(), probes = probes_of(options, lists);
-    check_range(options);
-    const KnnOptions scan_options = options_of_scan(options, shape_.metric);
-    const SearchRequest request = this->request(SearchKind::range, query, usual_k, scan_options);
+    const std::int64_t lists = query.state.coarse->lists();
+    const ProbedOptions asked = options_of_lists(query.options, shape_, lists, SearchKind::range);
+    const SearchRequest request = this->request(SearchKind::range, query, usual_k, asked.scan);
     // Everything within a radius: a scan of all rows.
-    if (probes == 0) return within_segments(request, radius, report);
-    check_processor(scan_options, "a range search of some inverted lists");
-    return within_lists(query, request, radius, probes, 0, probes == lists, report);
+    if (asked.by_recall()) return within_segments(request, radius, report);
+    return within_lists(query, request, radius, asked, asked.probes == lists, report);
   }
 
   std::vector<OperatingPoint> tune(const State& state, std::int64_t k, AnyMatrixView vectors,
@@ -190,28 +183,11 @@ class ListsForm final : public ProbedForm {
   }
 
  protected:
-  void check_scan_options(const KnnOptions& options) const override {
-    check_list_options(options, "inverted lists");
-  }
-  std::int64_t refine_factor_of(const SearchOptions& options) const override {
-    const std::int64_t factor = options.method.refine_factor;
-    check_refine_factor(factor);
-    if (factor > 0)
-      throw InvalidArgument("refine_factor is {}, but index {} has no codes to refine", factor,
-                            shape_.description());
-    if (shape_.alters_vectors() && options.method.certify)
-      throw InvalidArgument(
-          "certify is on, but index {} keeps no vectors as they were added, and nothing is proven "
-          "of these",
-          shape_.description());
-    return 0;
-  }
-  void ask_for_all(SearchOptions& options, const State&, SearchKind) const override {
-    options.method.recall = 1;
-  }
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
                         const KnnOptions& options) const override {
-    return {kind, query.segments, query.queries, k, options, Reuse::expected};
+    SearchRequest out(kind, query.segments, query.queries, k, options, Reuse::expected);
+    out.altered_by = shape_.altered_by();
+    return out;
   }
   std::unique_ptr<ProbedSearch> open(const FormQuery&, const SearchRequest& request, std::int64_t,
                                      std::int64_t more_bytes) const override {

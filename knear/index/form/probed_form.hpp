@@ -3,11 +3,13 @@
 #pragma once
 #include <memory>
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "knear/index/form/form.hpp"
 #include "knear/index/lists/list_probing.hpp"
+#include "knear/index/lists/probed_options.hpp"
 #include "knear/knn/lists/probed_search.hpp"
+#include "knear/knn/search/report_builder.hpp"
 
 namespace knear::detail {
 
@@ -36,34 +38,16 @@ class ProbedForm : public Form {
   std::int64_t bytes(const State& state) const override;
 
  protected:
-  // Throws InvalidArgument for options that a scan of these rows does not take.
-  virtual void check_scan_options(const KnnOptions& options) const = 0;
-  // Codes that are measured more finely for each neighbour; 0: none. Throws InvalidArgument for a
-  // factor, and for a proof, that the form has not.
-  virtual std::int64_t refine_factor_of(const SearchOptions& options) const = 0;
-  // What Method::exact asks for, which names neither probes nor a lower recall.
-  virtual void ask_for_all(SearchOptions& options, const State& state, SearchKind kind) const = 0;
   virtual SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
                                 const KnnOptions& options) const = 0;
   virtual std::unique_ptr<ProbedSearch> open(const FormQuery& query, const SearchRequest& request,
                                              std::int64_t refine_factor,
                                              std::int64_t more_bytes) const = 0;
 
-  // Throws InvalidArgument for what no search of this form takes, before all else: who asks for
-  // another method need not know of lists.
-  void check_scan(const SearchOptions& options) const;
-  // The options as they are, or what `exact` asks for.
-  SearchOptions all_if_exact(const SearchOptions& asked, const State& state, SearchKind kind) const;
-  // Throws InvalidArgument for a number that is no refine_factor.
-  static void check_refine_factor(std::int64_t factor);
-  // As refine_factor_of(), of a range search, which is not told one.
-  std::int64_t refine_factor_of_range(const SearchOptions& options) const;
-  // Throws InvalidArgument for what no range search takes.
-  void check_range(const SearchOptions& options) const;
   // The rows within a radius in some lists of each query, or where there are no lists in all.
+  // proven: whether these are all of them.
   RangeLists within_lists(const FormQuery& query, const SearchRequest& request, double radius,
-                          std::int64_t probes, std::int64_t refine_factor, bool proven,
-                          KnnReport* report) const;
+                          const ProbedOptions& asked, bool proven, KnnReport* report) const;
 };
 
 class ProbedForm::Attempt {
@@ -91,16 +75,18 @@ class ProbedForm::Attempt {
   std::optional<ListProbing> probing_;
 };
 
-// How many lists are probed, by what was asked for; 0: as many as recall takes.
-std::int64_t probes_of(const SearchOptions& options, std::int64_t lists);
-
-// The calibrations that a search has to make before it can begin, which its report names.
+// The calibrations that a search has to make before it can begin: its request tells them.
 class Calibrations {
  public:
-  // Measures the recall curve of the index for k neighbours and keeps it.
+  explicit Calibrations(SearchRequest& request) : request_(request) {}
+
+  // Measures the recall curve of the index and keeps it.
   template <class Make>
   RecallCurve first(Make make) {
-    made_first_ = true;
+    add_note(
+        fmt::format("recall of {} neighbours was calibrated first, which the index keeps, and "
+                    "its file once it is saved ('knear tune' does that)",
+                    request_.k_asked));
     return by_batch(make);
   }
   // Makes a curve of the queries of this search alone.
@@ -108,27 +94,17 @@ class Calibrations {
   RecallCurve by_batch(Make make) {
     const Stopwatch time;
     RecallCurve out = make();
-    seconds_ += time.seconds();
+    request_.preparation.seconds += time.seconds();
     return out;
   }
-  void note(KnnReport& report, const std::string& more) const {
-    report.note = more;
-    if (made_first_)
-      report.note = fmt::format(
-          "recall of {} neighbours was calibrated first, which the index keeps, and "
-          "its file once it is saved ('knear tune' does that){}{}",
-          report.k, more.empty() ? "" : "; ", more);
-    report.prepare_seconds += seconds_;
-  }
-  double seconds() const { return seconds_; }
+  void add_note(std::string_view note) { detail::add_note(request_.preparation.note, note); }
 
  private:
-  bool made_first_ = false;
-  double seconds_ = 0;
+  SearchRequest& request_;
 };
 
-// Says in a report whether every answer is exact, or that nothing is known of them.
-void set_recall(KnnReport& report, bool exact, std::int64_t queries);
+// Returns the promise of a search by calibrated recall whose answer is not proven.
+PromiseReport calibrated_promise(double recall, double expected);
 
 // Keeps a curve with a state and says what it tells.
 std::vector<OperatingPoint> keep_curve(const State& state, const RecallCurve& curve);

@@ -16,6 +16,7 @@
 #include "knear/index/lists/list_probing.hpp"
 #include "knear/index/lists/recall_calibration.hpp"
 #include "knear/knn/lists/list_search.hpp"
+#include "knear/knn/search/report_builder.hpp"
 
 namespace knear::detail {
 namespace {
@@ -32,25 +33,26 @@ bool may_be_found(const SearchSegment& segment, std::int64_t row) {
   return segment.filter.everything() || segment.filter.holds(segment.filter_offset + row);
 }
 
-// What was asked for: an effort, a recall below 1, or everything.
+// What was asked for, checked: an effort, a recall below 1, or everything.
 struct Asked {
   std::int64_t ef = 0;
   std::optional<double> recall = {};
   bool everything = false;
 };
 Asked asked_for(const SearchOptions& options, const IndexShape& shape, std::int64_t k) {
-  const KnnOptions scan_options = options_of_scan(options, shape.metric);
-  check_processor(scan_options, "a search of a graph");
-  check_list_options(scan_options, "a graph");
-  const MethodOptions& method = options.method;
+  const SearchMethod& method = options.method;
+  check_processor(options.device, "a search of a graph");
+  // How much is found is for the graph to choose by.
+  check_list_options({method.kind, {}, method.threshold_heap, method.partial_reduce},
+                     options.first_pass, options.tuning, "a graph");
   const auto refuse = [&](std::string_view name, std::int64_t value, std::string_view why) {
     throw InvalidArgument("{} is {}, but index {} has {}", name, value, shape.description(), why);
   };
   if (method.probes != 0) refuse("probes", method.probes, "no inverted lists");
-  if (method.refine_factor != 0)
-    refuse("refine_factor", method.refine_factor, "no codes without their vectors");
-  if (method.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
-  if (method.certify)
+  if (method.codes.refine_factor != 0)
+    refuse("refine_factor", method.codes.refine_factor, "no codes without their vectors");
+  if (method.lists.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
+  if (method.lists.certify)
     throw InvalidArgument("certify is on, but a walk on a graph proves nothing: recall = 1 does");
   if (method.ef < 0) throw InvalidArgument("ef must not be negative, but is {}", method.ef);
   if (const double recall = method.recall.value_or(1); !(recall > 0 && recall <= 1))
@@ -388,13 +390,6 @@ std::int64_t building_bytes(const State& state, const IndexShape& shape) {
   return state.size * (dim * (value + 3) + 24 * shape.graph_degree + 96);
 }
 
-// All rows are compared.
-SearchOptions as_scan(const SearchOptions& options) {
-  SearchOptions out = options;
-  out.method = {};
-  return out;
-}
-
 }  // namespace
 
 // Ids that were added since the graph was made are looked up once this many more have come; those
@@ -482,39 +477,31 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
           "memory is {} bytes, but the graph of {} rows, which has to be made first, takes about "
           "{}: optimize() makes it",
           options.memory, state.size, bytes);
-  const SearchRequest request(SearchKind::nearest, segments, queries, k,
-                              as_scan(options).with(shape.metric, RowFilter{}), Reuse::expected);
+  SearchRequest request(SearchKind::nearest, segments, queries, k,
+                        options_of_part(options, shape.metric), Reuse::expected);
+  request.altered_by = shape.altered_by();
+  const auto note = [&](std::string_view more) { add_note(request.preparation.note, more); };
   double made_seconds = 0;
   const auto made = asked.everything ? std::nullopt
                                      : state.graph->get(state, shape, request.threads,
                                                         options.progress, &made_seconds);
   if (!made) {
-    ExactNeighbors out = nearest_in_segments(request, report);
-    if (report && !asked.everything && state.size >= least_rows_in_graph)
-      report->note = "the graph is made aside, so all rows were compared";
-    return out;
+    if (!asked.everything && state.size >= least_rows_in_graph)
+      note("the graph is made aside, so all rows were compared");
+    return nearest_in_segments(request, report);
   }
-  const Stopwatch time;
-  std::string note;
+  request.preparation.seconds = made_seconds;
   if (made_seconds > 0)
-    note = fmt::format(
-        "the graph of {} rows was made first, which the index keeps, and its file "
-        "once it is saved (optimize() does that)",
-        made->graph->rows());
-  const auto add_note = [&](std::string_view more) {
-    if (!note.empty()) note += "; ";
-    note += more;
-  };
+    note(
+        fmt::format("the graph of {} rows was made first, which the index keeps, and its file "
+                    "once it is saved (optimize() does that)",
+                    made->graph->rows()));
   GraphSearch search(state, shape, *made, segments, request);
   const bool filtered = !options.filter.everything();
   GraphEffort effort = usual_effort(asked.ef);
-  double expected = 0, calibrating_seconds = 0;
+  double expected = 0;
   bool holds = true;
-  const auto scan = [&] {
-    ExactNeighbors out = nearest_in_segments(request, report);
-    if (report) report->prepare_seconds += made_seconds + calibrating_seconds, report->note = note;
-    return out;
-  };
+  const auto scan = [&] { return nearest_in_segments(request, report); };
   if (asked.recall) {
     const Stopwatch calibrating;
     bool first = false;
@@ -523,11 +510,11 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
       return calibrate_graph_by_rows(state, shape, *made, k, request.threads, options.progress);
     });
     if (first)
-      add_note(
+      note(
           fmt::format("recall of {} neighbours was calibrated first, which the index keeps, "
                       "and its file once it is saved ('knear tune' does that)",
                       k));
-    calibrating_seconds = calibrating.seconds();
+    request.preparation.seconds += calibrating.seconds();
     const RecallPoint* point = curve->find(*asked.recall);
     if (!point) return scan();  // more than a walk is known to find
     effort = {point->rule.ef, point->rule.starts}, expected = point->expected;
@@ -542,12 +529,10 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
         const AnyMatrix sample = copies_of(queries, queries_to_calibrate(queries.rows()));
         const RecallCurve own = calibrate_graph(state, shape, *made, segments, sample.view(), {}, k,
                                                 request.threads, options.progress);
-        calibrating_seconds += again.seconds();
-        add_note(fmt::format("{}, so recall was calibrated on {} queries of this batch{}", reason,
-                             sample.rows(),
-                             filtered ? ""
-                                      : "; tune() with such queries keeps that for searches to "
-                                        "come"));
+        request.preparation.seconds += again.seconds();
+        note(fmt::format(
+            "{}, so recall was calibrated on {} queries of this batch{}", reason, sample.rows(),
+            filtered ? "" : "; tune() with such queries keeps that for searches to come"));
         point = own.find(*asked.recall);
         if (!point) return scan();
         effort = {point->rule.ef, point->rule.starts}, expected = point->expected;
@@ -555,7 +540,7 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
         search.run(queries, k, effort);
       } else {
         holds = false;
-        add_note(fmt::format(
+        note(fmt::format(
             "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by "
             "itself, and recall = 1 compares all rows",
             reason, *asked.recall, least_calibrated_batch));
@@ -568,23 +553,22 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
   search.add_rows_beside(queries, k);
   if (report) {
     *report = {};
-    report->rows = report->allowed_rows = request.rows;
-    report->allowed_rows = request.allowed_rows;
-    report->dim = queries.cols(), report->queries = queries.rows(), report->k = k;
-    report->metric = shape.metric, report->isa = name_of(request.isa);
-    report->first_pass = "graph", report->method = "graph";
-    report->threads = request.threads;
-    report->seconds = time.seconds() - calibrating_seconds;
-    report->prepare_seconds = made_seconds + calibrating_seconds;
-    report->survivors_per_query = search.measured();
-    report->probed_rows = search.scored(), report->ef = effort.ef;
+    set_request(*report, request);
+    report->method = "graph", report->note = request.preparation.note;
+    report->prepare_seconds = request.preparation.seconds;
     report->memory_bytes = state.graph->bytes() + search.memory_bytes();
-    report->promised_recall = asked.recall && holds ? *asked.recall : 0;
-    report->expected_recall = asked.recall && holds ? expected : 0;
-    report->recall_argument = asked.recall && holds ? "calibrated" : "none";
     for (std::int64_t q = 0; q < queries.rows(); ++q)
       report->short_queries += search.found().ids.row(q)[k - 1] == no_id;
-    report->note = note;
+    report->scan.isa = name_of(request.isa), report->scan.first_pass = "graph";
+    report->scan.survivors_per_query = search.measured();
+    report->scan.probed_rows = search.scored();
+    report->graph.ef = effort.ef;
+    PromiseReport promise = no_promise();
+    if (asked.recall && holds) {
+      promise.promised_recall = *asked.recall, promise.expected_recall = expected;
+      promise.recall_argument = "calibrated";
+    }
+    set_promise(*report, request, std::move(promise));
   }
   return search.take_found();
 }
@@ -597,8 +581,9 @@ RangeLists range_search_graph(const IndexShape& shape, std::span<const SearchSeg
                           options.method.ef != 0 ? "ef" : "probes",
                           options.method.ef != 0 ? options.method.ef : options.method.probes,
                           shape.description());
-  const SearchRequest request(SearchKind::range, segments, queries, usual_k,
-                              options.with(shape.metric, RowFilter{}), Reuse::expected);
+  SearchRequest request(SearchKind::range, segments, queries, usual_k,
+                        options_of_scan(options, shape.metric), Reuse::expected);
+  request.altered_by = shape.altered_by();
   return within_segments(request, radius, report);
 }
 

@@ -241,7 +241,7 @@ class NearestOthers {
                                   {.metric = metric_, .threads = threads_}, Reuse::expected);
       ListSearch scan(request);
       ListProbing probing(*lists_, request, scan);
-      probing.probe_by(rule, probing.lists_near(rule));
+      probing.probe_by(rule, probing.lists_near(rule.lists));
       const ExactNeighbors& found = probing.found();
       for (std::int64_t i = begin; i < end; ++i) take(i, found.ids.row(i - begin), found.columns());
       reporter.add(end - begin);

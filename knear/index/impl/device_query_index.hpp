@@ -23,9 +23,9 @@ namespace knear::detail {
 // are compared, by one GPU without a limit of memory.
 inline bool takes_device_queries(const State& state, const IndexShape& shape,
                                  const SearchOptions& options) {
-  const MethodOptions& method = options.method;
-  const bool exact =
-      method.kind == Method::exact || (method.kind == Method::automatic && method.aggregate);
+  const SearchMethod& method = options.method;
+  const bool exact = method.kind == Method::exact ||
+                     (method.kind == Method::automatic && method.partial_reduce.aggregate);
   return !shape.is_probed() && !shape.has_graph() && !state.transform && exact &&
          options.memory <= 0 && !parse_devices(options.device).several();
 }
@@ -36,6 +36,7 @@ template <class Queue>
 void search_on_device(const Index::Impl& index, Queue& queue, const std::function<Queue()>& open,
                       const DeviceRowData<Queue>& queries, std::int64_t k,
                       const SearchOptions& options, AnswerOnDevice to, KnnReport* report) {
+  const Stopwatch time;
   check_answer(queries.count, k);
   index.check_columns(
       "queries", AnyMatrixView(queries.type, nullptr, queries.count, queries.dim, queries.dim));
@@ -48,14 +49,18 @@ void search_on_device(const Index::Impl& index, Queue& queue, const std::functio
                                          : download_some(queue, queries, which);
     const ExactNeighbors near = index.nearest(*state, here.view(), k, options, told);
     send_answers(
-        queue,
-        rounded(near, index.shape.metric, here.rows(),
-                options.method.aggregate ? k : near.columns(), resolve_threads(options.threads)),
+        queue, rounded(near, index.shape.metric, here.rows(), k, resolve_threads(options.threads)),
         which, to);
   };
-  if (!options.method.aggregate)
+  const auto set_call = [&] {
+    if (report) index.set_call_of(*report, *state, time);
+  };
+  if (!options.method.partial_reduce.aggregate)
     throw InvalidArgument("aggregate is off, but queries are in the memory of a GPU");
-  if (!takes_device_queries(*state, index.shape, options)) return answer_on_host({}, report);
+  if (!takes_device_queries(*state, index.shape, options)) {
+    answer_on_host({}, report);
+    return set_call();
+  }
 
   const IdFilter filter = quick_filter(state->size, state->next_id, options.filter);
   const std::vector<SearchSegment> segments = search_segments_of(*state, filter);
@@ -64,15 +69,18 @@ void search_on_device(const Index::Impl& index, Queue& queue, const std::functio
   const SearchRequest request(
       SearchKind::nearest, segments,
       AnyMatrixView(queries.type, queries.data(), queries.count, queries.dim, queries.dim),
-      search.range_of(queries, metric), k, options.with(metric, RowFilter{}), Reuse::expected);
-  if (request.k == 0) return answer_on_host({}, report);  // nothing but padding
+      search.range_of(queries, metric), k, options_of_scan(options, metric), Reuse::expected);
+  if (request.k == 0) {  // nothing but padding
+    answer_on_host({}, report);
+    return set_call();
+  }
   const std::vector<std::int64_t> left = search.nearest(request, queries, to, report);
-  if (report)
-    report->rows = state->size, report->version = state->version, report->dim = index.shape.dim;
-  if (left.empty()) return;
-  KnnReport again;
-  answer_on_host(left, report ? &again : nullptr);
-  if (report) add_search_of_the_left(*report, std::ssize(left), again);
+  if (!left.empty()) {
+    KnnReport again;
+    answer_on_host(left, report ? &again : nullptr);
+    if (report) add_search_of_the_left(*report, std::ssize(left), again);
+  }
+  set_call();
 }
 
 }  // namespace knear::detail

@@ -11,6 +11,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/index/impl/index_training.hpp"
 #include "knear/knn/search/range_search.hpp"
+#include "knear/knn/search/report_builder.hpp"
 
 namespace knear::detail {
 
@@ -469,74 +470,55 @@ AnyMatrix IndexImpl::reconstruct(std::span<const Id> ids) const {
   return whole;
 }
 
-namespace {
-
-// Of an index that alters vectors: what a search has proven or promises is so with respect to what
-// the index keeps, and of the vectors that were added it knows nothing.
-void promise_nothing(KnnReport& report, const IndexShape& shape) {
-  if (report.recall_argument != "none") {
-    const std::string what =
-        report.recall_argument == "exact"
-            ? "exact"
-            : fmt::format("a recall of {} is promised", report.promised_recall);
-    report.note += fmt::format(
-        "{}{} with respect to the vectors as index {} keeps them, not to those that were added",
-        report.note.empty() ? "" : "; ", what, shape.description());
-  }
-  report.recall_argument = "none";
-  report.promised_recall = report.expected_recall = 0;
-  report.certified_queries = 0, report.uncertified.clear();
-}
-
-}  // namespace
-
 ExactNeighbors IndexImpl::nearest(const State& now, AnyMatrixView queries, std::int64_t k,
                                   const SearchOptions& options, KnnReport* report) const {
-  check_answer(queries.rows(), k);
   check_columns("queries", queries);
   check_trained(now, "searching");
   const IdFilter filter = quick_filter(now.size, now.next_id, options.filter);
   const bool looked_up = form->looks_up_ids(now, queries.rows(), k, filter.bits(), options);
   const std::vector<SearchSegment> segments = search_segments_of(now, filter, looked_up);
   const TransformedQueries inner(now, shape.metric, queries, options.threads);
-  ExactNeighbors near = form->nearest({now, segments, inner.view(), queries, options}, k, report);
-  if (report) report->rows = now.size, report->version = now.version, report->dim = shape.dim;
-  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
-  if (report && looked_up) report->allowed_rows = -1;
-  return near;
+  return form->nearest({now, segments, inner.view(), queries, options}, k, report);
 }
 
 Neighbors IndexImpl::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                             KnnReport* report) const {
+  const Stopwatch time;
+  const bool aggregate = options.method.partial_reduce.aggregate;
+  const auto now = state();
   check_answer(queries.rows(), k);
-  if (options.method.aggregate) check_padding(queries.rows(), k, state()->size, options.memory);
-  const ExactNeighbors near = nearest(queries, k, options, report);
-  return rounded(near, shape.metric, queries.rows(), options.method.aggregate ? k : near.columns(),
-                 resolve_threads(options.threads));
+  if (aggregate) check_padding(queries.rows(), k, now->size, options.memory);
+  const ExactNeighbors near = nearest(*now, queries, k, options, report);
+  Neighbors out = rounded(near, shape.metric, queries.rows(), aggregate ? k : near.columns(),
+                          resolve_threads(options.threads));
+  if (report) set_call_of(*report, *now, time);
+  return out;
 }
 
-RangeLists IndexImpl::within(AnyMatrixView queries, double radius, const SearchOptions& options,
-                             KnnReport* report) const {
+RangeLists IndexImpl::within(const State& now, AnyMatrixView queries, double radius,
+                             const SearchOptions& options, KnnReport* report) const {
   radius = checked_radius(radius);
   check_columns("queries", queries);
-  const auto now = state();
-  check_trained(*now, "searching");
-  const IdFilter filter = quick_filter(now->size, now->next_id, options.filter);
-  const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
-  const TransformedQueries inner(*now, shape.metric, queries, options.threads);
-  RangeLists near = form->within({*now, segments, inner.view(), queries, options}, radius, report);
-  if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
-  if (report && shape.alters_vectors()) promise_nothing(*report, shape);
-  return near;
+  check_trained(now, "searching");
+  const IdFilter filter = quick_filter(now.size, now.next_id, options.filter);
+  const std::vector<SearchSegment> segments = search_segments_of(now, filter);
+  const TransformedQueries inner(now, shape.metric, queries, options.threads);
+  return form->within({now, segments, inner.view(), queries, options}, radius, report);
 }
 
 RangeNeighbors IndexImpl::range_search(AnyMatrixView queries, double radius,
                                        const SearchOptions& options, KnnReport* report) const {
-  RangeLists near = within(queries, radius, options, report);
   const Stopwatch time;
+  const auto now = state();
+  RangeLists near = within(*now, queries, radius, options, report);
   RangeNeighbors out = sorted_neighbors(near, shape.metric, resolve_threads(options.threads));
-  if (report) report->seconds += time.seconds();
+  if (report) set_call_of(*report, *now, time);
   return out;
+}
+
+void IndexImpl::set_call_of(KnnReport& report, const State& now, const Stopwatch& time) const {
+  set_call(report, now.size, shape.dim, time);
+  report.version = now.version;
 }
 
 }  // namespace knear::detail

@@ -128,8 +128,8 @@ class IndexImpl {
   void append(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options,
               std::int64_t first = 0);
   // As Index::search() and Index::range_search(), before anything is rounded: the k nearest
-  // [q x k at most], of method.aggregate = false the candidates; and all within a radius, in no
-  // order.
+  // [q x k at most], of method.partial_reduce.aggregate = false the candidates; and all within a
+  // radius, in no order. k was checked. The caller completes the report by set_call_of().
   ExactNeighbors nearest(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                          KnnReport* report) const {
     const auto now = state();
@@ -139,7 +139,14 @@ class IndexImpl {
   ExactNeighbors nearest(const State& now, AnyMatrixView queries, std::int64_t k,
                          const SearchOptions& options, KnnReport* report) const;
   RangeLists within(AnyMatrixView queries, double radius, const SearchOptions& options,
-                    KnnReport* report) const;
+                    KnnReport* report) const {
+    const auto now = state();
+    return within(*now, queries, radius, options, report);
+  }
+  RangeLists within(const State& now, AnyMatrixView queries, double radius,
+                    const SearchOptions& options, KnnReport* report) const;
+  // Writes what the call knows that searched a state.
+  void set_call_of(KnnReport& report, const State& now, const Stopwatch& time) const;
 
  private:
   mutable ProcessMutex state_mutex_;  // held for the time of copying a pointer

@@ -168,12 +168,12 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     one.rule = rule, one.lists = 1, one.rows = static_cast<double>(state.size);
     if (state.coarse) {
       ListProbing search(state, request, probed);
-      NearLists near = search.lists_near(rule);
+      NearLists near = search.lists_near(rule.lists);
       const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
       search.probe_by(rule, std::move(near));
       note(one, search.found(), scales);
       const KnnReport report = search.report();
-      one.lists = report.probes, one.rows = report.probed_rows;
+      one.lists = report.lists.probes, one.rows = report.scan.probed_rows;
     } else {
       ExactNeighbors found;
       probed.nearest(Matrix<Id>(count, 1).view(), found);

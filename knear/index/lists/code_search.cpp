@@ -31,17 +31,11 @@ SearchRequest request_of_codes(SearchKind kind, const State& state,
   SearchRequest request(kind, {}, queries, k, options, Reuse::expected);
   for (std::size_t s = 0; s < segments.size(); ++s)
     request.allowed_rows += segments[s].allowed_between(0, state.segments[s].rows->rows());
+  request.counts_rows = std::none_of(segments.begin(), segments.end(),
+                                     [](const SearchSegment& s) { return s.allowed_ids; });
   request.rows = state.size;
   request.k = std::min(request.k_asked, request.allowed_rows);
   return request;
-}
-
-void check_code_options(const KnnOptions& options) {
-  if (options.memory > 0 && parse_devices(options.device).cuda())
-    throw InvalidArgument(
-        "memory is {} bytes, but a search of codes on a device ({}) keeps to no limit",
-        options.memory, options.device);
-  check_list_options(options, "codes");
 }
 
 CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
@@ -54,10 +48,11 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       measured_codes_(request.k * refine_factor),
       device_(open_code_search(request.options)),
       at_(request, nullptr) {
-  check_code_options(request.options);
   if (device_ && state.coder->code_size() != state.coder->book().code_size())
     throw InvalidArgument("device is '{}', but codes {} are scanned by processors alone",
                           request.options.device, state.coder->shape().name());
+  report_.learns = false, report_.only_pass = "codes";
+  report_.method = state.coarse ? "inverted-lists" : "codes";
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const SearchSegment& given = segments[s];
     const std::int64_t rows = state.segments[s].rows->rows();
@@ -296,7 +291,7 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     }
     return;
   }
-  pairs_ += rows_probed(probes);
+  report_.note_probed(rows_probed(probes));
   const auto number = [&](std::int64_t q) {
     return which.empty() ? q : which[static_cast<std::size_t>(q)];
   };
@@ -339,7 +334,7 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
           [&](std::int64_t q, std::span<std::pair<double, Id>> rows) { answer(q, rows, found); });
     reporter.add(1);
   });
-  if (refined()) measured_ += asked.rows() * rough_.k;
+  if (refined()) report_.stats.refined += asked.rows() * rough_.k;
 }
 
 void CodeSearch::answer_by_codes(std::int64_t q, ExactNeighbors& found) {
@@ -364,7 +359,7 @@ void CodeSearch::answer(std::int64_t q, std::span<std::pair<double, Id>> rows,
 
 void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) {
   const std::int64_t memory = request_.limited() ? request_.options.memory : machine_memory();
-  pairs_ += rows_probed(probes);
+  report_.note_probed(rows_probed(probes));
   RangeSink sink(found, RowIds{}, std::max<std::int64_t>(0, memory / 64));
   if (refined()) {
     // Codes do not say how far off they are, so that all rows are measured.
@@ -377,25 +372,23 @@ void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
       sink.take({&q, 1}, list);
       reporter.add(1);
     });
-    measured_ += measured;
+    report_.stats.refined += measured;
+    note_answer(found);
     return;
   }
   const Matrix<float> terms =
       state_.coder->terms(request_.queries, probes, request_.threads, request_.options.progress);
   scan_codes_range(segments_, job_of(request_.queries, 1), {probes, terms.view()}, limit, sink,
                    report_.stats, request_.options.progress);
+  note_answer(found);
 }
 
 KnnReport CodeSearch::report() {
-  report_.learns = false;
-  KnnReport out = report_.report(at_, time_.seconds());
-  const auto queries = static_cast<double>(std::max<std::int64_t>(1, request_.queries.rows()));
-  out.probed_rows = static_cast<double>(pairs_) / queries;
-  out.refined_per_query = static_cast<double>(measured_) / queries;
-  out.code_parts = state_.coder->book().parts(), out.code_bits = state_.coder->book().bits();
-  out.refined_by_codes = state_.refiner != nullptr;
-  out.first_pass = "codes", out.method = "codes";
-  if (device_) out.device = request_.options.device, out.replicas = device_->replicas();
+  report_.on_device = device_ != nullptr;
+  KnnReport out = report_.report(at_);
+  out.codes = {state_.coder->book().parts(), state_.coder->book().bits(),
+               state_.refiner != nullptr};
+  if (device_) out.shards.replicas = device_->replicas();
   return out;
 }
 

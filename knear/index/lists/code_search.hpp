@@ -25,16 +25,12 @@ SearchRequest request_of_codes(SearchKind kind, const State& state,
                                std::span<const SearchSegment> segments, AnyMatrixView queries,
                                std::int64_t k, const KnnOptions& options);
 
-// InvalidArgument for options that a search of codes has not: as check_list_options(), but codes
-// may be searched on a device, within no limit of memory.
-void check_code_options(const KnnOptions& options);
-
 class CodeSearch final : public ProbedSearch {
  public:
   // segments: those of the state, in its order. vectors: the queries as users have them, before any
   // transform. refine_factor: codes measured by their vectors for each neighbour wanted, where
-  // there are vectors. more_bytes: what the caller takes of a limited
-  // memory. Throws InvalidArgument for options that such a search has not; MemoryBudgetError.
+  // there are vectors. more_bytes: what the caller takes of a limited memory. Throws
+  // MemoryBudgetError.
   CodeSearch(const State& state, const SearchRequest& request,
              std::span<const SearchSegment> segments, AnyMatrixView vectors,
              std::int64_t refine_factor, std::int64_t more_bytes);
@@ -67,8 +63,11 @@ class CodeSearch final : public ProbedSearch {
   void answer_by_codes(std::int64_t q, ExactNeighbors& found);
   void answer(std::int64_t q, std::span<std::pair<double, Id>> rows, ExactNeighbors& found);
   std::int64_t rows_probed(MatrixView<Id> probes) const;
+  // Notes what a range search has found.
+  void note_answer(const RangeLists& found) {
+    for (const auto& list : found) report_.note_answer(64 * std::ssize(list));
+  }
 
-  const Stopwatch time_;
   const State& state_;
   const SearchRequest& request_;
   const AnyMatrixView vectors_;
@@ -82,7 +81,6 @@ class CodeSearch final : public ProbedSearch {
   CodedNeighbors rough_;                                    // by codes
   SearchPosition at_;
   ReportBuilder report_;
-  std::int64_t pairs_ = 0, measured_ = 0;
 };
 
 }  // namespace knear::detail

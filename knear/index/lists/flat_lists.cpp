@@ -36,16 +36,11 @@ constexpr double simulation_seconds = 200e-6;
 
 // Whether a search could go by lists: it leaves everything to the index but the recall.
 bool is_free(const SearchOptions& options) {
-  const MethodOptions& method = options.method;
-  const TuningOverrides& choices = options.tuning;
-  return method.kind == Method::automatic && method.recall && *method.recall > 0 &&
-         *method.recall < 1 && method.samples == 0 && method.query_batch == 0 &&
-         method.logical_rows == 0 && method.aggregate && method.probes == 0 && !method.widen &&
-         method.refine_factor == 0 && !method.certify && method.ef == 0 && options.memory == 0 &&
-         options.first_pass == FirstPass::automatic && options.filter.everything() &&
-         options.device == "cpu" && choices.group == 0 && choices.parts == 0 &&
-         choices.columns == 0 && choices.clusters == 0 && choices.tile == 0 && choices.guess &&
-         !choices.refine;
+  const std::optional<double> recall = options.method.recall;
+  return recall && *recall > 0 && *recall < 1 && options.method == SearchMethod{.recall = recall} &&
+         options.memory == 0 && options.first_pass == FirstPass::automatic &&
+         options.filter.everything() && options.device == "cpu" &&
+         options.tuning == TuningOverrides{};
 }
 
 struct LiveRow {
@@ -267,7 +262,8 @@ RecallCurve FlatLists::tune(const State& state, const IndexShape& shape, std::in
 
 std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexShape& shape,
                                                 AnyMatrixView queries, std::int64_t k,
-                                                const SearchOptions& options, KnnReport* report) {
+                                                const SearchOptions& options,
+                                                Preparation& preparation, KnnReport* report) {
   if (!is_free(options) || state.size < least_rows || k > state.size / rows_of_neighbour ||
       queries.rows() == 0)
     return {};
@@ -282,8 +278,7 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
                                     .threads = threads},
                                    peaks)
                           .seconds;
-  double made_seconds = 0;
-  const auto used = calibrated(state, shape, k, options, scan, made_seconds);
+  const auto used = calibrated(state, shape, k, options, scan, preparation.seconds);
   if (!used) return {};
   const RecallPoint* point = used->curve->find(*options.method.recall);
   if (!point) return {};
@@ -300,23 +295,24 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
                              .seconds;
   if (gain_of_prefix(shape.inner_dim()) * probing > scan) return {};
   const std::vector<SearchSegment> segments = live_segments(*used->lists);
-  const SearchRequest request(SearchKind::nearest, segments, queries, k,
-                              options_of_scan(options, shape.metric), Reuse::expected);
+  SearchRequest request(SearchKind::nearest, segments, queries, k,
+                        options_of_part(options, shape.metric), Reuse::expected);
+  request.preparation = preparation, request.altered_by = shape.altered_by();
   ListSearch rows(request);
   ListProbing search(*used->lists, request, rows);
-  NearLists near = search.lists_near(point->rule);
+  NearLists near = search.lists_near(point->rule.lists);
   if (!of_one_kind(*used->curve, near)) return {};
   const std::vector<Nearness> scales = nearness_scales(queries, shape.metric, near);
   search.probe_by(point->rule, std::move(near));
   if (!finds_as_calibrated(*point, *options.method.recall, k, search.found(), scales)) return {};
   if (report) {
     *report = search.report();
-    report->prepare_seconds += made_seconds;
-    if (report->recall_argument != "exact") {
-      report->recall_argument = "calibrated";
-      report->promised_recall = *options.method.recall;
-      report->expected_recall = point->expected;
+    PromiseReport promise = search.promise();
+    if (promise.recall_argument != "exact") {
+      promise.recall_argument = "calibrated", promise.promised_recall = *options.method.recall;
+      promise.expected_recall = point->expected;
     }
+    set_promise(*report, request, std::move(promise));
   }
   return search.take_found();
 }

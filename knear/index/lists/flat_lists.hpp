@@ -32,10 +32,12 @@ namespace knear::detail {
 class FlatLists {
  public:
   // The answer by lists, as Index::search() before it rounds, of the state that these belong to;
-  // nothing where all rows are to be compared. queries after the transforms. Throws Cancelled.
+  // nothing where all rows are to be compared. queries after the transforms. preparation takes the
+  // time of making lists. Throws Cancelled.
   std::optional<ExactNeighbors> search(const State& state, const IndexShape& shape,
                                        AnyMatrixView queries, std::int64_t k,
-                                       const SearchOptions& options, KnnReport* report);
+                                       const SearchOptions& options, Preparation& preparation,
+                                       KnnReport* report);
   // Makes the lists now and calibrates searches for k neighbours, by queries like those to come or
   // with none by rows. Throws InvalidArgument where there are too few rows for lists;
   // MemoryBudgetError; Cancelled.

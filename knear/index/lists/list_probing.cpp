@@ -206,7 +206,8 @@ void ListProbing::search_lists(const Neighbors& near, std::int64_t begin) {
   search_.nearest(near.ids.view(), found_, which);
 }
 
-NearLists ListProbing::lists_near(std::int64_t lists) {
+NearLists ListProbing::lists_near(std::int64_t most) {
+  const std::int64_t lists = std::min(coarse_.lists(), most);
   const std::int64_t queries = request_.queries.rows(), block = queries_together(request_, lists);
   NearLists out;
   for (std::int64_t begin = 0; begin < queries; begin += block) {
@@ -368,24 +369,28 @@ void ListProbing::certify(bool go_on) {
 
 KnnReport ListProbing::report() {
   KnnReport out = search_.report();
-  const std::int64_t queries = request_.queries.rows(), lists = coarse_.lists();
-  out.lists = lists, out.coarse_seconds = coarse_seconds_;
+  const std::int64_t queries = request_.queries.rows();
   const std::int64_t probed = std::accumulate(probed_.begin(), probed_.end(), std::int64_t{0});
-  out.probes =
-      static_cast<double>(probed) / static_cast<double>(std::max<std::int64_t>(1, queries));
+  out.lists = {
+      coarse_.lists(),
+      static_cast<double>(probed) / static_cast<double>(std::max<std::int64_t>(1, queries)),
+      coarse_seconds_};
   for (std::int64_t q = 0; q < queries; ++q)
     out.short_queries += request_.k_asked > request_.k || is_short(q);
-  out.certified_queries = 0;
+  return out;
+}
+
+PromiseReport ListProbing::promise() const {
+  std::int64_t exact = 0;
+  std::vector<std::int64_t> open;
   for (std::size_t q = 0; q < probed_.size(); ++q) {
     const bool certain =
-        !state_.coder && (probed_[q] == lists || (!certified_.empty() && certified_[q]));
-    out.certified_queries += certain;
-    if (!certain && !certified_.empty()) out.uncertified.push_back(static_cast<std::int64_t>(q));
+        !state_.coder && (probed_[q] == coarse_.lists() || (!certified_.empty() && certified_[q]));
+    exact += certain;
+    if (!certain && !certified_.empty()) open.push_back(static_cast<std::int64_t>(q));
   }
-  const bool exact = out.certified_queries == queries;
-  out.promised_recall = exact ? 1 : 0, out.expected_recall = exact ? 1 : 0;
-  out.recall_argument = exact ? "exact" : "none";
-  out.method = "inverted-lists";
+  PromiseReport out = exact == request_.queries.rows() ? PromiseReport() : no_promise();
+  out.certified_queries = exact, out.uncertified = std::move(open);
   return out;
 }
 
@@ -475,13 +480,6 @@ bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k
       return false;
   }
   return true;
-}
-
-KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {
-  KnnOptions out = options.with(metric, RowFilter{});
-  out.method.probes = out.method.ef = 0, out.method.recall = {};
-  out.method.widen = out.method.certify = false, out.method.refine_factor = 0;
-  return out;
 }
 
 }  // namespace knear::detail

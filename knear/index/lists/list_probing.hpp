@@ -47,12 +47,8 @@ class ListProbing {
   // that find fewer than k rows in these. near: lists_near() by the same rule.
   void probe_by(const RecallRule& rule, NearLists near);
 
-  // The lists of each query that a rule chooses from.
-  NearLists lists_near(const RecallRule& rule) {
-    return lists_near(std::min(coarse_.lists(), rule.lists));
-  }
-  // So many of each query.
-  NearLists lists_near(std::int64_t lists);
+  // The nearest `most` lists of each query, or all: a rule chooses from rule.lists.
+  NearLists lists_near(std::int64_t most);
 
   // Twice as many lists for queries that have found fewer than k rows, until they have or all lists
   // are probed.
@@ -66,7 +62,10 @@ class ListProbing {
   const ExactNeighbors& found() const { return found_; }
   // The same, which is gone then.
   ExactNeighbors take_found() { return std::move(found_); }
+  // Returns what was done, but for the promise and the time.
   KnnReport report();
+  // Returns what the lists prove of the answer.
+  PromiseReport promise() const;
 
  private:
   Neighbors order_lists(AnyMatrixView queries, std::int64_t probes);
@@ -116,8 +115,5 @@ std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric)
 // once in 100,000), or if little is known of queries that find rows so far away.
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
                          const ExactNeighbors& found, std::span<const Nearness> scales);
-
-// As a search of the rows themselves takes them.
-KnnOptions options_of_scan(const SearchOptions& options, Metric metric);
 
 }  // namespace knear::detail

@@ -18,8 +18,8 @@
 #include "knear/index/options.hpp"
 #include "knear/index/quantizers/coded_part.hpp"
 #include "knear/index/recall/recall_rule.hpp"
-#include "knear/knn/search/search_request.hpp"
-#include "knear/knn/segment_search.hpp"
+#include "knear/knn/search/nearest_search.hpp"
+#include "knear/knn/search/search.hpp"
 #include "knear/transform/transform.hpp"
 
 namespace knear::detail {
@@ -104,9 +104,11 @@ class CoarseQuantizer::Searcher {
   bool has_index() const { return index_ != nullptr; }
   Neighbors exact(AnyMatrixView vectors, std::int64_t k, int threads) const {
     const SearchSegment all{.rows = &rows_};
-    return search_segments(SearchRequest(SearchKind::nearest, {&all, 1}, vectors, k,
-                                         {.metric = metric_, .threads = threads}, Reuse::expected),
-                           nullptr);
+    const SearchRequest request(SearchKind::nearest, {&all, 1}, vectors, k,
+                                {.metric = metric_, .threads = threads}, Reuse::expected);
+    ExactNeighbors found;
+    Search(request).run_from(found);
+    return rounded_answer(found, request);
   }
   Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const {
     if (!index_) return exact(vectors, k, threads);

@@ -17,6 +17,8 @@
 #include "knear/knn/device/device_grid.hpp"
 #include "knear/knn/near_queries.hpp"
 #include "knear/knn/search/joined_reports.hpp"
+#include "knear/knn/search/report_builder.hpp"
+#include "knear/knn/search/search.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/knn/search/search_request.hpp"
 
@@ -70,11 +72,11 @@ class ShardSearch {
         groups_(threads_ > 1 ? cpu_groups() : std::vector<CpuSet>{}) {
     // Each shard would name the GPUs that it has.
     if (devices_.several() && shards.any().index->has_graph())
-      check_processor({.device = options.device}, "a search of a graph");
-    if (!options.method.aggregate && shards.all.size() > 1)
+      check_processor(options.device, "a search of a graph");
+    if (!options.method.partial_reduce.aggregate && shards.all.size() > 1)
       throw InvalidArgument(
           "aggregate is off, but what shards find is merged into the k nearest of all");
-    if (const std::int64_t logical = options.method.logical_rows;
+    if (const std::int64_t logical = options.method.partial_reduce.logical_rows;
         options.method.kind == Method::partial_reduce && logical != 0 &&
         (logical < shards.size || logical > (std::int64_t{1} << 40)))
       throw InvalidArgument(
@@ -159,9 +161,11 @@ class ShardSearch {
     return slices;
   }
 
-  // The report of all slices. merge_seconds: of what was done with their answers.
+  // The report of all slices, but for the time. merge_seconds and merge_bytes: what putting their
+  // answers together took.
   template <class Found>
-  KnnReport report(const std::vector<Slice<Found>>& slices, double merge_seconds) const {
+  KnnReport report(const std::vector<Slice<Found>>& slices, double merge_seconds,
+                   std::int64_t merge_bytes) const {
     const std::int64_t queries = queries_.rows();
     KnnReport out =
         slices.size() == 1 ? slices[0].report : begin_queries(slices[0].report, queries);
@@ -170,19 +174,31 @@ class ShardSearch {
       told &= tells_certified(slices[r].report);
       add_queries(out, slices[r].report, slices[r].begin, queries);
     }
-    if (!told) out.certified_queries = 0, out.uncertified.clear();
-    for (std::int64_t& q : out.uncertified) q = query(q);
-    std::sort(out.uncertified.begin(), out.uncertified.end());
     out.threads = threads_, out.version = shards_.version;
-    out.shards = std::ssize(searched_);
-    out.replicas = std::max<std::int64_t>(out.replicas, std::ssize(slices));
     out.memory_bytes += together_.rows() * together_.cols() * size_of(together_.type()) +
-                        std::ssize(order_) * std::int64_t{sizeof(std::int64_t)};
-    if (devices_.several()) out.device = options_.device;
-    out.merge_seconds = slices.size() > 1 || slices[0].found.size() > 1 ? merge_seconds : 0;
-    out.seconds = time_.seconds() - out.prepare_seconds;
-    note_unsearched(out);
+                        std::ssize(order_) * std::int64_t{sizeof(std::int64_t)} + merge_bytes;
+    if (devices_.several()) out.device.name = options_.device;
+    out.shards = {
+        .count = parts_of(slices),
+        .replicas = std::max<std::int64_t>(out.shards.replicas, std::ssize(slices)),
+        .merge_seconds = slices.size() > 1 || slices[0].found.size() > 1 ? merge_seconds : 0};
+    std::int64_t rows = 0;
+    for (std::size_t s = 0; s < searched_.size(); ++s)
+      if (failed_[s].empty()) rows += searched_[s]->rows;
+    set_rows(out, rows, queries_.cols());
+    const bool whole = !note_unsearched(out);
+    PromiseReport promise = whole ? std::move(out.promise) : no_promise();
+    if (!told) promise.certified_queries = 0, promise.uncertified.clear();
+    for (std::int64_t& q : promise.uncertified) q = query(q);
+    std::sort(promise.uncertified.begin(), promise.uncertified.end());
+    out.promise = std::move(promise);
     return out;
+  }
+
+  // How many shards were searched.
+  template <class Found>
+  static std::int64_t parts_of(const std::vector<Slice<Found>>& slices) {
+    return std::ssize(slices[0].found);
   }
 
  private:
@@ -192,7 +208,7 @@ class ShardSearch {
   // Queries are divided between groups of processors, where no answer depends on the batch. In one
   // group threads share all queries: divided, 10,000 of a flat index took a seventh longer.
   std::int64_t replicas_used() const {
-    const MethodOptions& method = options_.method;
+    const SearchMethod& method = options_.method;
     if (!are_placed() || devices_.several()) return 1;
     if (method.recall.value_or(1) < 1 || method.kind == Method::partial_reduce) return 1;
     const std::int64_t enough = queries_.rows() / least_queries_of_replica;
@@ -228,12 +244,14 @@ class ShardSearch {
       out.device = words_of(devices_of(searched_[shard] - shards_.all.data()));
     // The base is a random part of the logical rows, but a shard is no random part of the base: all
     // neighbours that are in the base may be in one shard.
-    if (out.method.logical_rows > 0 && shards_.size > 0)
-      out.method.logical_rows = static_cast<std::int64_t>(
-          static_cast<double>(out.method.logical_rows) / static_cast<double>(shards_.size) *
-          static_cast<double>(searched_[shard]->rows));
-    if (out.method.logical_rows > 0)
-      out.method.logical_rows = std::max(out.method.logical_rows, searched_[shard]->rows);
+    if (std::int64_t& logical = out.method.partial_reduce.logical_rows; logical > 0) {
+      const std::int64_t rows = searched_[shard]->rows;
+      if (shards_.size > 0)
+        logical = static_cast<std::int64_t>(static_cast<double>(logical) /
+                                            static_cast<double>(shards_.size) *
+                                            static_cast<double>(rows));
+      logical = std::max(logical, rows);
+    }
     return out;
   }
 
@@ -301,11 +319,12 @@ class ShardSearch {
       slices[r].found.resize(to), reports[r].resize(to);
   }
 
-  void note_unsearched(KnnReport& out) const {
+  // Says which rows were not searched; returns whether there are any.
+  bool note_unsearched(KnnReport& out) const {
     std::string why;
     const auto add = [&](const Shard& shard, const std::string& reason) {
-      out.unsearched_rows += shard.rows;
-      out.unsearched_shards.push_back(shard.name);
+      out.shards.unsearched_rows += shard.rows;
+      out.shards.unsearched_shards.push_back(shard.name);
       if (why.empty()) why = reason;
     };
     for (const Shard& shard : shards_.all) {
@@ -313,19 +332,15 @@ class ShardSearch {
       for (std::size_t s = 0; s < failed_.size(); ++s)
         if (searched_[s] == &shard && !failed_[s].empty()) add(shard, failed_[s]);
     }
-    if (out.unsearched_shards.empty()) return;
-    out.shards -= std::count_if(failed_.begin(), failed_.end(),
-                                [](const std::string& text) { return !text.empty(); });
-    out.promised_recall = out.expected_recall = 0, out.recall_argument = "none";
-    out.certified_queries = 0, out.uncertified.clear();
-    if (!out.note.empty()) out.note += "; ";
-    out.note +=
-        fmt::format("{} of {} rows were not searched, those of shard{} {}: {}", out.unsearched_rows,
-                    out.rows + out.unsearched_rows, out.unsearched_shards.size() > 1 ? "s" : "",
-                    fmt::join(out.unsearched_shards, ", "), why);
+    const std::vector<std::string>& names = out.shards.unsearched_shards;
+    if (names.empty()) return false;
+    const std::int64_t rows = out.shards.unsearched_rows;
+    add_note(out.note, fmt::format("{} of {} rows were not searched, those of shard{} {}: {}", rows,
+                                   out.rows + rows, names.size() > 1 ? "s" : "",
+                                   fmt::join(names, ", "), why));
+    return true;
   }
 
-  const Stopwatch time_;
   const Shards& shards_;
   const AnyMatrixView queries_;
   AnyMatrixView divided_;            // as they are divided between replicas
@@ -349,8 +364,8 @@ class ShardSearch {
 // on from shard to shard. What is promised of a recall is known of the whole. Several GPUs are
 // given their shards beneath that (knn/device/device_grid.hpp), whatever the groups.
 bool goes_as_one(const Shards& shards, const SearchOptions& options) {
-  const MethodOptions& method = options.method;
-  if (!shards.one || !method.aggregate) return false;
+  const SearchMethod& method = options.method;
+  if (!shards.one || !method.partial_reduce.aggregate) return false;
   const bool recall = method.recall.value_or(1) < 1;
   const bool together = parse_devices(options.device).several() || cpu_groups().size() == 1;
   if (shards.any().impl().shape.learns()) return recall || together;
@@ -362,23 +377,25 @@ bool goes_as_one(const Shards& shards, const SearchOptions& options) {
 // otherwise, and after an error of a file, which is then told by shard.
 template <class Found, class Search>
 std::optional<Found> search_as_one(const Shards& shards, const SearchOptions& options,
-                                   KnnReport* report, Search search) {
+                                   Search search) {
   if (!goes_as_one(shards, options)) return {};
   try {
     Found out = search(impl_of(shards.one->get(resolve_threads(options.threads))));
     shards.one->share_recall();
-    if (!report) return out;
-    report->version = shards.version;
-    report->replicas = std::max<std::int64_t>(1, report->replicas);
-    report->shards = std::count_if(shards.all.begin(), shards.all.end(),
-                                   [](const Shard& shard) { return shard.rows > 0; });
-    report->shards = std::max<std::int64_t>(1, report->shards);
     return out;
   } catch (const CorruptFile&) {
   } catch (const IoError&) {
   }
-  if (report) *report = {};
   return {};
+}
+
+// Completes the report of that search, but for the time.
+void set_shards_as_one(KnnReport& report, const Shards& shards, std::int64_t dim) {
+  set_rows(report, shards.size, dim), report.version = shards.version;
+  const auto searched = std::count_if(shards.all.begin(), shards.all.end(),
+                                      [](const Shard& shard) { return shard.rows > 0; });
+  report.shards.count = std::max<std::int64_t>(1, searched);
+  report.shards.replicas = std::max<std::int64_t>(1, report.shards.replicas);  // of several GPUs
 }
 
 }  // namespace
@@ -474,11 +491,12 @@ const Shard* Shards::find(Id id) const {
 
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
                        const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
-  check_answer(queries.rows(), k);
-  if (auto near = search_as_one<ExactNeighbors>(
-          shards, options, report,
-          [&](const Index::Impl& all) { return all.nearest(queries, k, options, report); }))
+  if (auto near = search_as_one<ExactNeighbors>(shards, options, [&](const Index::Impl& all) {
+        return all.nearest(queries, k, options, report);
+      })) {
+    if (report) set_shards_as_one(*report, shards, queries.cols());
     return std::move(*near);
+  }
   ShardSearch search(shards, queries, options, speeds);
   auto slices = search.run<ExactNeighbors>(
       report != nullptr,
@@ -494,7 +512,7 @@ ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t
         merge(first, more, k, search.threads());
     }
   ExactNeighbors all = std::move(slices[0].found[0]);
-  const std::int64_t columns = all.columns();
+  const std::int64_t columns = all.columns(), parts = search.parts_of(slices);
   if (slices.size() > 1) {
     const ExactNeighbors first = std::exchange(all, ExactNeighbors(queries.rows(), columns));
     for (std::size_t r = 0; r < slices.size(); ++r) {
@@ -507,23 +525,32 @@ ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t
     }
   }
   if (!report) return all;
-  *report = search.report(slices, time.seconds());
-  if (slices.size() > 1 || report->shards > 1)
-    report->memory_bytes += queries.rows() * columns * 16 * report->shards;
-  if (report->lists > 0 || report->code_parts > 0 || report->ef > 0) {
-    report->short_queries = 0;
+  const bool merged = slices.size() > 1 || parts > 1;
+  *report =
+      search.report(slices, time.seconds(), merged ? queries.rows() * columns * 16 * parts : 0);
+  report->short_queries = 0;
+  if (report->lists.count > 0 || report->codes.parts > 0 || report->graph.ef > 0)
     for (std::int64_t q = 0; q < queries.rows(); ++q)
       report->short_queries += columns < k || all.ids.row(q)[k - 1] == no_id;
-  }
   return all;
 }
 
-RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
-                  const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
-  if (auto found = search_as_one<RangeLists>(shards, options, report, [&](const Index::Impl& all) {
+RangeNeighbors within(const Shards& shards, AnyMatrixView queries, double radius,
+                      const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
+  const auto sorted = [&](RangeLists& found) {
+    return sorted_neighbors(found, shards.any().impl().shape.metric,
+                            resolve_threads(options.threads));
+  };
+  if (auto found = search_as_one<RangeLists>(shards, options, [&](const Index::Impl& all) {
         return all.within(queries, radius, options, report);
-      }))
-    return std::move(*found);
+      })) {
+    const Stopwatch time;
+    RangeNeighbors out = sorted(*found);
+    if (!report) return out;
+    set_shards_as_one(*report, shards, queries.cols());
+    report->shards.merge_seconds = time.seconds();
+    return out;
+  }
   ShardSearch search(shards, queries, options, speeds);
   auto slices = search.run<RangeLists>(
       report != nullptr, [&](const Index::Impl& index, AnyMatrixView some,
@@ -542,8 +569,9 @@ RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
         else
           to.insert(to.end(), found[i].begin(), found[i].end());
       }
-  if (report) *report = search.report(slices, time.seconds());
-  return all;
+  RangeNeighbors out = sorted(all);
+  if (report) *report = search.report(slices, time.seconds(), 0);
+  return out;
 }
 
 }  // namespace knear::detail

@@ -92,11 +92,12 @@ struct ShardsOf {
                                const ChangeOptions& options);
 };
 
-// As Index::Impl::nearest() and ::within() of all rows.
+// As Index::Impl::nearest() of all rows, and range_search(). The caller completes the report by
+// set_seconds().
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
                        const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
-RangeLists within(const Shards& shards, AnyMatrixView queries, double radius,
-                  const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
+RangeNeighbors within(const Shards& shards, AnyMatrixView queries, double radius,
+                      const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
 
 struct ShardSaveOptions {
   Progress progress = {};

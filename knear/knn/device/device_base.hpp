@@ -49,6 +49,7 @@ class DeviceBase {
   // when it returns. One search at a time.
   void search(SearchKind kind, const DeviceRowData<Queue>& queries, std::int64_t k,
               const KnnOptions& options, Reuse reuse, AnswerOnDevice to, KnnReport* report) {
+    const Stopwatch time;
     const SearchSegment segment{&prepared_, {}, options.filter};
     DeviceQuerySearch<Queue> there([this] { return queue_; });
     const SearchRequest request(
@@ -64,7 +65,10 @@ class DeviceBase {
     };
     if (request.limited() || request.k == 0) return all_on_host(report);  // 0: nothing but padding
     const std::vector<std::int64_t> left = there.nearest(request, queries, to, report);
-    if (left.empty()) return;
+    const auto set_call_of_all = [&] {
+      if (report) set_call(*report, rows_.count, rows_.dim, time);
+    };
+    if (left.empty()) return set_call_of_all();
     if (std::ssize(left) == queries.count) return all_on_host(report);
     // As queries among all rows, of which they are some in a self-join.
     KnnReport again;
@@ -74,6 +78,7 @@ class DeviceBase {
     if (self) found = others_of(found, left, k);
     send_answers(queue_, found, left, to);
     if (report) add_search_of_the_left(*report, std::ssize(left), again);
+    set_call_of_all();
   }
 
   // All rows within a radius as range_search() has them, in the processor's memory: how many they

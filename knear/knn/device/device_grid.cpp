@@ -16,6 +16,7 @@
 #include "knear/knn/search/joined_reports.hpp"
 #include "knear/knn/search/nearest_search.hpp"
 #include "knear/knn/search/range_search.hpp"
+#include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
@@ -121,9 +122,10 @@ std::vector<Part<Found>> searched(const DeviceGrid& grid, const std::vector<std:
   return parts;
 }
 
+// merge_bytes: what putting the answers together took.
 template <class Found>
 KnnReport report_of(const std::vector<Part<Found>>& parts, const SearchRequest& request,
-                    double seconds) {
+                    std::int64_t merge_bytes, double merge_seconds) {
   const std::int64_t queries = request.queries.rows();
   KnnReport out;
   bool told = true;
@@ -139,14 +141,11 @@ KnnReport report_of(const std::vector<Part<Found>>& parts, const SearchRequest& 
     else
       add_queries(out, of_replica, begin, queries);
   }
-  if (!told) out.certified_queries = 0, out.uncertified.clear();
-  out.rows = request.rows, out.allowed_rows = request.allowed_rows;
-  out.queries = queries, out.threads = request.threads;
-  out.k = request.kind == SearchKind::range
-              ? 0
-              : request.k_asked - (request.kind == SearchKind::self_join);
-  out.replicas = replicas, out.device = request.options.device;
-  out.seconds = seconds - out.prepare_seconds;
+  if (!told) out.promise.certified_queries = 0, out.promise.uncertified.clear();
+  set_request(out, request);
+  out.memory_bytes += merge_bytes;
+  out.shards.replicas = replicas, out.shards.merge_seconds = merge_seconds;
+  out.device.name = request.options.device;
   return out;
 }
 
@@ -201,7 +200,6 @@ void run_parts(int threads, std::int64_t parts, const std::function<void(std::in
 
 ExactNeighbors nearest_on_several(const Devices& devices, const SearchRequest& request,
                                   ExactNeighbors found, KnnReport* report) {
-  const Stopwatch time;
   const DeviceGrid grid(devices, shards_of(request));
   const std::int64_t queries = request.queries.rows();
   const std::vector<std::int64_t> begin = grid.split(queries);
@@ -218,7 +216,9 @@ ExactNeighbors nearest_on_several(const Devices& devices, const SearchRequest& r
       std::copy_n(found.ids.row(part.begin), some * before, part.found.ids.data());
     }
     part.request.merge_with(before);
-    Search(part.request, part.engine.get()).run_from(part.found, &part.report);
+    Search search(part.request, part.engine.get());
+    search.run_from(part.found);
+    part.report = search.report();
   });
   // The columns of a replica, one into the other; then replicas behind one another.
   const Stopwatch merging;
@@ -243,16 +243,15 @@ ExactNeighbors nearest_on_several(const Devices& devices, const SearchRequest& r
     std::copy_n(near.keys.data(), some * columns, all.keys.row(first));
     std::copy_n(near.ids.data(), some * columns, all.ids.row(first));
   }
-  if (!report) return all;
-  *report = report_of(parts, request, time.seconds());
-  report->merge_seconds = grid.columns() > 1 ? merging.seconds() : 0;
-  if (parts.size() > 1) report->memory_bytes += queries * request.k * 16 * grid.columns();
+  if (report)
+    *report =
+        report_of(parts, request, parts.size() > 1 ? queries * request.k * 16 * grid.columns() : 0,
+                  grid.columns() > 1 ? merging.seconds() : 0);
   return all;
 }
 
 RangeLists within_on_several(const Devices& devices, const SearchRequest& request, double radius,
                              KnnReport* report) {
-  const Stopwatch time;
   const DeviceGrid grid(devices, shards_of(request));
   const std::vector<std::int64_t> begin = grid.split(request.queries.rows());
   auto parts = searched<RangeLists>(grid, begin, request, [&](Part<RangeLists>& part) {
@@ -267,7 +266,7 @@ RangeLists within_on_several(const Devices& devices, const SearchRequest& reques
       else
         to.insert(to.end(), part.found[q].begin(), part.found[q].end());
     }
-  if (report) *report = report_of(parts, request, time.seconds());
+  if (report) *report = report_of(parts, request, 0, 0);
   return all;
 }
 
@@ -353,17 +352,16 @@ void DividedListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
 }
 
 void DividedListSearch::within(MatrixView<Id>, double, RangeLists&) {
-  check_processor(request_.options, "a range search of some inverted lists");
+  check_processor(request_.options.device, "a range search of some inverted lists");
 }
 
 KnnReport DividedListSearch::report() {
   KnnReport out = parts_.front()->search->report();
   for (std::size_t i = 1; i < parts_.size(); ++i) add_shard(out, parts_[i]->search->report());
-  // Which is the same for all of them, or what only the caller knows.
-  out.rows = request_.rows, out.allowed_rows = request_.allowed_rows;
-  out.threads = request_.threads, out.replicas = grid_.replicas();
-  out.device = request_.options.device;
-  out.seconds = time_.seconds() - out.prepare_seconds;
+  set_request(out, request_);
+  out.prepare_seconds += request_.preparation.seconds;
+  add_note(out.note, request_.preparation.note);
+  out.shards.replicas = grid_.replicas(), out.device.name = request_.options.device;
   return out;
 }
 

@@ -82,7 +82,6 @@ class DividedListSearch final : public ProbedSearch {
  private:
   struct Part;
 
-  const Stopwatch time_;
   const SearchRequest& request_;
   const DeviceGrid grid_;
   std::unique_ptr<SharedProgress> progress_;

@@ -39,7 +39,9 @@ class DeviceListSearch final : public ProbedSearch {
         open_(std::move(open)),
         at_(request, nullptr),
         processor_(request,
-                   more_bytes + (request.limited() ? least_host_bytes<Queue>(request) : 0)) {}
+                   more_bytes + (request.limited() ? least_host_bytes<Queue>(request) : 0)) {
+    report_.learns = false, report_.method = "inverted-lists", report_.on_device = true;
+  }
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which = {}) override {
@@ -63,7 +65,7 @@ class DeviceListSearch final : public ProbedSearch {
     if (request_.k > DeviceScan<Queue>::most_k) give_up(asked, left);
     for (const SearchRequest::Segment& segment : request_.segments) {
       at_.enter(segment, 0, segment.given.rows->base.rows());
-      pairs_ += rows_probed(*segment.given.lists, probes);
+      report_.note_probed(rows_probed(*segment.given.lists, probes));
       search_segment(asked, left);
     }
     for (const std::int64_t q : asked.todo) copy_row(asked.best, q, found, number(q));
@@ -80,18 +82,13 @@ class DeviceListSearch final : public ProbedSearch {
   }
 
   void within(MatrixView<Id>, double, RangeLists&) override {
-    check_processor(request_.options, "a range search of some inverted lists");
+    check_processor(request_.options.device, "a range search of some inverted lists");
   }
 
   KnnReport report() override {
     ReportBuilder all = report_;
-    all.learns = false;
     all.note_search(processor_.done());
-    KnnReport out = all.report(at_, time_.seconds());
-    out.probed_rows = static_cast<double>(pairs_) /
-                      static_cast<double>(std::max<std::int64_t>(1, request_.queries.rows()));
-    out.device = request_.options.device;
-    return out;
+    return all.report(at_);
   }
 
  private:
@@ -306,7 +303,6 @@ class DeviceListSearch final : public ProbedSearch {
 
   static constexpr std::int64_t least_panels = 32;  // of a chunk
 
-  const Stopwatch time_;
   const SearchRequest& request_;
   const std::function<Queue()> open_;
   std::shared_ptr<Queue> queue_;   // see queue()
@@ -314,7 +310,6 @@ class DeviceListSearch final : public ProbedSearch {
   SearchPosition at_;
   ReportBuilder report_;
   ListSearch processor_;
-  std::int64_t pairs_ = 0;  // of queries and rows in lists that they probed
 };
 
 }  // namespace knear::detail

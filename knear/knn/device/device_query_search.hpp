@@ -74,13 +74,13 @@ void send_answers(Queue& queue, const Neighbors& found, std::span<const std::int
     each_run(which, send);
   queue.wait();
 }
-// Adds to the report of a search what the one of the queries that it left said.
+// Adds to the report of a search what that of the queries says that it left.
 inline void add_search_of_the_left(KnnReport& report, std::int64_t left, const KnnReport& again) {
-  report.repeated_queries += left;
-  report.fallback_queries += again.fallback_queries;
-  report.device_bytes = std::max(report.device_bytes, again.device_bytes);
+  report.scan.repeated_queries += left;
+  report.scan.fallback_queries += again.scan.fallback_queries;
+  report.device.bytes = std::max(report.device.bytes, again.device.bytes);
   report.memory_bytes = std::max(report.memory_bytes, again.memory_bytes);
-  report.seconds += again.seconds, report.prepare_seconds += again.prepare_seconds;
+  report.prepare_seconds += again.prepare_seconds;
 }
 
 template <class Queue>
@@ -103,7 +103,6 @@ class DeviceQuerySearch {
   std::vector<std::int64_t> nearest(const SearchRequest& request,
                                     const DeviceRowData<Queue>& queries, AnswerOnDevice to,
                                     KnnReport* report) {
-    const Stopwatch time;
     SearchPosition at(request, &device_);
     ReportBuilder builder;
     builder.learns = false;
@@ -114,8 +113,8 @@ class DeviceQuerySearch {
       left = at.all_queries();
     }
     if (report) {
-      *report = builder.report(at, time.seconds());
-      report->k = request.k_asked - (request.kind == SearchKind::self_join);
+      *report = builder.report(at);
+      set_promise(*report, request, all_exact(request.queries.rows()));
     }
     return left;
   }

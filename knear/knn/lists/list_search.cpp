@@ -184,15 +184,13 @@ std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
   return sum;
 }
 
-void check_list_options(const KnnOptions& options, std::string_view lists) {
-  const std::string search = fmt::format("a search of {}", lists);
-  check_exact(options, search);
-  if (options.first_pass != FirstPass::automatic)
-    throw InvalidArgument("first_pass is {}, but {} have none to choose",
-                          name_of(options.first_pass), lists);
-  const TuningOverrides& choices = options.tuning;
-  if (choices.group || choices.parts || choices.columns || choices.clusters || choices.tile ||
-      !choices.guess || choices.refine)
+void check_list_options(const MethodOptions& method, FirstPass first_pass,
+                        const TuningOverrides& tuning, std::string_view lists) {
+  check_exact(method, fmt::format("a search of {}", lists));
+  if (first_pass != FirstPass::automatic)
+    throw InvalidArgument("first_pass is {}, but {} have none to choose", name_of(first_pass),
+                          lists);
+  if (tuning != TuningOverrides{})
     throw InvalidArgument("choices are for a scan of all rows, and {} have none", lists);
 }
 
@@ -202,7 +200,8 @@ std::int64_t enough_memory(std::int64_t least, std::int64_t more_bytes) {
 
 ListSearch::ListSearch(const SearchRequest& request, std::int64_t more_bytes)
     : request_(request), more_bytes_(more_bytes), at_(request, nullptr) {
-  check_list_options(request.options, "inverted lists");
+  report_.learns = false, report_.method = "inverted-lists";
+  report_.idle_pass = FirstPass::direct;
   check_memory();
 }
 
@@ -302,7 +301,7 @@ Progress ListSearch::progress_of(std::int64_t begin, std::int64_t end) const {
 template <class Few, class Many>
 void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, Many many) {
   const std::int64_t pairs = rows_probed(rows, probes);
-  pairs_ += pairs;
+  report_.note_probed(pairs);
   if (const RowLists* numbers = rows.numbers()) {
     report_.note_pass(FirstPass::direct, 1, pairs);
     return few(*numbers);
@@ -329,7 +328,7 @@ void ListSearch::scan_joined(const Group& group, AnyMatrixView queries, MatrixVi
   ListParts lists;
   for (const auto& part : group.packed) lists.add(*part);
   for (const Segment* segment : group.segments)
-    pairs_ += rows_probed(*segment->given.lists, probes);
+    report_.note_probed(rows_probed(*segment->given.lists, probes));
   const Coding& coding = group.packed[0]->packed;
   const std::int64_t scored = scan(job, std::move(lists));
   report_.note_pass(coding.is_integer ? FirstPass::integer : FirstPass::int8, 1, scored);
@@ -419,15 +418,9 @@ void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
               });
         }
       });
+  for (const auto& list : found) report_.note_answer(64 * std::ssize(list));
 }
 
-KnnReport ListSearch::report() {
-  report_.learns = false;
-  KnnReport out = report_.report(at_, time_.seconds());
-  out.probed_rows = static_cast<double>(pairs_) /
-                    static_cast<double>(std::max<std::int64_t>(1, request_.queries.rows()));
-  out.first_pass = pairs_ > 0 ? out.first_pass : std::string(name_of(FirstPass::direct));
-  return out;
-}
+KnnReport ListSearch::report() { return report_.report(at_); }
 
 }  // namespace knear::detail

@@ -27,7 +27,9 @@
 namespace knear::detail {
 
 // InvalidArgument for options that a search of `lists` has not: a method, a first pass, choices.
-void check_list_options(const KnnOptions& options, std::string_view lists);
+// Whoever is asked for such a search checks them; ListSearch trusts its request.
+void check_list_options(const MethodOptions& method, FirstPass first_pass,
+                        const TuningOverrides& tuning, std::string_view lists);
 
 // An answer [queries x k] before anything is found.
 ExactNeighbors nothing_found(std::int64_t queries, std::int64_t k);
@@ -41,8 +43,7 @@ std::int64_t enough_memory(std::int64_t least, std::int64_t more_bytes);
 class ListSearch final : public ProbedSearch {
  public:
   // Requires segments that have lists (SearchSegment::lists). more_bytes: what the caller takes of
-  // a limited memory. By the processor, whatever the device. Throws as check_list_options();
-  // MemoryBudgetError.
+  // a limited memory. By the processor, whatever the device. Throws MemoryBudgetError.
   explicit ListSearch(const SearchRequest& request, std::int64_t more_bytes = 0);
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
@@ -93,13 +94,11 @@ class ListSearch final : public ProbedSearch {
   // Of queries begin, ..., end - 1 in that of all.
   Progress progress_of(std::int64_t begin, std::int64_t end) const;
 
-  const Stopwatch time_;
   const SearchRequest& request_;
   const std::int64_t more_bytes_;
   SearchPosition at_;
   ReportBuilder report_;
   std::vector<Group> groups_;
-  std::int64_t pairs_ = 0;  // of queries and rows in lists that they probed
 };
 
 }  // namespace knear::detail

@@ -24,7 +24,7 @@ class ProbedSearch {
                        std::span<const std::int64_t> which = {}) = 0;
   // All rows whose key is at most `limit` in these lists.
   virtual void within(MatrixView<Id> probes, double limit, RangeLists& found) = 0;
-  // What was done; seconds from construction on.
+  // What was done, but for the promise and the time, which the caller knows.
   virtual KnnReport report() = 0;
 };
 

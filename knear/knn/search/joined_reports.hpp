@@ -38,5 +38,7 @@ void add_shard(KnnReport& all, const KnnReport& more);
 // begin_queries() made of the part with the first ones.
 void add_queries(KnnReport& all, const KnnReport& more, std::int64_t first, std::int64_t queries);
 KnnReport begin_queries(const KnnReport& part, std::int64_t queries);
+// The same queries among the rows of one block after another. `all` is that of the latest block.
+void add_block(KnnReport& all, const KnnReport& before);
 
 }  // namespace knear::detail

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "knear/knn/search/partial_reduce_search.hpp"
+#include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search.hpp"
 #include "knear/knn/search/threshold_heap_search.hpp"
 
@@ -20,13 +21,16 @@ ExactNeighbors nearest_on(DeviceEngine* device, const SearchRequest& request, Kn
 }
 
 Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
-  return rounded_answer(nearest_on(device, request, report), request);
+  const Stopwatch time;
+  Neighbors out = rounded_answer(nearest_on(device, request, report), request);
+  if (report) set_call(*report, request.rows, request.queries.cols(), time);
+  return out;
 }
 
 Neighbors rounded_answer(const ExactNeighbors& all, const SearchRequest& request) {
   const bool self = request.kind == SearchKind::self_join;
   const std::int64_t columns =
-      request.options.method.aggregate ? request.k_asked - self : all.columns();
+      request.options.method.partial_reduce.aggregate ? request.k_asked - self : all.columns();
   return rounded(all, request.options.metric, request.queries.rows(), columns, request.threads,
                  self ? std::optional<Id>(0) : std::nullopt);
 }

@@ -100,35 +100,46 @@ class PartialReduceSearch final : public Search {
   // device: answers by exact searches of its own; the bins are always those of the processor.
   PartialReduceSearch(const SearchRequest& request, DeviceEngine* device)
       : Search(request), device_(device) {
-    report_.learns = false;
+    report_.learns = false, report_.method = "partial-reduce";
+    report_.on_device = device != nullptr;
     at_.packs_always = true, at_.tile_bytes = 1;  // never those of packed rows that an index keeps
   }
 
   ExactNeighbors run_reduce(KnnReport* report) {
-    const Stopwatch time;
-    const MethodOptions& method = request_.options.method;
+    const double recall = request_.options.method.recall.value_or(1);
     const std::int64_t queries = request_.queries.rows();
     dropped_.assign(static_cast<std::size_t>(queries), none);
     ExactNeighbors all;
-    KnnReport filled;
-    run_from(all, &filled);
-    if (!method.aggregate) {
-      filled.memory_bytes += queries * bins_ * kept_ * 28;
-      filled.certified_queries = 0;  // nothing says which of them are the k nearest
+    run_from(all);
+    PromiseReport promise;
+    std::int64_t repaired = 0;
+    if (!aggregates()) {  // nothing says which of them are the k nearest
+      report_.note_answer(queries * bins_ * kept_ * 28);
     } else {
       std::vector<std::int64_t> open;  // without a certificate
       for (std::int64_t q = 0; q < queries; ++q)
         if (!certified(all, q)) open.push_back(q);
-      filled.certified_queries = queries - std::ssize(open);
-      if (method.recall.value_or(1) == 1 && !open.empty())
-        repair(open, all, filled);
-      else
-        filled.uncertified = std::move(open);
+      if (recall == 1 && !open.empty()) {
+        repair(open, all);
+        repaired = std::ssize(open), open.clear();
+      }
+      promise.certified_queries = queries - std::ssize(open);
+      promise.uncertified = std::move(open);
     }
-    note(filled);
-    filled.seconds = time.seconds() - filled.prepare_seconds;
-    if (report) *report = std::move(filled);
-    if (!method.aggregate) return candidates();
+    promise.promised_recall = recall;
+    promise.expected_recall = recall == 1 ? 1 : expected_;
+    promise.recall_argument = recall == 1 || !drops_ ? "exact" : "analytic";
+    if (report) {
+      *report = report_.report(at_);
+      report->partial_reduce = {bins_, kept_, repaired};
+      if (!device_ && request_.k > 0) {
+        const bool whole = report->scan.first_pass == name_of(FirstPass::integer);
+        report->scan.expected_hits = rows_passed(request_, std::max<std::int64_t>(1, bins_), whole);
+        if (!whole) report->scan.expected_survivors = rows_measured(request_);
+      }
+      set_promise(*report, request_, std::move(promise));
+    }
+    if (!aggregates()) return candidates();
     return all;
   }
 
@@ -153,7 +164,7 @@ class PartialReduceSearch final : public Search {
   }
 
  private:
-  bool aggregates() const { return request_.options.method.aggregate; }
+  bool aggregates() const { return request_.options.method.partial_reduce.aggregate; }
 
   // Nothing is dropped where everything is measured.
   void measure_all(const ChunkSearch& chunk, ExactNeighbors& out) {
@@ -255,10 +266,9 @@ class PartialReduceSearch final : public Search {
   ExactNeighbors search_exactly(const SearchRequest& request) {
     Search exact(request, device_);
     ExactNeighbors out;
-    KnnReport seen;
-    exact.run_from(out, &seen);
+    exact.run_from(out);
     report_.note_search(exact.done());
-    exact_bytes_ = std::max(exact_bytes_, seen.memory_bytes);
+    report_.note_memory(exact.done().memory_bytes(request) + answer_bytes());
     return out;
   }
 
@@ -269,9 +279,10 @@ class PartialReduceSearch final : public Search {
     const double recall = method.recall.value_or(1);
     // A shard of a base that was split at random has its share of the k, in bins like all others; a
     // filter thins out all shards alike.
-    if (method.logical_rows > 0)
+    const std::int64_t logical_rows = method.partial_reduce.logical_rows;
+    if (logical_rows > 0)
       bins = std::min(endless, static_cast<std::int64_t>(static_cast<double>(bins) *
-                                                         static_cast<double>(method.logical_rows) /
+                                                         static_cast<double>(logical_rows) /
                                                          static_cast<double>(request_.rows)));
     const auto loss = [&](std::int64_t kept) {
       return 1 - expected_recall(k, endless, {.bins = bins, .kept = static_cast<int>(kept)});
@@ -298,23 +309,6 @@ class PartialReduceSearch final : public Search {
 
   std::int64_t answer_bytes() const {
     return request_.queries.rows() * (request_.k * 16 + request_.k_asked * 12);
-  }
-
-  void note(KnnReport& report) const {
-    const double recall = request_.options.method.recall.value_or(1);
-    report.method = "partial-reduce";
-    report.promised_recall = recall;
-    report.expected_recall = recall == 1 ? 1 : expected_;
-    report.recall_argument = recall == 1 || !drops_ ? "exact" : "analytic";
-    report.bins = bins_, report.kept_per_bin = kept_;
-    if (device_) {
-      report.device = request_.options.device;
-      report.memory_bytes = std::max(report.memory_bytes, exact_bytes_ + answer_bytes());
-    } else if (request_.k > 0) {
-      const bool whole = report.first_pass == name_of(FirstPass::integer);
-      report.expected_hits = rows_passed(request_, std::max<std::int64_t>(1, bins_), whole);
-      if (!whole) report.expected_survivors = rows_measured(request_);
-    }
   }
 
   void keep_candidates(ExactNeighbors list, std::int64_t kept) {
@@ -355,7 +349,7 @@ class PartialReduceSearch final : public Search {
   }
 
   // Searches the queries exactly and puts the answers in place.
-  void repair(const std::vector<std::int64_t>& open, ExactNeighbors& all, KnnReport& report) {
+  void repair(const std::vector<std::int64_t>& open, ExactNeighbors& all) {
     const AnyMatrix some = copies_of(request_.queries, open);
     std::vector<SearchSegment> segments;
     for (const SearchRequest::Segment& segment : request_.segments)
@@ -363,17 +357,16 @@ class PartialReduceSearch final : public Search {
     SearchRequest request = request_.among(segments, some.view(), request_.k_asked);
     request.options.progress = {};
     ExactNeighbors exact;
-    KnnReport repaired;
-    Search(request, device_).run_from(exact, &repaired);
+    Search again(request, device_);
+    again.run_from(exact);
     for (std::size_t i = 0; i < open.size(); ++i) {
       std::copy_n(exact.keys.row(static_cast<std::int64_t>(i)), request_.k, all.keys.row(open[i]));
       std::copy_n(exact.ids.row(static_cast<std::int64_t>(i)), request_.k, all.ids.row(open[i]));
     }
-    report.repaired_queries = std::ssize(open);
-    report.certified_queries += std::ssize(open);
-    report.prepare_seconds += repaired.prepare_seconds;
+    const KnnReport repaired = again.report();  // from which later searches learn
+    report_.prepare_seconds += repaired.prepare_seconds;
     // The second search counts what the first one keeps.
-    report.memory_bytes = std::max(report.memory_bytes, repaired.memory_bytes + answer_bytes());
+    report_.note_memory(repaired.memory_bytes + answer_bytes());
   }
 
   struct BinCandidates {
@@ -381,7 +374,6 @@ class PartialReduceSearch final : public Search {
     std::int64_t kept;  // of each bin
   };
   DeviceEngine* const device_;
-  std::int64_t exact_bytes_ = 0;
   bool drops_ = false;            // whether bins may lose one of the k
   std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
   std::int64_t bins_ = 0, kept_ = 0;

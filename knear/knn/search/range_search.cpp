@@ -18,15 +18,11 @@ class RangeSearch final : public Search {
       : Search(request, device), limit_(limit) {}
 
   RangeLists run_range(KnnReport* report) {
-    const Stopwatch time;
     const std::int64_t queries = request_.queries.rows();
     RangeLists lists(static_cast<std::size_t>(queries));
     find(lists);
-    if (report) {
-      *report = report_.report(at_, time.seconds());
-      report->k = 0;
-      for (const auto& list : lists) report->memory_bytes += 64 * std::ssize(list);
-    }
+    for (const auto& list : lists) report_.note_answer(64 * std::ssize(list));
+    if (report) *report = this->report();
     return lists;
   }
 
@@ -117,14 +113,10 @@ RangeLists within_on(DeviceEngine* device, const SearchRequest& request, double 
 
 RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
                                KnnReport* report) {
-  RangeLists lists = within_on(device, request, radius, report);
-  return sorted_answer(lists, request, report);
-}
-
-RangeNeighbors sorted_answer(RangeLists& lists, const SearchRequest& request, KnnReport* report) {
   const Stopwatch time;
+  RangeLists lists = within_on(device, request, radius, report);
   RangeNeighbors out = sorted_neighbors(lists, request.options.metric, request.threads);
-  if (report) report->seconds += time.seconds();
+  if (report) set_call(*report, request.rows, request.queries.cols(), time);
   return out;
 }
 

@@ -16,7 +16,5 @@ RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& reques
 
 // What was found, sorted by key and id, in the form of a public answer; uses the lists up.
 RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads);
-// The same for a request; the report counts its time.
-RangeNeighbors sorted_answer(RangeLists& lists, const SearchRequest& request, KnnReport* report);
 
 }  // namespace knear::detail

@@ -1,5 +1,8 @@
 #include "knear/knn/search/report_builder.hpp"
 
+#include <utility>
+
+#include "knear/core/error.hpp"
 #include "knear/knn/search/search_position.hpp"
 
 namespace knear::detail {
@@ -56,15 +59,15 @@ void ReportBuilder::note_search(const ReportBuilder& other) {
   note_fallback(other.fallback_queries_);
 }
 
-void ReportBuilder::learn(const SearchPosition& at, KnnReport& r) const {
+void ReportBuilder::learn(const SearchPosition& at, const KnnReport& report, ScanReport& r) const {
   const SearchRequest& request = at.request;
-  if (!learns || at.device || request.segments.size() != 1 || r.queries == 0 ||
+  if (!learns || at.device || request.segments.size() != 1 || report.queries == 0 ||
       request.allowed_rows != request.rows)
     return;
   const SearchRequest::Segment& segment = request.segments.front();
   PreparedRows& rows = *segment.given.rows;
   const FirstPass pass = main_pass();
-  const bool few = r.queries < std::int64_t{48} * request.threads;
+  const bool few = report.queries < std::int64_t{48} * request.threads;
   const PreparedRows::PassStats before = rows.seen(pass, request.k, few);
   r.expected_hits = before.hits, r.expected_refined = before.refined;
   r.expected_survivors = before.survivors;
@@ -75,37 +78,92 @@ void ReportBuilder::learn(const SearchPosition& at, KnnReport& r) const {
       r.expected_hits = cost->passed;
 }
 
-KnnReport ReportBuilder::report(const SearchPosition& at, double seconds) const {
+std::int64_t ReportBuilder::memory_bytes(const SearchRequest& request) const {
+  const std::int64_t queries = request.queries.rows();
+  return std::max(packed_bytes_ + stats.buffer_bytes + answer_bytes_ +
+                      queries * (request.k * 16 + request.k_asked * 12),
+                  least_memory_);
+}
+
+KnnReport ReportBuilder::report(const SearchPosition& at) const {
   const SearchRequest& request = at.request;
   const std::int64_t queries = request.queries.rows();
   const auto of_query = [&](std::int64_t sum) {
     return static_cast<double>(sum) / static_cast<double>(std::max<std::int64_t>(1, queries));
   };
-  KnnReport r;
-  r.rows = request.rows, r.allowed_rows = request.allowed_rows, r.dim = request.queries.cols();
-  r.queries = queries, r.k = request.k_asked, r.metric = request.options.metric;
-  r.isa = name_of(request.isa), r.threads = request.threads;
-  r.first_pass = name_of(main_pass());
+  KnnReport out;
+  set_request(out, request);
+  out.method = method, out.note = request.preparation.note;
+  out.prepare_seconds = request.preparation.seconds + prepare_seconds;
+  out.memory_bytes = memory_bytes(request);
+  if (on_device || at.device) out.device.name = request.options.device;
+  out.device.bytes = device_bytes_;
+  ScanReport& r = out.scan;
+  r.isa = name_of(request.isa);
+  r.first_pass = only_pass.empty() ? name_of(main_pass()) : only_pass;
   r.centred = centred_;
-  r.prepare_seconds = prepare_seconds, r.seconds = seconds - prepare_seconds;
   r.scan_seconds = stats.scan_seconds, r.rescore_seconds = stats.rescore_seconds;
   r.query_seconds = stats.query_seconds, r.seed_seconds = stats.seed_seconds;
   r.score_seconds = stats.score_seconds, r.select_seconds = stats.select_seconds;
   r.hits_per_query = of_query(stats.hits), r.refined_per_query = of_query(stats.refined);
-  r.survivors_per_query = of_query(stats.survivors);
+  r.survivors_per_query = of_query(stats.survivors), r.probed_rows = of_query(probed_);
   r.clusters = clusters_, r.group = stats.group, r.parts = stats.splits;
   r.guessed = stats.estimated, r.tile_rows = tile_rows_;
   r.fallback_queries = fallback_queries_, r.repeated_queries = stats.repeated;
-  r.certified_queries = queries;
-  r.memory_bytes =
-      packed_bytes_ + stats.buffer_bytes + queries * (request.k * 16 + request.k_asked * 12);
   r.chunks = at.chunks;
   r.multiply_adds = multiply_adds_, r.prefix_columns = prefix_columns_, r.joined = self_joined;
   r.bytes_read = bytes_read_;
-  if (at.device) r.device = request.options.device;
-  r.device_bytes = device_bytes_;
-  learn(at, r);
-  return r;
+  learn(at, out, r);
+  return out;
+}
+
+void add_note(std::string& note, std::string_view more) {
+  if (!note.empty() && !more.empty()) note += "; ";
+  note += more;
+}
+
+PromiseReport all_exact(std::int64_t queries) {
+  PromiseReport out;
+  out.certified_queries = queries;
+  return out;
+}
+
+PromiseReport no_promise() {
+  PromiseReport out;
+  out.promised_recall = out.expected_recall = 0, out.recall_argument = "none";
+  return out;
+}
+
+void set_request(KnnReport& report, const SearchRequest& request) {
+  report.queries = request.queries.rows();
+  report.k = request.kind == SearchKind::range
+                 ? 0
+                 : request.k_asked - (request.kind == SearchKind::self_join);
+  report.allowed_rows = request.counts_rows ? request.allowed_rows : -1;
+  report.metric = request.options.metric, report.threads = request.threads;
+}
+
+void set_promise(KnnReport& report, const SearchRequest& request, PromiseReport promise) {
+  if (!request.altered_by.empty()) {
+    if (promise.recall_argument != "none")
+      add_note(report.note,
+               fmt::format("{} with respect to the vectors as index {} keeps them, not to those "
+                           "that were added",
+                           promise.recall_argument == "exact"
+                               ? "exact"
+                               : fmt::format("a recall of {} is promised", promise.promised_recall),
+                           request.altered_by));
+    promise = no_promise();
+  }
+  report.promise = std::move(promise);
+}
+
+void set_rows(KnnReport& report, std::int64_t rows, std::int64_t dim) {
+  report.rows = rows, report.dim = dim;
+}
+
+void set_seconds(KnnReport& report, const Stopwatch& time) {
+  report.seconds = time.seconds() - report.prepare_seconds;
 }
 
 }  // namespace knear::detail

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <string>
+#include <string_view>
 
 #include "knear/knn/report.hpp"
 #include "knear/knn/rows/prepared_rows.hpp"
@@ -11,6 +13,28 @@
 namespace knear::detail {
 
 class SearchPosition;
+struct SearchRequest;
+
+// Adds a sentence to a note.
+void add_note(std::string& note, std::string_view more);
+// Returns the promise of answers that are all proven exact, and of answers without proof or
+// promise.
+PromiseReport all_exact(std::int64_t queries);
+PromiseReport no_promise();
+
+// Writes what was asked for.
+void set_request(KnnReport& report, const SearchRequest& request);
+// Writes what is known of the answer with respect to the rows as the base keeps them. Where these
+// are not the vectors that were added (SearchRequest::altered_by), nothing is promised, and the
+// note says what is known.
+void set_promise(KnnReport& report, const SearchRequest& request, PromiseReport promise);
+// Writes which rows a public call searched, and for how long.
+void set_rows(KnnReport& report, std::int64_t rows, std::int64_t dim);
+void set_seconds(KnnReport& report, const Stopwatch& time);
+inline void set_call(KnnReport& report, std::int64_t rows, std::int64_t dim,
+                     const Stopwatch& time) {
+  set_rows(report, rows, dim), set_seconds(report, time);
+}
 
 class ReportBuilder {
  public:
@@ -40,10 +64,26 @@ class ReportBuilder {
     device_bytes_ = std::max(device_bytes_, static_cast<std::int64_t>(device_bytes));
     packed_bytes_ = std::max(packed_bytes_, host_bytes);
   }
+  // Counts pairs of a query and a row in the lists that it probed.
+  void note_probed(std::int64_t pairs) { probed_ += pairs; }
+  // Counts bytes that the answer takes beside k places for each query.
+  void note_answer(std::int64_t bytes) { answer_bytes_ += bytes; }
+  // Notes the memory of another search on the way to the answer.
+  void note_memory(std::int64_t bytes) { least_memory_ = std::max(least_memory_, bytes); }
   // What another search did for this one counts as if this one had.
   void note_search(const ReportBuilder& other);
 
-  KnnReport report(const SearchPosition& at, double seconds) const;
+  // Returns what was asked for and what was done. What that proves is for the search to say, by
+  // set_promise(), and the rest for the call that was made, by set_call().
+  KnnReport report(const SearchPosition& at) const;
+  // Returns the memory that the report tells.
+  std::int64_t memory_bytes(const SearchRequest& request) const;
+
+  // A search sets these before it begins.
+  std::string_view method = "exact";
+  std::string_view only_pass = {};             // the name of its first pass; empty: it has several
+  FirstPass idle_pass = FirstPass::automatic;  // what is told where nothing was scored
+  bool on_device = false;
 
   ScanStats stats;
   double prepare_seconds = 0;
@@ -53,16 +93,17 @@ class ReportBuilder {
  private:
   // The pass that did most of the work.
   FirstPass main_pass() const {
-    return static_cast<FirstPass>(std::max_element(std::begin(done_by_), std::end(done_by_)) -
-                                  std::begin(done_by_));
+    const auto most = std::max_element(std::begin(done_by_), std::end(done_by_));
+    return *most == 0 ? idle_pass : static_cast<FirstPass>(most - std::begin(done_by_));
   }
   // Reads what earlier searches of one segment saw, and leaves what this one did.
-  void learn(const SearchPosition& at, KnnReport& r) const;
+  void learn(const SearchPosition& at, const KnnReport& report, ScanReport& r) const;
 
   bool centred_ = false;
   double multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, code_bytes_ = 0, device_bytes_ = 0, fallback_queries_ = 0;
   std::int64_t prefix_columns_ = 0, clusters_ = 0, tile_rows_ = 0;
+  std::int64_t probed_ = 0, answer_bytes_ = 0, least_memory_ = 0;
   std::int64_t done_by_[any_pass_count] = {};  // queries times rows
 };
 

@@ -6,13 +6,18 @@ namespace knear::detail {
 
 ExactNeighbors Search::run(KnnReport* report) {
   ExactNeighbors all;
-  run_from(all, report);
-  if (report) report->k = request_.k_asked - (request_.kind == SearchKind::self_join);
+  run_from(all);
+  if (report) *report = this->report();
   return all;
 }
 
-void Search::run_from(ExactNeighbors& all, KnnReport* report) {
-  const Stopwatch time;
+KnnReport Search::report() const {
+  KnnReport out = report_.report(at_);
+  set_promise(out, request_, all_exact(request_.queries.rows()));
+  return out;
+}
+
+void Search::run_from(ExactNeighbors& all) {
   const std::int64_t q = request_.queries.rows(), k = request_.k;
   bool first = all.columns() == 0;
   const auto set_upper_bounds = [&] {
@@ -36,7 +41,6 @@ void Search::run_from(ExactNeighbors& all, KnnReport* report) {
       merge(all, found, k, request_.threads);
     set_upper_bounds();
   });
-  if (report) *report = report_.report(at_, time.seconds());
 }
 
 void Search::each_query(const std::function<void(std::int64_t)>& f) const {
@@ -140,7 +144,7 @@ void Search::search_copies(const std::vector<std::int64_t>& todo, ExactNeighbors
     SearchRequest more = request;
     more.merge_with(found.columns());
     Search search(more);
-    search.run_from(found, nullptr);
+    search.run_from(found);
     report_.note_search(search.report_);
   });
   for (std::size_t i = 0; i < todo.size(); ++i) {

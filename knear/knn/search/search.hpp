@@ -32,7 +32,9 @@ class Search {
   // The answer before it is rounded: [queries x the least of k and the rows allowed].
   ExactNeighbors run(KnnReport* report);
   // `all`: the best of rows elsewhere, as many columns as were announced; takes in what is found.
-  void run_from(ExactNeighbors& all, KnnReport* report);
+  void run_from(ExactNeighbors& all);
+  // Returns what was done since construction.
+  KnnReport report() const;
   const ReportBuilder& done() const { return report_; }
 
   // Packs and keeps the rows of the one segment as searches like this one want them; none if these

@@ -19,25 +19,18 @@ void refuse_if(bool wrong, ErrorFormat<std::type_identity_t<Arguments>...> text,
 }
 
 // That method, recall and what belongs to a method go together.
-void check_method(const KnnOptions& options) {
-  const MethodOptions& method = options.method;
+void check_method(const MethodOptions& method) {
   const double recall = method.recall.value_or(1);
   refuse_if(!(recall > 0 && recall <= 1), "recall must be in (0, 1], but is {}", recall);
-  refuse_if(method.probes != 0, "probes is {}, but there are no inverted lists", method.probes);
-  refuse_if(method.widen, "widen is on, but there are no inverted lists");
-  refuse_if(method.ef != 0, "ef is {}, but there is no graph", method.ef);
-  refuse_if(method.certify, "certify is on, but there are no inverted lists");
-  refuse_if(method.refine_factor != 0, "refine_factor is {}, but there are no codes to refine",
-            method.refine_factor);
   const auto refuse = [&](std::string_view name, std::int64_t value, Method of) {
     refuse_if(value < 0, "{} must be at least 0, but is {}", name, value);
     refuse_if(value > 0 && method.kind != of, "{} is {}, but method is {}, not {}", name, value,
               name_of(method.kind), name_of(of));
   };
-  refuse("samples", method.samples, Method::threshold_heap);
-  refuse("query_batch", method.query_batch, Method::threshold_heap);
-  refuse("logical_rows", method.logical_rows, Method::partial_reduce);
-  refuse_if(!method.aggregate && method.kind != Method::partial_reduce,
+  refuse("samples", method.threshold_heap.samples, Method::threshold_heap);
+  refuse("query_batch", method.threshold_heap.query_batch, Method::threshold_heap);
+  refuse("logical_rows", method.partial_reduce.logical_rows, Method::partial_reduce);
+  refuse_if(!method.partial_reduce.aggregate && method.kind != Method::partial_reduce,
             "aggregate is off, but method is {}, not partial-reduce", name_of(method.kind));
   refuse_if(recall < 1 && (method.kind == Method::exact || method.kind == Method::threshold_heap),
             "method is {}, which finds everything, but recall is {}", name_of(method.kind), recall);
@@ -46,8 +39,8 @@ void check_method(const KnnOptions& options) {
 void check_kind(SearchKind kind, const KnnOptions& options) {
   constexpr std::string_view exact[] = {
       {}, "a self-join", "a base that is read in blocks", "a range search"};
-  if (kind == SearchKind::nearest) return check_method(options);
-  check_exact(options, exact[static_cast<int>(kind)]);
+  if (kind == SearchKind::nearest) return check_method(options.method);
+  check_exact(options.method, exact[static_cast<int>(kind)]);
 }
 
 void check_first_pass(const SearchRequest& request) {
@@ -134,14 +127,14 @@ void check_plain(const KnnOptions& options) {
 
 void check_threshold_heap(const SearchRequest& request) {
   check_plain(request.options);
-  const std::int64_t samples = request.options.method.samples;
+  const std::int64_t samples = request.options.method.threshold_heap.samples;
   refuse_if(samples > 0 && samples < request.k_asked, "samples must be at least k = {}, but are {}",
             request.k_asked, samples);
 }
 
 void check_partial_reduce(const SearchRequest& request) {
   const KnnOptions& options = request.options;
-  const std::int64_t logical = options.method.logical_rows;
+  const std::int64_t logical = options.method.partial_reduce.logical_rows;
   refuse_if(logical > 0 && (logical < request.rows || logical > most_logical_rows),
             "logical_rows must be between the {} rows that there are and 2^40, but is {}",
             request.rows, logical);
@@ -150,15 +143,15 @@ void check_partial_reduce(const SearchRequest& request) {
             "choices name a tile, but method is partial-reduce, whose bins are tiles");
   refuse_if(options.first_pass == FirstPass::direct,
             "first_pass is direct, but method is partial-reduce, which has no bins then");
-  refuse_if(!options.method.aggregate && options.memory > 0,
+  refuse_if(!options.method.partial_reduce.aggregate && options.memory > 0,
             "aggregate is off, but memory is limited to {} bytes", options.memory);
   const Devices devices = parse_devices(options.device);
   if (!devices.cuda()) return;
   refuse_if(devices.several(),
             "device is {}, but method is partial-reduce, whose bins are those of one GPU",
             options.device);
-  refuse_if(!options.method.aggregate, "aggregate is off, but device is {}, which keeps no bins",
-            options.device);
+  refuse_if(!options.method.partial_reduce.aggregate,
+            "aggregate is off, but device is {}, which keeps no bins", options.device);
   refuse_if(
       options.memory > 0,
       "memory is limited to {} bytes, but method is partial-reduce and device is {}, where it "
@@ -218,12 +211,18 @@ std::vector<std::uint32_t> SearchSegment::allowed_rows(std::int64_t begin, std::
 SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> among,
                              AnyMatrixView asked, std::int64_t wanted, const KnnOptions& how,
                              Reuse later)
-    : SearchRequest(what, among, asked,
+    : SearchRequest(Checked(), what, among, asked,
                     (check_kind(what, how),
                      find_value_range(asked, how.metric, "queries", resolve_threads(how.threads))),
                     wanted, how, later) {}
 
 SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> among,
+                             AnyMatrixView asked, const ValueRange& found, std::int64_t wanted,
+                             const KnnOptions& how, Reuse later)
+    : SearchRequest((check_kind(what, how), Checked()), what, among, asked, found, wanted, how,
+                    later) {}
+
+SearchRequest::SearchRequest(Checked, SearchKind what, std::span<const SearchSegment> among,
                              AnyMatrixView asked, const ValueRange& found, std::int64_t wanted,
                              const KnnOptions& how, Reuse later)
     : kind(what),
@@ -235,7 +234,6 @@ SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> amo
       peaks(planning_peaks(isa, threads)),
       query_range(found),
       k_asked(wanted + (what == SearchKind::self_join)) {
-  check_kind(kind, options);
   check_measured(options);
   take(among);
   check_first_pass(*this);
@@ -251,7 +249,7 @@ SearchRequest SearchRequest::among(std::span<const SearchSegment> others, AnyMat
                                    std::int64_t wanted) const {
   SearchRequest out = *this;
   out.kind = SearchKind::nearest, out.queries = some, out.k_asked = wanted, out.already = 0;
-  out.expecting = {}, out.joined = {};
+  out.expecting = {}, out.joined = {}, out.preparation = {};
   out.take(others);
   return out;
 }
@@ -347,15 +345,15 @@ void check_filter(const RowFilter& filter, std::int64_t rows) {
     throw ShapeMismatch("filter is for {} rows, base has {}", filter.rows(), rows);
 }
 
-void check_exact(const KnnOptions& options, std::string_view search) {
-  check_method(options);
-  refuse_if(options.method.kind != Method::automatic && options.method.kind != Method::exact,
-            "method is {}, but {} has only auto and exact", name_of(options.method.kind), search);
+void check_exact(const MethodOptions& method, std::string_view search) {
+  check_method(method);
+  refuse_if(method.kind != Method::automatic && method.kind != Method::exact,
+            "method is {}, but {} has only auto and exact", name_of(method.kind), search);
 }
 
-void check_processor(const KnnOptions& options, std::string_view search) {
-  refuse_if(parse_devices(options.device).cuda(),
-            "device is {}, but {} runs on the processor alone", options.device, search);
+void check_processor(std::string_view device, std::string_view search) {
+  refuse_if(parse_devices(device).cuda(), "device is {}, but {} runs on the processor alone",
+            device, search);
 }
 
 }  // namespace knear::detail

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -61,6 +62,12 @@ enum class SearchKind : std::uint8_t {
   range
 };
 
+// What came before a search: the report tells it.
+struct Preparation {
+  double seconds = 0;
+  std::string note = {};
+};
+
 struct SearchRequest {
   // A segment that has a row allowed.
   struct Segment {
@@ -100,6 +107,11 @@ struct SearchRequest {
   std::int64_t k_asked;      // of a self-join one more, for the row itself
   std::int64_t already = 0;  // columns of the answer that this one is merged with
   std::int64_t k = 0;        // how many can be found
+  bool counts_rows = true;   // false: allowed_rows counts rows that the filter does not allow too
+  Preparation preparation = {};
+  // The description of an index that keeps other vectors than those that were added to it; empty:
+  // they are the same.
+  std::string altered_by = {};
   // Told once, as soon as it is known by what the first rows are scored: the seconds that all are
   // expected to take from then on.
   std::function<void(double seconds)> expecting = {};
@@ -111,6 +123,11 @@ struct SearchRequest {
   bool limited() const { return options.memory > 0; }
 
  private:
+  struct Checked {};
+  // The options were checked.
+  SearchRequest(Checked, SearchKind kind, std::span<const SearchSegment> segments,
+                AnyMatrixView queries, const ValueRange& query_range, std::int64_t k,
+                const KnnOptions& options, Reuse reuse);
   void take(std::span<const SearchSegment> segments);
 };
 
@@ -136,8 +153,8 @@ void check_dim(std::string_view argument, std::int64_t dim);
 void check_columns(std::int64_t queries, std::int64_t base);
 void check_metric(Metric asked, Metric prepared);
 void check_filter(const RowFilter& filter, std::int64_t rows);
-void check_exact(const KnnOptions& options, std::string_view search);
+void check_exact(const MethodOptions& method, std::string_view search);
 // InvalidArgument unless the device is the processor, for a `search` that runs nowhere else.
-void check_processor(const KnnOptions& options, std::string_view search);
+void check_processor(std::string_view device, std::string_view search);
 
 }  // namespace knear::detail

@@ -39,9 +39,9 @@ class ThresholdHeapSearch final : public Search {
  public:
   ThresholdHeapSearch(const SearchRequest& request, DeviceEngine* device)
       : Search(request, device) {
-    const MethodOptions& method = request.options.method;
+    const ThresholdHeapOptions& method = request.options.method.threshold_heap;
     const std::int64_t queries = request.queries.rows(), threads = request.threads;
-    report_.learns = false;
+    report_.learns = false, report_.method = "threshold-heap";
     samples_ = std::min(method.samples > 0 ? method.samples : 8 * request.k, request.allowed_rows);
     batch_ = method.query_batch > 0 ? method.query_batch : usual_batch;
     // With a device so many that every thread has some to sort.
@@ -56,18 +56,18 @@ class ThresholdHeapSearch final : public Search {
     find_thresholds();
     const double sampling = time.seconds();
     ExactNeighbors all;
-    run_from(all, report);
+    run_from(all);
     if (report) {
-      report->method = "threshold-heap";
-      report->expected_hits = static_cast<double>(request_.allowed_rows) *
-                              static_cast<double>(request_.k) /
-                              static_cast<double>(std::max<std::int64_t>(1, samples_));
-      report->seconds += sampling;
-      report->samples = samples_, report->sampling_seconds = sampling;
-      report->sorting_seconds = heap_.sort_seconds;
-      report->compression_ratio =
+      *report = this->report();
+      report->scan.expected_hits = static_cast<double>(request_.allowed_rows) *
+                                   static_cast<double>(request_.k) /
+                                   static_cast<double>(std::max<std::int64_t>(1, samples_));
+      ThresholdHeapReport& own = report->threshold_heap;
+      own.samples = samples_, own.sampling_seconds = sampling;
+      own.sorting_seconds = heap_.sort_seconds;
+      own.compression_ratio =
           heap_.batches > 0 ? heap_.compress_sum / static_cast<double>(heap_.batches) : 1;
-      report->threshold_ratio = ratio(all);
+      own.threshold_ratio = ratio(all);
     }
     return all;
   }
@@ -137,7 +137,7 @@ class ThresholdHeapSearch final : public Search {
     SearchRequest request = request_.among(sample, request_.queries, k);
     request.options.tuning = {}, request.options.progress = {}, request.reuse = Reuse::none;
     ExactNeighbors found;
-    Search(request).run_from(found, nullptr);
+    Search(request).run_from(found);
     for (std::int64_t q = 0; q < request_.queries.rows() && found.columns() == k; ++q)
       thresholds_[q] = found.keys.row(q)[k - 1];
   }

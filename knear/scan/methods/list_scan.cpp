@@ -209,13 +209,22 @@ std::optional<CodedQueries> coded_for(const PackedLists& lists, const ScanJob& j
   return code_all(lists.packed, job.queries, job.query_range, job.threads);
 }
 
-// Calls scan(), counting the codes of the queries beside the buffers of its threads.
-template <class Scan>
-void counting(const std::optional<CodedQueries>& coded, ScanStats& stats, Scan scan) {
-  const std::int64_t before = std::exchange(stats.buffer_bytes, 0);
-  scan();
-  stats.buffer_bytes = std::max(before, stats.buffer_bytes + (coded ? coded->bytes() : 0));
-}
+// Counts the codes of the queries beside the buffers of the threads that scan while it lives.
+class CodesCounted {
+ public:
+  CodesCounted(const std::optional<CodedQueries>& coded, ScanStats& stats)
+      : bytes_(coded ? coded->bytes() : 0),
+        stats_(stats),
+        before_(std::exchange(stats.buffer_bytes, 0)) {}
+  ~CodesCounted() { stats_.buffer_bytes = std::max(before_, stats_.buffer_bytes + bytes_); }
+  CodesCounted(const CodesCounted&) = delete;
+  CodesCounted& operator=(const CodesCounted&) = delete;
+
+ private:
+  const std::int64_t bytes_;
+  ScanStats& stats_;
+  const std::int64_t before_;
+};
 
 // Places for rows in the lists that queries probe.
 std::int64_t places_of(const ListParts& lists, MatrixView<Id> probes) {
@@ -453,10 +462,9 @@ ScoredLists::ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> pro
     };
     // What others have found is a threshold as good as that of the first list.
     const std::int64_t alone = job.upper_bounds ? 0 : std::min<std::int64_t>(1, most);
-    counting(coded, stats, [&] {
-      round(0, alone);
-      round(alone, most);
-    });
+    const CodesCounted counted(coded, stats);
+    round(0, alone);
+    round(alone, most);
   }
   job_.coded = nullptr, job_.upper_bounds = nullptr;
 }
@@ -514,10 +522,9 @@ std::int64_t scan_lists_range(const PackedLists& lists, const ScanJob& job, Matr
   if (scored == 0) return 0;
   const std::optional<CodedQueries> coded = coded_for(lists, job, probes);
   if (coded) each.coded = &*coded;
-  counting(coded, stats, [&] {
-    scan_range(lists.packed, each, table_of(lists, each, probes, 0, probes.cols()), limit, sink,
-               stats, progress);
-  });
+  const CodesCounted counted(coded, stats);
+  scan_range(lists.packed, each, table_of(lists, each, probes, 0, probes.cols()), limit, sink,
+             stats, progress);
   return scored;
 }
 

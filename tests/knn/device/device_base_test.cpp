@@ -79,7 +79,7 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     rows.search(SearchKind::nearest, asked.rows, k, there, Reuse::expected,
                 {ids.data(), distances.data()}, &seen);
     if (report && time == 0) *report = seen;
-    if (time == 1 && seen.chunks == 1 && seen.fallback_queries == 0) {
+    if (time == 1 && seen.scan.chunks == 1 && seen.scan.fallback_queries == 0) {
       EXPECT_EQ(seen.prepare_seconds, 0) << what;
     }
     expect_same(ids, distances, truth, what);
@@ -103,8 +103,8 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
               {ids.data(), distances.data()}, &seen);
   EXPECT_EQ(seen.k, k) << what;
   EXPECT_EQ(seen.queries, base.rows()) << what;
-  EXPECT_EQ(seen.device, "cuda") << what;
-  EXPECT_EQ(seen.joined, joined) << what;
+  EXPECT_EQ(seen.device.name, "cuda") << what;
+  EXPECT_EQ(seen.scan.joined, joined) << what;
   if (report) *report = seen;
   expect_same(ids, distances, self_join(base, k, options), what);
 }
@@ -116,9 +116,9 @@ TEST(DeviceBase, AnswersAreThoseOfRowsOfTheProcessor) {
   const auto whole = made<std::uint8_t>(500, 9, 3);
   KnnReport report;
   expect_exact(whole.view(), whole.view(), 3, {}, "u8", &report);
-  EXPECT_EQ(report.first_pass, "integer");
+  EXPECT_EQ(report.scan.first_pass, "integer");
   expect_exact(made<float>(4, 9, 5).view(), whole.view(), 3, {}, "u8 and f32", &report);
-  EXPECT_EQ(report.first_pass, "int8");
+  EXPECT_EQ(report.scan.first_pass, "int8");
 }
 
 TEST(DeviceBase, FiltersAndMoreNeighboursThanRows) {
@@ -141,12 +141,12 @@ TEST(DeviceBase, TheProcessorAnswersWhatComesBack) {
   constexpr std::size_t budget = 160 << 10;  // rows have room, not three lists of them
   KnnReport report;
   expect_exact(queries.view(), base.view(), 1500, {}, "lists", &report, budget);
-  EXPECT_EQ(report.fallback_queries, 3);
+  EXPECT_EQ(report.scan.fallback_queries, 3);
   std::vector<Id> ids;
   for (Id id = 0; id < 2500; id += 2) ids.push_back(id);
   expect_exact(queries.view(), base.view(), 1500, {.filter = RowFilter::of_ids(ids, 2500)}, "some",
                &report, budget);
-  EXPECT_EQ(report.fallback_queries, 3);
+  EXPECT_EQ(report.scan.fallback_queries, 3);
 }
 
 // Codes that do not fit are made chunk by chunk from the rows on the device.
@@ -154,8 +154,8 @@ TEST(DeviceBase, CodesInChunks) {
   const auto base = made<float>(9000, 24, 11), queries = made<float>(4, 24, 12);
   KnnReport report;
   expect_exact(queries.view(), base.view(), 10, {}, "chunks", &report, 800 << 10);
-  EXPECT_GT(report.chunks, 1);
-  EXPECT_EQ(report.fallback_queries, 0);
+  EXPECT_GT(report.scan.chunks, 1);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
 }
 
 TEST(DeviceBase, SelfJoins) {
@@ -164,13 +164,13 @@ TEST(DeviceBase, SelfJoins) {
     expect_self_joined(base.view(), 6, {.metric = metric}, std::string(name_of(metric)));
   KnnReport report;
   expect_self_joined(made<std::uint8_t>(150, 2, 31).view(), 1, {}, "u8", &report);
-  EXPECT_EQ(report.first_pass, "integer");
-  EXPECT_EQ(report.fallback_queries, 0);
+  EXPECT_EQ(report.scan.first_pass, "integer");
+  EXPECT_EQ(report.scan.fallback_queries, 0);
   for (std::int64_t rows : {0, 1, 2, 5})
     expect_self_joined(made<float>(rows, 4, 32).view(), 4, {}, std::to_string(rows) + " rows");
   // No memory for a list: the processor answers, from a copy.
   expect_self_joined(base.view(), 2, {}, "copy", &report, 200 << 10);
-  EXPECT_EQ(report.fallback_queries, 280);
+  EXPECT_EQ(report.scan.fallback_queries, 280);
 }
 
 // Each pair is scored once where all rows have lists at once.
@@ -185,7 +185,7 @@ TEST(DeviceBase, SelfJoinsThatScoreEachPairOnce) {
     expect_self_joined(base.view(), 3, {.metric = metric}, std::string(name_of(metric)), &report,
                        enough, true);
     // Places in blocks that have no row are not taken for lists that were full.
-    EXPECT_EQ(report.repeated_queries, metric == Metric::l2 ? 0 : 1);  // the row of zeros
+    EXPECT_EQ(report.scan.repeated_queries, metric == Metric::l2 ? 0 : 1);  // the row of zeros
   }
   expect_self_joined(made<std::uint8_t>(1026, 9, 37).view(), 4, {}, "u8", nullptr, enough, true);
   expect_self_joined(base.view(), 3, {}, "lists of some rows", nullptr, 20 << 20);

@@ -164,15 +164,15 @@ void expect_answers(std::uint64_t seed, std::int64_t rows, std::int64_t dim, std
     search.nearest(probed.view(), found);
     expect_same(found, plain_loop(request, {&one, &two}, probed.view()), what);
     const KnnReport report = search.report();
-    EXPECT_EQ(report.device, "cuda");
-    EXPECT_EQ(report.fallback_queries, 0) << what;
+    EXPECT_EQ(report.device.name, "cuda");
+    EXPECT_EQ(report.scan.fallback_queries, 0) << what;
     EXPECT_GT(report.prepare_seconds, 0);
-    EXPECT_GT(report.device_bytes, 0);
+    EXPECT_GT(report.device.bytes, 0);
     ExactNeighbors by_processor;
     ListSearch here(request);
     here.nearest(probed.view(), by_processor);
     expect_same(found, by_processor, what);
-    EXPECT_EQ(report.probed_rows, here.report().probed_rows) << what;
+    EXPECT_EQ(report.scan.probed_rows, here.report().scan.probed_rows) << what;
     if (testing::Test::HasFailure()) return;
   }
 }
@@ -233,7 +233,7 @@ TEST(DeviceIvfSearch, FiltersOfAllSizes) {
     for (Id id = every / 2; id < 600; id += every) ids.push_back(id);
     one.filter = RowFilter::of_ids(ids, 600);
     const KnnReport report = one.report(queue, 10, "every " + std::to_string(every));
-    EXPECT_EQ(report.fallback_queries, 0);
+    EXPECT_EQ(report.scan.fallback_queries, 0);
     EXPECT_EQ(report.prepare_seconds == 0, std::ssize(ids) * 16 >= 600) << every;
   }
   one.filter = RowFilter::of_ids(std::vector<Id>{}, 600);
@@ -263,9 +263,9 @@ TEST(DeviceIvfSearch, ListsLargerThanTheDevice) {
   for (const std::size_t kib : {1600, 1200, 900, 700, 500, 300, 100, 20}) {
     const OneSegment one(4000, 6, 130);
     const KnnReport report = one.report(HostQueue(5, kib << 10), 3, std::to_string(kib) + " KiB");
-    chunks |= report.chunks > 2 && report.fallback_queries == 0;
-    nothing |= report.fallback_queries == 6;
-    EXPECT_LE(report.device_bytes, static_cast<std::int64_t>(kib << 10));
+    chunks |= report.scan.chunks > 2 && report.scan.fallback_queries == 0;
+    nothing |= report.scan.fallback_queries == 6;
+    EXPECT_LE(report.device.bytes, static_cast<std::int64_t>(kib << 10));
     if (HasFailure()) return;
   }
   EXPECT_TRUE(chunks && nothing);
@@ -297,14 +297,14 @@ TEST(DeviceIvfSearch, GoesOnFromWhatWasFound) {
   Matrix<Id> more(3, 3);
   for (int i = 0; i < 3; ++i) std::copy_n(all.row(some[i]) + 2, 3, more.row(i));
   both(more.view(), some);
-  EXPECT_EQ(device.report().probed_rows, processor.report().probed_rows);
+  EXPECT_EQ(device.report().scan.probed_rows, processor.report().scan.probed_rows);
 }
 
 TEST(DeviceIvfSearch, ZeroQueriesAndNobody) {
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
     OneSegment one(300, 3, 160, {.metric = metric});
     std::fill_n(static_cast<float*>(one.asked.row(1)), 8, 0.0f);
-    EXPECT_EQ(one.report(HostQueue(8), 5, "zero").fallback_queries, 0);
+    EXPECT_EQ(one.report(HostQueue(8), 5, "zero").scan.fallback_queries, 0);
   }
   OneSegment none(300, 0, 170);
   none.report(HostQueue(9), 5, "no queries");

@@ -56,16 +56,16 @@ KnnReport expect_same(std::span<const SearchSegment> segments, AnyMatrixView que
                 std::bit_cast<std::uint32_t>(truth.distances.row(q)[j]))
           << what << ", query " << q << ", place " << j;
     }
-  EXPECT_EQ(report.device, "cuda");
+  EXPECT_EQ(report.device.name, "cuda");
   EXPECT_EQ(report.method, "partial-reduce");
-  EXPECT_EQ(report.promised_recall, wanted.promised_recall) << what;
-  EXPECT_EQ(report.expected_recall, wanted.expected_recall) << what;
-  EXPECT_EQ(report.recall_argument, wanted.recall_argument) << what;
-  EXPECT_EQ(report.bins, wanted.bins) << what;
-  EXPECT_EQ(report.kept_per_bin, wanted.kept_per_bin) << what;
-  EXPECT_EQ(report.certified_queries, wanted.certified_queries) << what;
-  EXPECT_EQ(report.repaired_queries, wanted.repaired_queries) << what;
-  EXPECT_EQ(report.uncertified, wanted.uncertified) << what;
+  EXPECT_EQ(report.promise.promised_recall, wanted.promise.promised_recall) << what;
+  EXPECT_EQ(report.promise.expected_recall, wanted.promise.expected_recall) << what;
+  EXPECT_EQ(report.promise.recall_argument, wanted.promise.recall_argument) << what;
+  EXPECT_EQ(report.partial_reduce.bins, wanted.partial_reduce.bins) << what;
+  EXPECT_EQ(report.partial_reduce.kept_per_bin, wanted.partial_reduce.kept_per_bin) << what;
+  EXPECT_EQ(report.promise.certified_queries, wanted.promise.certified_queries) << what;
+  EXPECT_EQ(report.partial_reduce.repaired_queries, wanted.partial_reduce.repaired_queries) << what;
+  EXPECT_EQ(report.promise.uncertified, wanted.promise.uncertified) << what;
   EXPECT_EQ(report.queries, wanted.queries);
   EXPECT_EQ(report.allowed_rows, wanted.allowed_rows);
   return report;
@@ -90,8 +90,8 @@ TEST(DevicePartialReduce, FloatsAndWholeNumbers) {
                                    std::to_string(k);
           const KnnReport report =
               expect_same({&segment, 1}, queries, k, metric, {.recall = recall}, what);
-          EXPECT_EQ(report.fallback_queries, 0) << what;
-          EXPECT_EQ(report.bins, 71) << what;
+          EXPECT_EQ(report.scan.fallback_queries, 0) << what;
+          EXPECT_EQ(report.partial_reduce.bins, 71) << what;
           if (HasFailure()) return;
         }
     }
@@ -130,11 +130,12 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
                                    std::to_string(recall) + ", k " + std::to_string(k);
           const KnnReport report =
               expect_same({&segment, 1}, queries.view(), k, Metric::l2, {.recall = recall}, what);
-          EXPECT_EQ(report.bins, bins);
+          EXPECT_EQ(report.partial_reduce.bins, bins);
           // The device finds k and 8 more; all of them but the few that are kept are dropped.
-          EXPECT_EQ(report.fallback_queries, together == 20 ? count : 0) << what;
-          if (report.kept_per_bin < std::min(together, k)) {
-            EXPECT_EQ(recall < 1 ? count - report.certified_queries : report.repaired_queries,
+          EXPECT_EQ(report.scan.fallback_queries, together == 20 ? count : 0) << what;
+          if (report.partial_reduce.kept_per_bin < std::min(together, k)) {
+            EXPECT_EQ(recall < 1 ? count - report.promise.certified_queries
+                                 : report.partial_reduce.repaired_queries,
                       count)
                 << what;
             ++uncertified;
@@ -164,11 +165,11 @@ TEST(DevicePartialReduce, TiesBetweenSegments) {
   const auto search = [&](std::int64_t k) {
     return expect_same(segments, queries.view(), k, Metric::l2, {.recall = 0.5}, std::to_string(k));
   };
-  const std::int64_t all = 2 * search(4).kept_per_bin;
-  EXPECT_EQ(search(all).kept_per_bin, all / 2);
-  EXPECT_EQ(search(all).fallback_queries, 0);
-  EXPECT_EQ(search(all).certified_queries, 3);
-  EXPECT_EQ(search(all + 1).certified_queries, 0);
+  const std::int64_t all = 2 * search(4).partial_reduce.kept_per_bin;
+  EXPECT_EQ(search(all).partial_reduce.kept_per_bin, all / 2);
+  EXPECT_EQ(search(all).scan.fallback_queries, 0);
+  EXPECT_EQ(search(all).promise.certified_queries, 3);
+  EXPECT_EQ(search(all + 1).promise.certified_queries, 0);
 }
 
 // Segments of several sizes, one of them measured without codes, with ids of their own; rows that
@@ -230,7 +231,7 @@ TEST(DevicePartialReduce, FewRowsAndManyNeighbours) {
       for (std::int64_t k : {1, 40, 2050})
         for (std::int64_t logical : {std::int64_t{0}, 50 * n}) {
           expect_same({&segment, 1}, queries.view(), k, Metric::l2,
-                      {.recall = recall, .logical_rows = logical},
+                      {.recall = recall, .partial_reduce = {.logical_rows = logical}},
                       std::to_string(n) + " rows, k " + std::to_string(k));
           if (HasFailure()) return;
         }
@@ -259,7 +260,7 @@ TEST(DevicePartialReduce, ADeviceWithoutMemory) {
   const SearchSegment segment{&rows};
   const KnnReport report = expect_same({&segment, 1}, queries.view(), 10, Metric::l2,
                                        {.recall = 0.9}, "no memory", Reuse::expected, 50 << 10);
-  EXPECT_EQ(report.fallback_queries, 9);
+  EXPECT_EQ(report.scan.fallback_queries, 9);
 }
 
 // The rows that stay on a device serve partial-reduce and exact searches.
@@ -274,8 +275,8 @@ TEST(DevicePartialReduce, RowsStayOnTheDevice) {
   EXPECT_GT(report.prepare_seconds, 0);
   report = expect_same({&segment, 1}, queries.view(), 5, Metric::l2, {.recall = 0.9}, "kept");
   EXPECT_EQ(report.prepare_seconds, 0);
-  EXPECT_EQ(report.first_pass, "int8");
-  EXPECT_GT(report.survivors_per_query, 4);
+  EXPECT_EQ(report.scan.first_pass, "int8");
+  EXPECT_GT(report.scan.survivors_per_query, 4);
 }
 
 TEST(DevicePartialReduce, NothingIsIgnored) {
@@ -293,7 +294,7 @@ TEST(DevicePartialReduce, NothingIsIgnored) {
         EXPECT_EQ(std::string(error.what()), words);
       }
   };
-  expect_refused({.method = {.aggregate = false}},
+  expect_refused({.method = {.partial_reduce = {.aggregate = false}}},
                  "aggregate is off, but device is cuda:3, which keeps no bins");
   expect_refused(
       {.memory = 1 << 30},

@@ -71,7 +71,7 @@ void expect_same(AnyMatrixView queries, AnyMatrixView base, double radius, KnnOp
   const RangeNeighbors found = there(queries, base, radius, options, &report, device_bytes);
   options.memory = 0, options.first_pass = FirstPass::automatic;
   EXPECT_TRUE(same(found, range_search(queries, base, radius, options)));
-  EXPECT_EQ(report.fallback_queries, fallback);
+  EXPECT_EQ(report.scan.fallback_queries, fallback);
 }
 
 // The distance, in float64, that so many rows of the base do not exceed for one of the queries (for
@@ -230,7 +230,7 @@ TEST(DeviceRangeSearch, FiltersOfAllSizes) {
                                      detail::Reuse::expected, &report),
                        range_search(queries, base, radius, {.filter = every(step, step / 2, n)})))
           << what;
-      EXPECT_EQ(report.fallback_queries, 0) << what;
+      EXPECT_EQ(report.scan.fallback_queries, 0) << what;
       EXPECT_EQ(report.prepare_seconds == 0, step <= 16) << what;
     }
   }
@@ -263,12 +263,12 @@ TEST(DeviceRangeSearch, SegmentsAndLiveRows) {
     EXPECT_TRUE(same(over_segments(HostQueue(3), segments, queries, radius, {.metric = metric},
                                    detail::Reuse::expected, &report),
                      truth));
-    EXPECT_EQ(report.fallback_queries, 0);
+    EXPECT_EQ(report.scan.fallback_queries, 0);
     // And where the device has no memory.
     EXPECT_TRUE(same(over_segments(HostQueue(3, 9000), segments, queries, radius,
                                    {.metric = metric}, detail::Reuse::none, &report),
                      truth));
-    EXPECT_EQ(report.fallback_queries, 7);
+    EXPECT_EQ(report.scan.fallback_queries, 7);
   }
 }
 
@@ -308,21 +308,21 @@ TEST(DeviceRangeSearch, ChunksOfABaseThatDoesNotFit) {
   const RangeNeighbors truth = range_search(queries, base, radius);
   KnnReport report;
   EXPECT_TRUE(same(there(queries, base, radius, {}, &report, 640 << 10), truth));
-  EXPECT_GT(report.chunks, 1);
-  EXPECT_EQ(report.fallback_queries, 0);
+  EXPECT_GT(report.scan.chunks, 1);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
   EXPECT_TRUE(
       same(there(queries, base, radius, {.threads = 2, .memory = 3 << 20}, &report), truth));
   EXPECT_LE(report.memory_bytes, 3 << 20);
-  EXPECT_EQ(report.fallback_queries, 0);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
   // A filter of few rows, which are uploaded by themselves, chunk by chunk.
   const KnnOptions few{.filter = every(33, 5, 5000)};
   EXPECT_TRUE(same(there(queries, base, radius, few, &report, 640 << 10),
                    range_search(queries, base, radius, few)));
-  EXPECT_GT(report.chunks, 1);
+  EXPECT_GT(report.scan.chunks, 1);
   const double near = distance_of(asked, whole, 10, Metric::l2);
   EXPECT_TRUE(same(there(asked, whole, near, {.threads = 2, .memory = 3 << 20}, &report),
                    range_search(asked, whole, near)));
-  EXPECT_GT(report.chunks, 1);
+  EXPECT_GT(report.scan.chunks, 1);
   EXPECT_LE(report.memory_bytes, 3 << 20);
 }
 
@@ -369,8 +369,8 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
     EXPECT_TRUE(same(range_search_on_device(ScarceQueue(HostQueue(5)), {&segment, 1}, queries,
                                             radius, options, detail::Reuse::none, &report),
                      truth));
-    EXPECT_EQ(report.fallback_queries, 300 - 128);  // one block was taken
-    EXPECT_EQ(report.device, "cuda");
+    EXPECT_EQ(report.scan.fallback_queries, 300 - 128);  // one block was taken
+    EXPECT_EQ(report.device.name, "cuda");
   }
 }
 
@@ -420,23 +420,24 @@ TEST(DeviceRangeSearch, TheReportSaysWhatWasDoneWhere) {
   KnnReport report;
   const RangeNeighbors integers = there(whole.view().rows(0, 20), whole,
                                         distance_of(whole, whole, 30, Metric::l2), {}, &report);
-  EXPECT_EQ(report.device, "cuda");
+  EXPECT_EQ(report.device.name, "cuda");
   EXPECT_EQ(report.method, "exact");
-  EXPECT_EQ(report.first_pass, "integer");
+  EXPECT_EQ(report.scan.first_pass, "integer");
   EXPECT_EQ(report.k, 0);
   EXPECT_EQ(report.queries, 20);
-  EXPECT_GT(report.device_bytes, 1500 * 12);
-  EXPECT_EQ(report.multiply_adds, 20.0 * 1500 * 12);
-  EXPECT_EQ(report.hits_per_query * 20, static_cast<double>(integers.ids.size()));
-  EXPECT_EQ(report.survivors_per_query, 0);
-  EXPECT_EQ(report.certified_queries, 20);
+  EXPECT_GT(report.device.bytes, 1500 * 12);
+  EXPECT_EQ(report.scan.multiply_adds, 20.0 * 1500 * 12);
+  EXPECT_EQ(report.scan.hits_per_query * 20, static_cast<double>(integers.ids.size()));
+  EXPECT_EQ(report.scan.survivors_per_query, 0);
+  EXPECT_EQ(report.promise.certified_queries, 20);
   EXPECT_GT(report.memory_bytes, 64 * std::ssize(integers.ids));
   const RangeNeighbors certified = there(floats.view().rows(0, 20), floats,
                                          distance_of(floats, floats, 30, Metric::l2), {}, &report);
-  EXPECT_EQ(report.first_pass, "int8");
-  EXPECT_GE(report.survivors_per_query * 20, static_cast<double>(certified.ids.size()));
-  EXPECT_LT(report.survivors_per_query * 20, 3.0 * static_cast<double>(certified.ids.size()) + 100);
-  EXPECT_EQ(report.hits_per_query, report.survivors_per_query);
+  EXPECT_EQ(report.scan.first_pass, "int8");
+  EXPECT_GE(report.scan.survivors_per_query * 20, static_cast<double>(certified.ids.size()));
+  EXPECT_LT(report.scan.survivors_per_query * 20,
+            3.0 * static_cast<double>(certified.ids.size()) + 100);
+  EXPECT_EQ(report.scan.hits_per_query, report.scan.survivors_per_query);
 }
 
 TEST(DeviceRangeSearch, StopsOnRequest) {
@@ -501,9 +502,9 @@ TEST(DeviceRangeSearch, DeviceMemory) {
           EXPECT_TRUE(same(rows.range_search(device_query_search, radius, options,
                                              detail::Reuse::expected, &report),
                            truth));
-          EXPECT_EQ(report.fallback_queries, fallback);
-          EXPECT_EQ(report.device, "cuda");
-          if (time == 1 && fallback == 0 && report.chunks == 1) {
+          EXPECT_EQ(report.scan.fallback_queries, fallback);
+          EXPECT_EQ(report.device.name, "cuda");
+          if (time == 1 && fallback == 0 && report.scan.chunks == 1) {
             EXPECT_EQ(report.prepare_seconds, 0);
           }
         }

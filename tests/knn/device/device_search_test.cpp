@@ -60,11 +60,11 @@ TEST(DeviceSearch, AnswersAreThoseOfTheProcessor) {
       const Neighbors found = device_knn(queries.view(), base.view(), k, options, &report);
       expect_same(found, knn(queries.view(), base.view(), k, options),
                   std::string(name_of(metric)) + ", k " + std::to_string(k));
-      EXPECT_EQ(report.device, "cuda");
-      EXPECT_EQ(report.first_pass, "int8");
-      EXPECT_EQ(report.fallback_queries, 0);
-      EXPECT_GE(report.survivors_per_query, static_cast<double>(k));
-      EXPECT_LT(report.survivors_per_query, 3.0 * static_cast<double>(k) + 100);
+      EXPECT_EQ(report.device.name, "cuda");
+      EXPECT_EQ(report.scan.first_pass, "int8");
+      EXPECT_EQ(report.scan.fallback_queries, 0);
+      EXPECT_GE(report.scan.survivors_per_query, static_cast<double>(k));
+      EXPECT_LT(report.scan.survivors_per_query, 3.0 * static_cast<double>(k) + 100);
     }
 }
 
@@ -102,8 +102,8 @@ TEST(DeviceSearch, ManyNeighbours) {
       KnnReport report;
       expect_same(device_knn(queries.view(), base.view(), k, options, &report),
                   knn(queries.view(), base.view(), k, options), std::to_string(k));
-      EXPECT_EQ(report.fallback_queries, 0);
-      EXPECT_LT(report.survivors_per_query, 1.2 * static_cast<double>(k) + 100);
+      EXPECT_EQ(report.scan.fallback_queries, 0);
+      EXPECT_LT(report.scan.survivors_per_query, 1.2 * static_cast<double>(k) + 100);
     }
   // Segments of a base, in chunks, with upper bounds from the rows searched before.
   expect_same(device_knn(queries.view(), base.view(), 1300, {}, nullptr, 2 << 20),
@@ -115,7 +115,7 @@ TEST(DeviceSearch, MemoryOfTheDeviceAndTheProcessorMakesChunks) {
   const Neighbors truth = knn(queries.view(), base.view(), 20);
   KnnReport report;
   expect_same(device_knn(queries.view(), base.view(), 20, {}, &report, 640 << 10), truth, "device");
-  EXPECT_GT(report.chunks, 1);
+  EXPECT_GT(report.scan.chunks, 1);
   report = {};
   expect_same(
       device_knn(queries.view(), base.view(), 20, {.threads = 2, .memory = 3 << 20}, &report),
@@ -129,7 +129,7 @@ TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
   // those.
   expect_same(device_knn(queries.view(), base.view(), 1500, {}, &report, 160 << 10),
               knn(queries.view(), base.view(), 1500), "no room for lists");
-  EXPECT_EQ(report.fallback_queries, 3);
+  EXPECT_EQ(report.scan.fallback_queries, 3);
 }
 
 // Rows that 8-bit codes do not separate fill the lists, which are then made as long as necessary.
@@ -143,9 +143,9 @@ TEST(DeviceSearch, ListsThatFillAreMadeAgain) {
   const Neighbors truth = knn(queries.view(), near.view(), 5);
   KnnReport report;
   expect_same(device_knn(queries.view(), near.view(), 5, {}, &report), truth, "alike");
-  EXPECT_EQ(report.fallback_queries, 0);
-  EXPECT_EQ(report.repeated_queries, 3);
-  EXPECT_EQ(report.multiply_adds, (130.0 + 2 * 3) * 2500 * 8);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
+  EXPECT_EQ(report.scan.repeated_queries, 3);
+  EXPECT_EQ(report.scan.multiply_adds, (130.0 + 2 * 3) * 2500 * 8);
 }
 
 // A self-join searches for the k + 1 nearest, whether or not the row is one of them.
@@ -167,7 +167,7 @@ TEST(DeviceSearch, SelfJoins) {
                                    detail::Reuse::none, &report, detail::SearchKind::self_join),
                   truth, std::string(name_of(metric)) + ", k " + std::to_string(k));
       EXPECT_EQ(report.k, k);
-      EXPECT_EQ(report.fallback_queries, 0);
+      EXPECT_EQ(report.scan.fallback_queries, 0);
     }
 }
 
@@ -187,11 +187,12 @@ TEST(DeviceSearch, SelfJoinsThatScoreEachPairOnce) {
     expect_same(search_on_device(HostQueue(31, budget), {&segment, 1}, rows.view(), 3, options,
                                  detail::Reuse::none, &report, detail::SearchKind::self_join),
                 truth, what);
-    EXPECT_EQ(report.fallback_queries, 0) << what;
-    if (report.joined) {
-      EXPECT_EQ(report.multiply_adds, (1026 / 2 + 2 * report.repeated_queries) * 1026.0 * 8);
+    EXPECT_EQ(report.scan.fallback_queries, 0) << what;
+    if (report.scan.joined) {
+      EXPECT_EQ(report.scan.multiply_adds,
+                (1026 / 2 + 2 * report.scan.repeated_queries) * 1026.0 * 8);
     }
-    return report.joined;
+    return report.scan.joined;
   };
   constexpr std::size_t enough = std::size_t{1} << 40;
   EXPECT_TRUE(joins(base, {.metric = Metric::ip}, enough, "ip"));
@@ -212,13 +213,13 @@ TEST(DeviceSearch, ADeviceWithoutMemoryAnswersNothing) {
   const Neighbors truth = knn(queries.view(), base.view(), 4);
   KnnReport report;
   expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 50 << 10), truth, "rows");
-  EXPECT_EQ(report.fallback_queries, 200);
+  EXPECT_EQ(report.scan.fallback_queries, 200);
   report = {};
   expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 400 << 10), truth, "lists");
-  EXPECT_EQ(report.fallback_queries, 200);
+  EXPECT_EQ(report.scan.fallback_queries, 200);
   report = {};
   expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 10 << 20), truth, "half");
-  EXPECT_EQ(report.fallback_queries, 0);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
 }
 
 TEST(DeviceSearch, ZeroQueriesAndNoRows) {
@@ -253,7 +254,7 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   EXPECT_GT(first.prepare_seconds, 0);
   expect_same(search(&second), truth, "second");
   EXPECT_EQ(second.prepare_seconds, 0);
-  EXPECT_EQ(second.bytes_read, first.bytes_read);
+  EXPECT_EQ(second.scan.bytes_read, first.scan.bytes_read);
   KnnOptions by_number = options;
   by_number.device = "cuda:0";
   expect_same(search_on_device(HostQueue(3), {&segment, 1}, queries.view(), 7, by_number,
@@ -294,7 +295,7 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
       KnnReport report;
       search({}, 0, 10, &report);
       ASSERT_GT(report.prepare_seconds, 0);
-      const double bytes = report.bytes_read;
+      const double bytes = report.scan.bytes_read;
       for (std::int64_t every : {1, 2, 3, 7, 15, 16, 17, 100, 1500, 3000}) {
         const std::int64_t k = integer == (metric == Metric::l2) ? 10 : 300;
         const std::int64_t offset = every % 2 * 37;
@@ -309,10 +310,10 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
         expect_same(search(filter, offset, k, &report),
                     knn(asked, base, k, {.metric = metric, .filter = RowFilter::of_ids(own, n)}),
                     what);
-        EXPECT_EQ(report.fallback_queries, 0) << what;
+        EXPECT_EQ(report.scan.fallback_queries, 0) << what;
         const bool served = std::ssize(ids) * 16 >= n;
         EXPECT_EQ(report.prepare_seconds == 0, served) << what;
-        EXPECT_EQ(report.bytes_read == bytes, served) << what;
+        EXPECT_EQ(report.scan.bytes_read == bytes, served) << what;
         if (HasFailure()) return;
       }
       search({}, 0, 10, &report);
@@ -340,7 +341,7 @@ TEST(DeviceSearch, AFilterOfTheLongestRows) {
     expect_same(search_on_device(HostQueue(6), {&segment, 1}, queries.view(), k, options,
                                  detail::Reuse::expected, &report),
                 knn(queries.view(), base.view(), k, {.filter = filter}), std::to_string(k));
-    EXPECT_EQ(report.fallback_queries, 0);
+    EXPECT_EQ(report.scan.fallback_queries, 0);
   }
 }
 
@@ -369,7 +370,7 @@ TEST(DeviceSearch, RemovedRows) {
     for (std::int64_t i = 0; i < 7 * 20; ++i) truth.ids.data()[i] = 3 * truth.ids.data()[i] + 1;
     expect_same(found, truth, std::to_string(removed));
     EXPECT_EQ(report.prepare_seconds == 0, removed > 0);
-    EXPECT_EQ(report.fallback_queries, 0);
+    EXPECT_EQ(report.scan.fallback_queries, 0);
   }
 }
 
@@ -394,7 +395,7 @@ TEST(DeviceSearch, NoMemoryForAFilter) {
   expect_same(search_on_device(queue, {&half, 1}, queries.view(), 3, options,
                                detail::Reuse::expected, &report),
               knn(queries.view(), base.view(), 3, {.filter = filter}), "no memory");
-  EXPECT_EQ(report.fallback_queries, 3);
+  EXPECT_EQ(report.scan.fallback_queries, 3);
 }
 
 TEST(DeviceSearch, ReportsProgressAndStopsOnRequest) {

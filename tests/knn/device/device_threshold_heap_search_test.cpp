@@ -47,7 +47,7 @@ void expect_same(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnO
   KnnOptions exact = options;
   exact.memory = 0, exact.method = {}, exact.first_pass = FirstPass::automatic;
   EXPECT_TRUE(same(found, knn(queries, base, k, exact)));
-  EXPECT_EQ(report.fallback_queries, fallback);
+  EXPECT_EQ(report.scan.fallback_queries, fallback);
 }
 
 AnyMatrix typed(ElementType type, std::int64_t rows, std::int64_t cols, std::uint64_t seed,
@@ -71,8 +71,8 @@ TEST(DeviceThresholdHeapSearch, AnswersAreThoseOfTheProcessor) {
 TEST(DeviceThresholdHeapSearch, ManyQueriesInGroups) {
   const AnyMatrix base = gaussians(700, 12, 31), queries = gaussians(300, 12, 32);
   expect_same(queries.view(), base.view(), 5, {.threads = 2}, "floats");
-  expect_same(queries.view(), base.view(), 5, {.threads = 2, .method = {.query_batch = 130}},
-              "batches");
+  expect_same(queries.view(), base.view(), 5,
+              {.threads = 2, .method = {.threshold_heap = {.query_batch = 130}}}, "batches");
   // A memory limit makes groups small; each is coded by itself.
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .memory = 6 << 20}, "memory");
 }
@@ -103,7 +103,8 @@ TEST(DeviceThresholdHeapSearch, FiltersAndSamples) {
                 "every " + std::to_string(every));
   }
   for (std::int64_t samples : {10, 1000, 5000})
-    expect_same(queries.view(), base.view(), 10, {.method = {.samples = samples}},
+    expect_same(queries.view(), base.view(), 10,
+                {.method = {.threshold_heap = {.samples = samples}}},
                 "samples " + std::to_string(samples));
 }
 
@@ -158,33 +159,34 @@ TEST(DeviceThresholdHeapSearch, TheReportSaysWhatWasDoneWhere) {
   const AnyMatrix base = typed(ElementType::u8, 2000, 12, 81),
                   queries = typed(ElementType::u8, 60, 12, 82);
   KnnReport there, here;
-  const KnnOptions options{
-      .threads = 2, .first_pass = FirstPass::integer, .method = {.samples = 100, .query_batch = 8}};
+  const KnnOptions options{.threads = 2,
+                           .first_pass = FirstPass::integer,
+                           .method = {.threshold_heap = {.samples = 100, .query_batch = 8}}};
   across(queries.view(), base.view(), 10, options, &there);
   knn(queries.view(), base.view(), 10, heap_options(options), &here);
-  EXPECT_EQ(there.device, "cuda");
-  EXPECT_GT(there.device_bytes, 2000 * 12);
+  EXPECT_EQ(there.device.name, "cuda");
+  EXPECT_GT(there.device.bytes, 2000 * 12);
   EXPECT_EQ(there.method, "threshold-heap");
-  EXPECT_EQ(there.first_pass, "integer");
-  EXPECT_EQ(there.samples, 100);
-  EXPECT_GT(there.sampling_seconds, 0);
-  EXPECT_GT(there.sorting_seconds, 0);
+  EXPECT_EQ(there.scan.first_pass, "integer");
+  EXPECT_EQ(there.threshold_heap.samples, 100);
+  EXPECT_GT(there.threshold_heap.sampling_seconds, 0);
+  EXPECT_GT(there.threshold_heap.sorting_seconds, 0);
   // Both use the same keys, so that these figures are equal.
-  EXPECT_EQ(there.compression_ratio, here.compression_ratio);
-  EXPECT_EQ(there.threshold_ratio, here.threshold_ratio);
-  EXPECT_EQ(there.expected_hits, here.expected_hits);
-  EXPECT_LE(there.hits_per_query, here.hits_per_query);
-  EXPECT_GT(there.hits_per_query, 10);
-  EXPECT_EQ(there.multiply_adds, here.multiply_adds);
-  EXPECT_EQ(there.fallback_queries, 0);
-  EXPECT_EQ(there.certified_queries, 60);
+  EXPECT_EQ(there.threshold_heap.compression_ratio, here.threshold_heap.compression_ratio);
+  EXPECT_EQ(there.threshold_heap.threshold_ratio, here.threshold_heap.threshold_ratio);
+  EXPECT_EQ(there.scan.expected_hits, here.scan.expected_hits);
+  EXPECT_LE(there.scan.hits_per_query, here.scan.hits_per_query);
+  EXPECT_GT(there.scan.hits_per_query, 10);
+  EXPECT_EQ(there.scan.multiply_adds, here.scan.multiply_adds);
+  EXPECT_EQ(there.scan.fallback_queries, 0);
+  EXPECT_EQ(there.promise.certified_queries, 60);
   EXPECT_GT(there.memory_bytes, 0);
   KnnReport floats;
   across(gaussians(5, 8, 83).view(), gaussians(500, 8, 84).view(), 3, {.metric = Metric::ip},
          &floats);
-  EXPECT_EQ(floats.first_pass, "int8");
-  EXPECT_EQ(floats.threshold_ratio, 0);
-  EXPECT_GE(floats.survivors_per_query, 3);
+  EXPECT_EQ(floats.scan.first_pass, "int8");
+  EXPECT_EQ(floats.threshold_heap.threshold_ratio, 0);
+  EXPECT_GE(floats.scan.survivors_per_query, 3);
 }
 
 TEST(DeviceThresholdHeapSearch, MemoryMakesChunksAndSendsQueriesBack) {
@@ -192,10 +194,10 @@ TEST(DeviceThresholdHeapSearch, MemoryMakesChunksAndSendsQueriesBack) {
   const Neighbors truth = knn(queries.view(), base.view(), 4);
   KnnReport report;
   EXPECT_TRUE(same(across(queries.view(), base.view(), 4, {}, &report, 900 << 10), truth));
-  EXPECT_GT(report.chunks, 1);
-  EXPECT_EQ(report.fallback_queries, 0);
+  EXPECT_GT(report.scan.chunks, 1);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
   EXPECT_TRUE(same(across(queries.view(), base.view(), 4, {}, &report, 20 << 10), truth));
-  EXPECT_EQ(report.fallback_queries, 150);
+  EXPECT_EQ(report.scan.fallback_queries, 150);
   EXPECT_EQ(report.method, "threshold-heap");
   const AnyMatrixView some = queries.view().rows(0, 9);
   EXPECT_TRUE(same(across(some, base.view(), 4, {.threads = 2, .memory = 5 << 20}, &report),
@@ -234,7 +236,8 @@ TEST(DeviceThresholdHeapSearch, NothingIsIgnored) {
   refused({.first_pass = FirstPass::direct}, "first_pass is direct");
   refused({.tuning = {.group = 4}}, "group=4");
   refused({.tuning = {.tile = 16}}, "tile=16");
-  refused({.method = {.samples = 2}}, "samples must be at least k = 3, but are 2");
+  refused({.method = {.threshold_heap = {.samples = 2}}},
+          "samples must be at least k = 3, but are 2");
   for (const char* number : {"98", "99"})
     expect_refused<DeviceUnavailable>(
         [&] {

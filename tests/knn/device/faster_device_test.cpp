@@ -74,7 +74,7 @@ std::string place_of(KnnOptions options, AnyMatrixView asked = queries.view()) {
   options.device = "auto";
   KnnReport report;
   expect_same(knn(asked, base.view(), 3, options, &report), knn(asked, base.view(), 3, here));
-  return report.device;
+  return report.device.name;
 }
 
 TEST(FasterDevice, IsTheProcessorWhereThereIsNoGpu) {
@@ -92,13 +92,13 @@ TEST(FasterDevice, IsTheOneThatIsPredictedToBeFaster) {
   const KnnOptions options{.threads = slow, .device = "auto"};
   KnnReport report;
   expect_same(self_join(base.view(), 3, options, &report), self_join(base.view(), 3));
-  EXPECT_EQ(report.device, "cuda");
+  EXPECT_EQ(report.device.name, "cuda");
   const ExactSearcher searcher(base.view(), {});
   expect_same(searcher.search(queries.view(), 3, options, &report),
               knn(queries.view(), base.view(), 3));
-  EXPECT_EQ(report.device, "cuda");
+  EXPECT_EQ(report.device.name, "cuda");
   searcher.range_search(queries.view(), 1, options, &report);
-  EXPECT_EQ(report.device, "cuda");
+  EXPECT_EQ(report.device.name, "cuda");
 }
 
 // What a GPU does not have, what is not exact, nothing to do, and a GPU that no data sheet covers.

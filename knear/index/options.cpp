@@ -1,0 +1,31 @@
+#include "knear/index/options.hpp"
+
+#include "knear/core/error.hpp"
+
+namespace knear::detail {
+
+MethodOptions method_of_scan(const SearchMethod& method) {
+  if (method.probes != 0)
+    throw InvalidArgument("probes is {}, but there are no inverted lists", method.probes);
+  if (method.lists.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
+  if (method.ef != 0) throw InvalidArgument("ef is {}, but there is no graph", method.ef);
+  if (method.lists.certify) throw InvalidArgument("certify is on, but there are no inverted lists");
+  if (method.codes.refine_factor != 0)
+    throw InvalidArgument("refine_factor is {}, but there are no codes to refine",
+                          method.codes.refine_factor);
+  return {method.kind, method.recall, method.threshold_heap, method.partial_reduce};
+}
+
+KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {
+  return options.with(metric, RowFilter{}, method_of_scan(options.method));
+}
+
+KnnOptions options_of_part(const SearchOptions& options, Metric metric) {
+  return {.metric = metric,
+          .threads = options.threads,
+          .memory = options.memory,
+          .progress = options.progress,
+          .device = options.device};
+}
+
+}  // namespace knear::detail
