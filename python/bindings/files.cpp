@@ -6,7 +6,7 @@
 
 #include "knear/cost/peak_cache.hpp"
 #include "knear/cost/peaks.hpp"
-#include "knear/index/faiss/faiss_types.hpp"
+#include "knear/index/codecs/faiss_types.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"
