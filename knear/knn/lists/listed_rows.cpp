@@ -62,10 +62,12 @@ double passed(const CodingSpace& space, const BaseRows& rows, std::span<const st
 
 ListCentres centres_that_pay(const BaseRows& rows, std::span<const std::uint32_t> list_of,
                              const CodingSpace& space, ListCentres centres) {
-  constexpr std::int64_t samples = 32, least_rows = 24, most_rows = 256;
-  // Of the rows that pass in the query's own list half must be spared, and so many: then coding the
-  // query for each of its lists is worth while.
-  constexpr double least_spared = 16;
+  // As many rows of each list, so that segments of all sizes of the same rows are coded alike, and
+  // are scanned as one.
+  constexpr std::int64_t samples = 48, least_rows = 24, most_rows = 64;
+  // Of these rows half of those that pass must be spared, and so many: then coding the query for
+  // each of its lists is worth while.
+  constexpr double least_spared = 6;
   const RowLists lists(list_of, centres.values.rows());
   double around_mean = 0, around_own = 0;
   std::int64_t looked_at = 0;
@@ -81,9 +83,8 @@ ListCentres centres_that_pay(const BaseRows& rows, std::span<const std::uint32_t
       if (const std::uint32_t other = all[static_cast<std::size_t>(std::ssize(all) * j / count)];
           other != row)
         some.push_back(other);
-    const double share = static_cast<double>(std::ssize(all)) / static_cast<double>(count);
-    around_mean += share * passed(space, rows, some);
-    around_own += share * passed(space.around(centres.values.row(list), rows.cols()), rows, some);
+    around_mean += passed(space, rows, some);
+    around_own += passed(space.around(centres.values.row(list), rows.cols()), rows, some);
     ++looked_at;
   }
   const bool pays = looked_at > 0 && 2 * around_own <= around_mean &&
