@@ -400,9 +400,9 @@ void add_demo(CLI::App& app) {
       ->type_name("FILE");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->footer(
-      "Finds the 10 nearest of all Fashion-MNIST images for each test image. Without --data, looks "
-      "in $KNEAR_DATA, ../shared/data and the cache directory; without the images there, for real "
-      "SIFT descriptors. Vectors of texts, which 'bench/data text' makes, are shown in "
+      "Finds the 10 nearest of all Fashion-MNIST images for each test image, or of SIFT descriptors. "
+      "Without --data, takes the first of $KNEAR_DATA, ../shared/data and the cache directory that "
+      "holds either; of both in one, the images. Vectors of texts, which 'bench/data text' makes, are shown in "
       "words.\n\nExamples:\n  knear demo --report report.html\n"
       "  knear demo --base base.npy --queries queries.npy --labels base.txt --query-labels "
       "queries.txt");

@@ -76,14 +76,12 @@ std::vector<std::string> demo_directories(const std::string& given) {
 }
 
 DemoData find_demo_data(const std::vector<std::string>& directories) {
-  for (const std::string& root : directories) {
-    const std::string fashion = root + "/fashion-mnist";
-    const std::string base = packed_or_not(fashion + "/train-images-idx3-ubyte");
-    const std::string queries = packed_or_not(fashion + "/t10k-images-idx3-ubyte");
-    if (!base.empty() && !queries.empty()) return open_fashion(fashion, base, queries);
-  }
   std::string looked;
   for (const std::string& root : directories) {
+    const std::string fashion = root + "/fashion-mnist";
+    const std::string train = packed_or_not(fashion + "/train-images-idx3-ubyte");
+    const std::string test = packed_or_not(fashion + "/t10k-images-idx3-ubyte");
+    if (!train.empty() && !test.empty()) return open_fashion(fashion, train, test);
     const std::string base = root + "/sift/base.bvecs", queries = root + "/sift/queries.bvecs";
     if (exists(base) && exists(queries)) {
       DemoData data = open_demo_files(base, queries);

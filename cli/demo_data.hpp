@@ -32,9 +32,9 @@ struct DemoData {
 // $KNEAR_DATA, ../shared/data and the cache directory.
 std::vector<std::string> demo_directories(const std::string& given);
 
-// Fashion-MNIST from the first directory that has its images, else SIFT from the first that has
-// sift/base.bvecs and sift/queries.bvecs. Throws IoError naming the directories if there is
-// neither.
+// The vectors of the first directory that has any: the images of Fashion-MNIST, or where it has
+// none sift/base.bvecs and sift/queries.bvecs. Throws IoError naming the directories if all lack
+// both.
 DemoData find_demo_data(const std::vector<std::string>& directories);
 
 // The files that were given: rows of 128 columns are drawn as SIFT, those of a square number as

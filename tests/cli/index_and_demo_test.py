@@ -489,10 +489,10 @@ class Index(ProgramTest):
 
 
 class Demo(ProgramTest):
-    def make_images(self):
+    def make_images(self, folder="data"):
         """Ten kinds of 8 x 8 pictures: a bright bar at one of ten places, and noise."""
         source = random.Random(3)
-        os.makedirs(self.path("data/fashion-mnist"))
+        os.makedirs(self.path(f"{folder}/fashion-mnist"))
 
         def images(count):
             pixels, labels = [], []
@@ -507,7 +507,7 @@ class Demo(ProgramTest):
 
         for name, count in (("train", 400), ("t10k", 60)):
             pixels, labels = images(count)
-            stem = self.path(f"data/fashion-mnist/{name}")
+            stem = self.path(f"{folder}/fashion-mnist/{name}")
             write_idx(stem + "-images-idx3-ubyte.gz", pixels, (count, 8, 8))
             write_idx(stem + "-labels-idx1-ubyte.gz", labels, (count,))
 
@@ -547,6 +547,8 @@ class Demo(ProgramTest):
             rows = [[source.randrange(256) for _ in range(128)] for _ in range(count)]
             write_vecs(self.path(f"data/sift/{name}.bvecs"), rows, "B")
         self.environment["KNEAR_DATA"] = self.path("data")
+        # The images of a later place do not come before the descriptors of the named one.
+        self.make_images("../shared/data")
         out = self.ok("demo", "--report", "sift.html", "--threads", 1)
         self.assertIn("SIFT", out)
         html = self.check_report(self.path("sift.html"), 8 * 11)

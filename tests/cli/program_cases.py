@@ -103,8 +103,12 @@ class ProgramTest(unittest.TestCase):
     sanitised = False  # sanitisers take memory of their own
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
+        # A folder of its own above the one where the program runs: "../shared/data" is not there,
+        # whatever stands beside the temporary folders.
+        outer = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, outer)
+        self.folder = os.path.join(outer, "here")
+        os.mkdir(self.folder)
         self.environment = dict(os.environ, XDG_CACHE_HOME=self.path("cache"))
         for name in ("KNEAR_DATA", "KNEAR_ISA"):
             self.environment.pop(name, None)
