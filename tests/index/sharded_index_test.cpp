@@ -340,32 +340,35 @@ TEST(ShardedIndex, ListsOfAllShardsAnswerAsAPlainLoop) {
 // What joining is for: nothing is measured that one index would not measure. So it is after files.
 using ListsOfShards = io::FileTest;
 TEST_F(ListsOfShards, AreScannedAsOne) {
-  const AnyMatrix vectors = rows_in_clusters(20000, 16, 1), queries = rows_in_clusters(300, 16, 2);
-  for (const Metric metric : test::metrics) {
-    Index one = make_index("IVF32,Flat", 16, metric);
-    one.train(vectors);
-    ShardedIndex shards(one, {.shards = 3});
-    one.add(vectors);
-    shards.add(vectors);
-    shards.save(path("shards.knear"));
-    ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
-    const auto check = [&](const IdFilter& filter, const std::string& what) {
-      const SearchOptions options{.filter = filter, .method = {.probes = 8}};
-      KnnReport alone, report;
-      const Neighbors near = one.search(queries, 10, options, &alone);
-      for (const ShardedIndex* each : {&std::as_const(shards), &std::as_const(loaded)}) {
-        expect_same(each->search(queries, 10, options, &report), near);
-        EXPECT_LT(report.scan.survivors_per_query, 1.1 * alone.scan.survivors_per_query) << what;
-      }
-    };
-    check({}, "all rows");
-    // A filter, or rows that are gone, that leave nearly all.
-    std::vector<Id> most, gone;
-    for (Id id = 0; id < 20000; ++id) (id % 8 == 1 ? gone : most).push_back(id);
-    check(IdFilter::of_ids(most), "a filter");
-    one.remove(gone), shards.remove(gone), loaded.remove(gone);
-    check({}, "removed rows");
-  }
+  // Rows of two columns are coded around the centroids of their lists.
+  for (const std::int64_t dim : {16, 2})
+    for (const Metric metric : test::metrics) {
+      const AnyMatrix vectors = rows_in_clusters(20000, dim, 1),
+                      queries = rows_in_clusters(300, dim, 2);
+      Index one = make_index("IVF32,Flat", dim, metric);
+      one.train(vectors);
+      ShardedIndex shards(one, {.shards = 3});
+      one.add(vectors);
+      shards.add(vectors);
+      shards.save(path("shards.knear"));
+      ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
+      const auto check = [&](const IdFilter& filter, const std::string& what) {
+        const SearchOptions options{.filter = filter, .method = {.probes = 8}};
+        KnnReport alone, report;
+        const Neighbors near = one.search(queries, 10, options, &alone);
+        for (const ShardedIndex* each : {&std::as_const(shards), &std::as_const(loaded)}) {
+          expect_same(each->search(queries, 10, options, &report), near);
+          EXPECT_LT(report.scan.survivors_per_query, 1.1 * alone.scan.survivors_per_query) << what;
+        }
+      };
+      check({}, "all rows");
+      // A filter, or rows that are gone, that leave nearly all.
+      std::vector<Id> most, gone;
+      for (Id id = 0; id < 20000; ++id) (id % 8 == 1 ? gone : most).push_back(id);
+      check(IdFilter::of_ids(most), "a filter");
+      one.remove(gone), shards.remove(gone), loaded.remove(gone);
+      check({}, "removed rows");
+    }
 }
 
 TEST(ShardedIndex, MergesWhatOtherIndexesHold) {

@@ -378,6 +378,7 @@ void IndexImpl::merge(const IndexImpl& other, MergeIds ids) {
         "vectors",
         other.shape.description());
   const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
+  if (next.coarse && !other_lists) from->coarse->share_centres(*next.coarse);
   for (const Segment& segment : from->segments) {
     Segment taken = segment;
     if (other_lists) taken = store->in_lists_of(*next.coarse, segment, *next.type, {});

@@ -47,6 +47,11 @@ float radius_of(double key, Metric metric) {
   return std::nextafter(static_cast<float>(radius), std::numeric_limits<float>::infinity());
 }
 
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
 Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
                const Progress& progress) {
   // Without lifts, lists are in the order of products.
@@ -155,6 +160,7 @@ class CoarseQuantizer::Searcher {
 CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts,
                                  CentroidIndexes indexes)
     : centroids_(std::make_shared<const Matrix<float>>(std::move(centroids))),
+      centres_(std::make_shared<std::atomic<std::uint64_t>>(next_number())),
       metric_(metric),
       lifts_(std::move(lifts)),
       indexes_(std::move(indexes)),

@@ -1,6 +1,7 @@
 // knear/index/quantizers/coarse_quantizer.hpp -- the centroids of inverted lists: which list a row
 // goes to, and which lists are nearest to a query.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -72,7 +73,9 @@ class CoarseQuantizer {
   std::int64_t lists() const { return centroids_->rows(); }
   MatrixView<float> centroids() const { return centroids_->view(); }
   // The centroids as what rows of their lists may be coded around.
-  ListCentres centres() const { return {centroids(), centroids_}; }
+  ListCentres centres() const { return {centroids(), centroids_, centres_}; }
+  // Has centres() be equal to those of another quantiser, whose centroids were found to be these.
+  void share_centres(const CoarseQuantizer& with) const { centres_->store(*with.centres_); }
   // Whether rows are assigned alike.
   bool equals(const CoarseQuantizer& other) const;
 
@@ -114,6 +117,7 @@ class CoarseQuantizer {
   void set_radii(std::span<const double> keys, ListAssignment& to) const;
 
   const std::shared_ptr<const Matrix<float>> centroids_;
+  const std::shared_ptr<std::atomic<std::uint64_t>> centres_;  // ListCentres::number
   const Metric metric_;
   const Lifts lifts_;
   const CentroidIndexes indexes_;

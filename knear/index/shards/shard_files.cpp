@@ -227,6 +227,8 @@ bool goes_with(const Shard& first, Shard& other) {
       ours->transform.has_value() != theirs->transform.has_value() ||
       (ours->transform && !equal(*ours->transform, *theirs->transform)))
     return false;
+  // Segments keep the centres around which they are coded.
+  if (ours->coarse && ours->coarse != theirs->coarse) theirs->coarse->share_centres(*ours->coarse);
   State state = *theirs;
   state.coarse = ours->coarse, state.coder = ours->coder, state.refiner = ours->refiner;
   other.index = with_state(*other.index, std::move(state));

@@ -14,7 +14,7 @@ bool packs_lists(std::int64_t rows, std::int64_t lists) {
 
 namespace {
 
-// What is known of a vector and its 8-bit code in a coding space.
+// The length of a vector in a coding space, and how far its 8-bit code is from it, about.
 struct CodedSize {
   double norm, error;
 };

@@ -17,6 +17,7 @@
 //   l2: distance = |u|^2 - 2 g;  ip: product = g + <x, mean>;  cosine: 1 - (g + <x / |x|, mean>).
 // docs/bounds.md derives every error term.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
@@ -68,9 +69,15 @@ struct CodingSpace {
 struct ListCentres {
   MatrixView<float> values = {};  // [lists x dim]; no rows: there are none
   std::shared_ptr<const void> keeper = {};
+  // A number that values have alone, or with others that were found equal; nullptr: alone.
+  std::shared_ptr<const std::atomic<std::uint64_t>> number = {};
 
   bool any() const { return values.rows() > 0; }
-  bool operator==(const ListCentres& other) const { return values.data() == other.values.data(); }
+  // Whether the values are known to be equal. It compares none of them.
+  bool operator==(const ListCentres& other) const {
+    return values.data() == other.values.data() ||
+           (number && other.number && *number == *other.number);
+  }
 };
 
 // How rows are coded and laid out in panels, wherever the codes are.
