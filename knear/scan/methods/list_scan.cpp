@@ -46,20 +46,23 @@ class CentreDistances {
       : centres_(lists.first().packed.centres.values),
         queries_(job.queries.rows(), centres_.cols()) {
     const bool unit_rows = traits_of(job.metric).unit_rows;
-    std::vector<double> row(static_cast<std::size_t>(queries_.cols()));
-    for (std::int64_t q = 0; q < queries_.rows(); ++q) {
-      row_as_doubles(job.queries, q, row.data());
-      double squares = 0;
-      for (const double x : row) squares += x * x;
-      const double factor = unit_rows && squares > 0 ? 1 / std::sqrt(squares) : 1;
-      for (std::int64_t j = 0; j < queries_.cols(); ++j)
-        queries_.row(q)[j] = static_cast<float>(row[static_cast<std::size_t>(j)] * factor);
-    }
+    constexpr std::int64_t block = 256;
+    parallel_for(job.threads, (queries_.rows() + block - 1) / block, [&](std::int64_t b) {
+      std::vector<double> row(static_cast<std::size_t>(queries_.cols()));
+      for (std::int64_t q = b * block; q < std::min(queries_.rows(), (b + 1) * block); ++q) {
+        row_as_doubles(job.queries, q, row.data());
+        double squares = 0;
+        for (const double x : row) squares += x * x;
+        const double factor = unit_rows && squares > 0 ? 1 / std::sqrt(squares) : 1;
+        for (std::int64_t j = 0; j < queries_.cols(); ++j)
+          queries_.row(q)[j] = static_cast<float>(row[static_cast<std::size_t>(j)] * factor);
+      }
+    });
   }
 
-  // Brings queries that are near the centre of a list to the front, and fills `out` with their
-  // distances.
-  void sort(std::int64_t list, std::span<std::int64_t> queries, std::vector<float>& out) const {
+  // Brings queries that are near the centre of a list to the front, and writes their distances to
+  // `out`.
+  void sort(std::int64_t list, std::span<std::int64_t> queries, std::span<float> out) const {
     const float* const centre = centres_.row(list);
     std::vector<std::pair<float, std::int64_t>> order;
     for (const std::int64_t q : queries) {
@@ -70,9 +73,8 @@ class CentreDistances {
       order.emplace_back(std::sqrt(squares), q);
     }
     std::sort(order.begin(), order.end());
-    out.clear();
     for (std::size_t i = 0; i < order.size(); ++i)
-      queries[i] = order[i].second, out.push_back(order[i].first);
+      queries[i] = order[i].second, out[i] = order[i].first;
   }
 
  private:
@@ -103,34 +105,35 @@ WorkTable by_list(const ListParts& lists, const ScanJob& job, MatrixView<Id> pro
     return job.coded && job.coded->differ(shorter, longer);
   };
   // Queries that are coded together have one scale, so those near a centre go by themselves.
-  std::optional<CentreDistances> centres;
-  if (lists.first().has_centres()) centres.emplace(lists, job);
   constexpr float most_apart = 4;
-  std::vector<float> distances;
+  const bool around_centres = lists.first().has_centres();
+  std::vector<float> distances(around_centres ? queries.size() : 0);
+  if (around_centres) {
+    const CentreDistances centres(lists, job);
+    parallel_for(job.threads, lists.lists(), [&](std::int64_t l) {
+      const auto from = static_cast<std::size_t>(begin[l]),
+                 count = static_cast<std::size_t>(begin[l + 1]) - from;
+      centres.sort(l, std::span(queries).subspan(from, count),
+                   std::span(distances).subspan(from, count));
+    });
+  }
+  const auto apart = [&](std::int64_t nearer, std::int64_t farther) {
+    return around_centres ? distances[farther] > most_apart * distances[nearer]
+                          : differ(queries[nearer], queries[farther]);
+  };
   WorkTable out = table_for(lists, group_12);
   std::vector<PanelRange> panels;
   const std::int64_t most = queries_in_block(job.k);
   for (std::int64_t l = 0; l < lists.lists(); ++l) {
     panels.clear();
     add_panels(lists, l, panels);
-    const std::int64_t from = begin[static_cast<std::size_t>(l)],
-                       end = begin[static_cast<std::size_t>(l) + 1];
-    if (centres)
-      centres->sort(l,
-                    std::span(queries).subspan(static_cast<std::size_t>(from),
-                                               static_cast<std::size_t>(end - from)),
-                    distances);
-    const auto apart = [&](std::int64_t nearer, std::int64_t farther) {
-      if (!centres) return differ(queries[nearer], queries[farther]);
-      return distances[static_cast<std::size_t>(farther - from)] >
-             most_apart * distances[static_cast<std::size_t>(nearer - from)];
-    };
+    const std::int64_t from = begin[l], end = begin[l + 1];
     for (std::int64_t q = from; q < end && !panels.empty();) {
       std::int64_t count = 1;
       while (count < most && q + count < end && !apart(q, q + count)) ++count;
       out.queries.insert(out.queries.end(), queries.begin() + q, queries.begin() + q + count);
       out.add(count, panels, 1);
-      if (lists.first().has_centres()) out.sets.back().list = l;
+      if (around_centres) out.sets.back().list = l;
       q += count;
     }
   }
