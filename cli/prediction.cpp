@@ -155,9 +155,11 @@ Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
                  ? predict_direct(shape, machine.peaks)
                  : predict_scan(shape, machine.peaks);
   out.measured_peaks = machine.measured;
-  const double peak_seconds = 2.0 * double(report.rows) * double(report.queries) *
-                              double(prefix ? shape.prefix : shape.dim) /
-                              peak_of(op, machine.peaks);
+  // A tree leaves most pairs out; of others the work is known before.
+  const double products = report.scan.leaves > 0 ? report.scan.multiply_adds
+                                                 : double(report.rows) * double(report.queries) *
+                                                       double(prefix ? shape.prefix : shape.dim);
+  const double peak_seconds = 2.0 * products / peak_of(op, machine.peaks);
   out.peak_fraction = report.seconds > 0 ? peak_seconds / report.seconds : 0;
   out.peaks = machine.peaks, out.peak = peak_of(op, machine.peaks);
   out.peak_name = fmt::format("{} multiply-adds", name_of(op));
@@ -231,11 +233,15 @@ std::vector<std::vector<std::string>> lines_of_scan(const KnnReport& report,
     return fmt::format("{}, {:.0f} %", readable_seconds(seconds / threads),
                        report.seconds > 0 ? 100 * seconds / threads / report.seconds : 0);
   };
+  const bool by_tree = report.scan.leaves > 0;
   return {
-      {none, "planned", "happened"},
+      {none, by_tree ? "a scan of all" : "planned", "happened"},
       {"first pass", none, first_pass},
       {"queries side by side", none, fmt::format("{}", report.scan.group)},
-      {"parts of the base", none, fmt::format("{}", report.scan.parts)},
+      by_tree ? std::vector<std::string>{"tree of the rows", none,
+                                         fmt::format("{} leaves", report.scan.leaves)}
+              : std::vector<std::string>{"parts of the base", none,
+                                         fmt::format("{}", report.scan.parts)},
       {"rows of a tile", none, fmt::format("{}", report.scan.tile_rows)},
       {"threshold", none,
        report.scan.prefix_columns > 0

@@ -103,6 +103,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["first_pass"] = report.scan.first_pass;
   if (report.scan.prefix_columns > 0) out["prefix_columns"] = report.scan.prefix_columns;
   if (report.scan.prefix_columns > 0) out["clusters"] = report.scan.clusters;
+  if (report.scan.leaves > 0) out["leaves"] = report.scan.leaves;
   out["group"] = report.scan.group;
   out["tile_rows"] = report.scan.tile_rows;
   out["parts"] = report.scan.parts;

@@ -86,6 +86,7 @@ nb::dict dict_of(const KnnReport& report) {
   d["multiply_adds"] = report.scan.multiply_adds;
   if (report.scan.prefix_columns > 0) d["prefix_columns"] = report.scan.prefix_columns;
   if (report.scan.prefix_columns > 0) d["clusters"] = report.scan.clusters;
+  if (report.scan.leaves > 0) d["leaves"] = report.scan.leaves;
   if (report.scan.joined) d["joined"] = true;
   d["group"] = report.scan.group;
   d["tile_rows"] = report.scan.tile_rows;

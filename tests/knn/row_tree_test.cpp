@@ -82,7 +82,7 @@ TEST_P(FewColumns, AnswersAsMeasuringEveryPair) {
         ASSERT_EQ(found.distances.row(q)[j], wanted.distances.row(q)[j]) << q;
       }
     if (k == 10) {
-      EXPECT_GT(report.scan.clusters, 9000 / 2 / detail::BoxTree::leaf_rows);
+      EXPECT_GT(report.scan.leaves, 9000 / 2 / detail::BoxTree::leaf_rows);
       EXPECT_LT(report.scan.hits_per_query, 900);
     }
   }
@@ -115,7 +115,7 @@ TEST(FewColumnsOfAnIndex, KeepItsTree) {
     const Neighbors wanted = index.search(queries.view(), 5, direct);
     ASSERT_TRUE(std::equal(found.ids.data(), found.ids.data() + 10000, wanted.ids.data()));
     ASSERT_TRUE(same_bits(found.distances.view(), wanted.distances.view()));
-    EXPECT_EQ(report.scan.clusters > 0, by_tree);
+    EXPECT_EQ(report.scan.leaves > 0, by_tree);
   };
   // It is made once searches have taken as long as making it.
   for (int i = 0; i < 20; ++i) index.search(queries.view(), 5);

@@ -27,6 +27,7 @@ void add_work(ScanReport& all, const ScanReport& more) {
   all.fallback_queries += more.fallback_queries, all.repeated_queries += more.repeated_queries;
   all.multiply_adds += more.multiply_adds, all.bytes_read += more.bytes_read;
   raise(all.prefix_columns, more.prefix_columns), raise(all.clusters, more.clusters);
+  raise(all.leaves, more.leaves);
   raise(all.group, more.group), raise(all.parts, more.parts), raise(all.tile_rows, more.tile_rows);
   all.centred |= more.centred, all.guessed |= more.guessed, all.joined |= more.joined;
 }

@@ -41,7 +41,7 @@ void ReportBuilder::note_prefix(PreparedRows& prepared, const PrefixBase& prefix
 }
 
 void ReportBuilder::note_tree(PreparedRows& prepared, const RowTree& tree, bool keep) {
-  clusters_ = std::max(clusters_, tree.boxes().leaves());
+  leaves_ = std::max(leaves_, tree.boxes().leaves());
   tile_rows_ = std::max(tile_rows_, BoxTree::leaf_rows);
   packed_bytes_ = std::max(packed_bytes_, prepared.kept_bytes(nullptr) + (keep ? 0 : tree.bytes()));
 }
@@ -107,7 +107,7 @@ KnnReport ReportBuilder::report(const SearchPosition& at) const {
   r.score_seconds = stats.score_seconds, r.select_seconds = stats.select_seconds;
   r.hits_per_query = of_query(stats.hits), r.refined_per_query = of_query(stats.refined);
   r.survivors_per_query = of_query(stats.survivors), r.probed_rows = of_query(probed_);
-  r.clusters = clusters_, r.group = stats.group, r.parts = stats.splits;
+  r.clusters = clusters_, r.leaves = leaves_, r.group = stats.group, r.parts = stats.splits;
   r.guessed = stats.estimated, r.tile_rows = tile_rows_;
   r.fallback_queries = fallback_queries_, r.repeated_queries = stats.repeated;
   r.chunks = at.chunks;

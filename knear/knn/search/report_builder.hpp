@@ -102,7 +102,7 @@ class ReportBuilder {
   bool centred_ = false;
   double multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, code_bytes_ = 0, device_bytes_ = 0, fallback_queries_ = 0;
-  std::int64_t prefix_columns_ = 0, clusters_ = 0, tile_rows_ = 0;
+  std::int64_t prefix_columns_ = 0, clusters_ = 0, leaves_ = 0, tile_rows_ = 0;
   std::int64_t probed_ = 0, answer_bytes_ = 0, least_memory_ = 0;
   std::int64_t done_by_[any_pass_count] = {};  // queries times rows
 };
