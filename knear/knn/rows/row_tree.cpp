@@ -14,8 +14,8 @@ namespace {
 
 constexpr double no_bound = std::numeric_limits<double>::infinity();
 // More than float64 rounds off keys of so few columns, of boxes and of the reference, relative to
-// their terms; those of cosine are at most 2.
-constexpr double rounding = 1e-12;
+// their terms, and more than underflow takes off; keys of cosine are at most 2.
+constexpr double rounding = 1e-12, underflow = 1e-300;
 
 }  // namespace
 
@@ -98,14 +98,15 @@ double BoxTree::least_key(std::size_t node, const double* x) const {
       const double a = x[j] * low[j], b = x[j] * high[j];
       sum += std::max(a, b), size += std::max(std::fabs(a), std::fabs(b));
     }
-    return -sum - rounding * size;
+    return -sum - rounding * size - underflow;
   }
   double squares = 0;
   for (std::size_t j = 0; j < dim_; ++j) {
     const double beside = std::max({low[j] - x[j], 0.0, x[j] - high[j]});
     squares += beside * beside;
   }
-  return traits_of(metric_).unit_rows ? squares / 2 - rounding : squares * (1 - rounding);
+  return traits_of(metric_).unit_rows ? squares / 2 - rounding
+                                      : squares * (1 - rounding) - underflow;
 }
 
 BoxTree::Leaves BoxTree::start(const double* x, std::int64_t k) const {

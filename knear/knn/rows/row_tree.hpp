@@ -2,9 +2,8 @@
 // search looks at few of them: a box says how near its rows may be.
 //
 //   const auto tree = RowTree::make(rows, space, threads, progress);
-//   const BoxTree::Leaves first = tree->boxes().start(x, k);        // leaves that have k rows
-//   tree->boxes().within(x, key, leaves);                           // all that may have nearer
-//   ones
+//   const BoxTree::Leaves first = tree->boxes().start(x, k);  // leaves that have k rows
+//   tree->boxes().within(x, key, leaves);                     // all that may have a nearer one
 //
 // The tree is that of Friedman, Bentley and Finkel (1977): each node is split across its longest
 // side. Leaves are inverted lists to the scan, each coded around the middle of its box.

@@ -17,6 +17,8 @@ constexpr std::int64_t least_rows = 4096, most_neighbors = 1024;
 // together.
 constexpr std::size_t most_leaves = 128;
 constexpr std::int64_t together = 1 << 14;
+// The share of the machine's memory that making a tree may take: rows are doubles meanwhile.
+constexpr std::int64_t share_of_memory = 8;
 
 // Times that were measured, in times that measuring a row takes: making a tree, for each row; a
 // query, and each leaf that it looks at.
@@ -29,11 +31,13 @@ bool TreeSearch::is_possible(const ChunkSearch& chunk) const {
   const TuningOverrides& tuning = request.options.tuning;
   const bool is_tuned = tuning.group || tuning.parts || tuning.columns || tuning.clusters ||
                         tuning.tile || !tuning.guess || tuning.refine;
+  const std::int64_t making = at_.rows.rows() * at_.rows.cols() * std::int64_t{sizeof(double)};
   return at_.rows.cols() <= RowTree::most_columns && at_.rows.rows() >= least_rows &&
-         !chunk.todo.empty() && chunk.job.k >= 1 && chunk.job.k <= most_neighbors &&
-         request.options.first_pass == FirstPass::automatic && !is_tuned && !at_.device &&
-         !request.limited() && at_.whole && !at_.packs_always && chunk.choice.packed_rows.empty() &&
-         traits_of(request.options.metric).by_products && chunk.job.allowed.all();
+         making <= machine_memory() / share_of_memory && !chunk.todo.empty() && chunk.job.k >= 1 &&
+         chunk.job.k <= most_neighbors && request.options.first_pass == FirstPass::automatic &&
+         !is_tuned && !at_.device && !request.limited() && at_.whole && !at_.packs_always &&
+         chunk.choice.packed_rows.empty() && traits_of(request.options.metric).by_products &&
+         chunk.job.allowed.all();
 }
 
 std::shared_ptr<const RowTree> TreeSearch::tree_for(const ChunkSearch& chunk) {
@@ -58,6 +62,7 @@ std::shared_ptr<const RowTree> TreeSearch::tree_for(const ChunkSearch& chunk) {
   if (leaves > static_cast<double>(most_leaves) / 2 || !(searching(leaves) < scanning) ||
       !(making + searching(leaves) < spent))
     return nullptr;
+  at_.expect(making + searching(leaves));
   if (kept) return kept;
   return prepared.tree(passes_.packing(chunk.choice));
 }
