@@ -75,7 +75,7 @@ std::vector<Split> splits_for_empty(std::span<const FarRow> far, std::span<const
                                     const std::vector<double>& all_costs, Metric metric,
                                     std::int64_t dim, std::int64_t fixed) {
   const double columns = static_cast<double>(dim);
-  // Of each centroid what it costs, and how far its rows are from it in a coordinate.
+  // What each centroid costs, and how far its rows are from it in a coordinate, are known here.
   std::vector<double> costs = all_costs, spreads(costs.size());
   const bool no_costs =
       traits_of(metric).product ||

@@ -9,7 +9,7 @@ struct Interval {
   double low = 0, high = 1;
 };
 
-// Wilson's score interval for the mean of so many independent yes-or-no answers; z: the normal
+// Wilson's score interval for the mean of `answers` independent yes-or-no answers; z: the normal
 // quantile of how sure it is.
 Interval wilson_interval(double mean, double answers, double z);
 

@@ -84,7 +84,8 @@ class FaissFields {
     return out;
   }
   bool flag(std::string_view what);
-  // A number of elements of some bytes each, of which the file has to have as many.
+  // Reads a number of elements of `bytes_each` bytes. Refuses a number that the rest of the file is
+  // too short for.
   std::int64_t count(std::uint64_t bytes_each, std::string_view what);
   std::string letters() {
     const auto four = value<std::array<char, 4>>("the type of an index");

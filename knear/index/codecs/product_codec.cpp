@@ -98,7 +98,7 @@ Blocks blocks_of(FaissFields& in, const FaissRows& out, std::uint64_t rows_of_bl
   const auto own = static_cast<std::uint64_t>(out.codes->parts);
   if (out.codes->bits != 4 || rows_of_block < 32 || rows_of_block > 1024 ||
       rows_of_block % 32 != 0 || parts != own + own % 2)
-    in.refuse(fmt::format("blocks of {} codes of {} parts are none of {} parts of 4 bits",
+    in.refuse(fmt::format("blocks of {} codes of {} parts do not hold {} parts of 4 bits",
                           rows_of_block, parts, own));
   return {out.codes->parts, static_cast<std::int64_t>(rows_of_block)};
 }

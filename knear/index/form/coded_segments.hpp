@@ -32,7 +32,7 @@ class CodedSegments final : public SegmentStore {
 
   // The ids of n rows, their own or those that follow, which are in use from then on.
   static std::vector<Id> take_ids(State& next, std::span<const Id> own_ids, std::int64_t n);
-  // Vectors of which only the codes are kept, and what these are refined by.
+  // Returns a segment of vectors that keeps only their codes and what refines these.
   Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
   // Codes as a segment, put in the order of their lists and ids. vectors: what refines them.
   Segment sorted_codes(const RowCoder::Codes& coded, std::span<const std::uint32_t> list_of,

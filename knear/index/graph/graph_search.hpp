@@ -73,7 +73,7 @@ class GraphOfState {
   explicit GraphOfState(Made made) : made_(std::move(made)) {}
   static Made as_made(std::shared_ptr<const RowGraph> graph, std::vector<Id> added = {});
 
-  // That of the state `next`, after a change that added rows with these ids.
+  // Returns the graph of the next state, after a change that added rows with these ids.
   std::shared_ptr<GraphOfState> after(std::span<const Id> added, const State& next) const;
   // The graph, which is made first if there is none or it says too little of the state that this
   // belongs to; nothing for too few rows, and where the caller may not make it

@@ -63,7 +63,8 @@ void check_recall(const SearchMethod& method) {
     throw InvalidArgument("recall must be in (0, 1], but is {}", recall);
 }
 
-// Throws unless either probes, of these lists, or a recall is said.
+// Throws InvalidArgument unless the caller names either a number of probes, at most that of the
+// lists, or a recall.
 void check_effort(const SearchMethod& method, std::int64_t lists) {
   check_recall(method);
   if (method.probes != 0 && method.recall)

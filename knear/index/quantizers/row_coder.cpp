@@ -155,7 +155,7 @@ RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32
     const Matrix<float> part =
         coded_part(rows, begin, end, metric_,
                    residual() ? coarse_->centroids() : MatrixView<float>(), list_of);
-    // Products are with the whole row, of which the coded part may be short.
+    // Products take the whole row, which may be long where the coded part is short.
     const std::int64_t row =
         std::min(first_too_long(part.view()),
                  traits_of(metric_).product ? first_too_long(rows.rows(begin, end)) : part.rows());

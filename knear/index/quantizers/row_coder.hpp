@@ -83,7 +83,7 @@ class RowCoder {
 
   // What a device needs to know of rows to multiply them (scan/methods/code_scan.hpp).
   CodedVectors vectors() const;
-  // What the tables of a query are made with; out [columns of the book].
+  // Writes the query in the form from which its tables are made; out [columns of the book].
   void prepare(AnyMatrixView queries, std::int64_t query, double* out) const;
   // The terms of queries and the lists that they probe, of no_id 0.
   Matrix<float> terms(AnyMatrixView queries, MatrixView<Id> probes, int threads,
