@@ -31,7 +31,12 @@ void add_graph(io::ArchiveWriter& writer, const IndexShape& shape,
   writer.add_copy("graph/fields", &fields, sizeof fields);
   if (!made) return;
   const auto& lows = graph.coding.lows;
-  writer.add_copy("graph/lows", lows.data(), lows.size() * sizeof lows[0]);
+  if (graph.coding.numbers) {
+    const std::int64_t bytes = size_of(*graph.coding.numbers);
+    writer.add_copy("graph/numbers", &bytes, sizeof bytes);
+  } else {
+    writer.add_copy("graph/lows", lows.data(), lows.size() * sizeof lows[0]);
+  }
   writer.add("graph/begin", graph.begin.data(), graph.begin.bytes());
   writer.add("graph/ids", graph.ids.data(), graph.ids.bytes());
   for (std::size_t l = 0; l < graph.layers.size(); ++l) {
@@ -57,12 +62,20 @@ std::optional<GraphOfState::Made> load_graph(Sections& in, IndexShape& shape) {
   coding.metric = shape.metric, coding.dim = shape.inner_dim();
   coding.scale = fields.scale, coding.longest = fields.longest;
   coding.query_length = fields.query_length;
-  coding.lows = in.list<double>("graph/lows");
+  const bool in_numbers = in.has("graph/numbers");
+  if (in_numbers) {
+    const auto bytes = in.fields<std::int64_t>("graph/numbers");
+    if (bytes != 4 && bytes != 8) in.refuse("graph/numbers", "they have neither 4 nor 8 bytes");
+    coding.numbers = bytes == 4 ? ElementType::f32 : ElementType::f64;
+  } else {
+    coding.lows = in.list<double>("graph/lows");
+  }
   const auto finite = [](double x) { return std::isfinite(x); };
-  if (std::ssize(coding.lows) != coding.columns() || fields.stride != coding.stride() ||
+  if (std::ssize(coding.lows) != (in_numbers ? 0 : coding.columns()) ||
+      fields.stride != coding.stride() ||
       !std::all_of(coding.lows.begin(), coding.lows.end(), finite) || !finite(coding.scale) ||
       !(coding.scale > 0) || !finite(coding.longest) || !finite(coding.query_length))
-    in.refuse("graph/lows", "they are no coding of the vectors");
+    in.refuse(in_numbers ? "graph/numbers" : "graph/lows", "they are no coding of the vectors");
   graph->begin = in.array<std::int64_t>("graph/begin", fields.nodes + 1);
   graph->ids = in.array<Id>("graph/ids", fields.rows);
   bool ascends =

@@ -382,12 +382,13 @@ std::shared_ptr<const GraphOfState::RowsBeside> rows_beside(const State& state,
   return out;
 }
 
-// What making a graph takes: vectors, their packed codes, codes by rows, and links in all the forms
-// that they have meanwhile.
+// What making a graph takes at most: vectors, their packed codes, twice the numbers that it may
+// keep (GraphCoding), and links in all the forms that they have meanwhile.
 std::int64_t building_bytes(const State& state, const IndexShape& shape) {
+  const ElementType type = state.type.value_or(ElementType::f32);
   const std::int64_t dim = shape.inner_dim() + traits_of(shape.metric).lifted,
-                     value = size_of(state.type.value_or(ElementType::f32));
-  return state.size * (dim * (value + 3) + 24 * shape.graph_degree + 96);
+                     number = std::max(size_of(type), size_of(ElementType::f32));
+  return state.size * (dim * (size_of(type) + 1 + 2 * number) + 24 * shape.graph_degree + 96);
 }
 
 }  // namespace

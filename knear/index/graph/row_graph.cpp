@@ -1,7 +1,9 @@
 #include "knear/index/graph/row_graph.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/unit_length.hpp"
@@ -26,6 +28,18 @@ void GraphCoding::to_space(AnyMatrixView vectors, std::int64_t row, bool query, 
 void GraphCoding::code_row(AnyMatrixView vectors, std::int64_t row, double* scratch,
                            std::uint8_t* out) const {
   to_space(vectors, row, false, scratch);
+  if (numbers) {
+    std::fill(out, out + stride(), std::uint8_t{0});
+    // A zero has one sign, so that equal rows have equal bytes.
+    for (std::int64_t j = 0; j < columns(); ++j)
+      if (const double x = scratch[j] + 0.0; *numbers == ElementType::f64) {
+        reinterpret_cast<double*>(out)[j] = x;
+      } else {
+        constexpr double most = std::numeric_limits<float>::max();
+        reinterpret_cast<float*>(out)[j] = static_cast<float>(std::clamp(x, -most, most)) + 0.0f;
+      }
+    return;
+  }
   for (std::int64_t j = 0; j < columns(); ++j) {
     const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
     out[j] = static_cast<std::uint8_t>(std::nearbyint(std::clamp(code, 0.0, 255.0)));
@@ -43,6 +57,49 @@ void GraphCoding::code_query(AnyMatrixView vectors, std::int64_t row, double* sc
     out[j] = static_cast<std::int16_t>(std::nearbyint(std::clamp(code, -beyond, 255 + beyond)));
   }
   std::fill(out + columns(), out + stride(), std::int16_t{0});
+}
+
+NodeScores::NodeScores(const GraphCoding& coding)
+    : coding_(coding),
+      stride_(coding.stride()),
+      kernel_(row_code_kernel(active_isa())),
+      code_(static_cast<std::size_t>(coding.numbers ? 0 : coding.stride())),
+      scratch_(static_cast<std::size_t>(coding.columns())) {
+  if (coding.numbers) numbers_.emplace(Metric::l2, *coding.numbers);
+}
+
+void NodeScores::from_query(AnyMatrixView queries, std::int64_t query) {
+  if (!numbers_) {
+    coding_.code_query(queries, query, scratch_.data(), code_.data());
+    return;
+  }
+  coding_.to_space(queries, query, true, scratch_.data());
+  const std::int64_t columns = coding_.columns();
+  numbers_->set_query({ElementType::f64, scratch_.data(), 1, columns, columns}, 0);
+}
+
+void NodeScores::from_node(const std::uint8_t* codes, std::uint32_t node) {
+  const std::uint8_t* const code = codes + std::int64_t{node} * stride_;
+  if (numbers_)
+    numbers_->set_query({*coding_.numbers, code, 1, coding_.columns(), coding_.columns()}, 0);
+  else
+    code_.assign(code, code + stride_);
+}
+
+void NodeScores::of_numbers(const std::uint8_t* codes, const std::uint32_t* nodes,
+                            std::int64_t count, std::uint32_t* scores) const {
+  constexpr int together = ExactDistance::most_rows;
+  for (std::int64_t begin = 0; begin < count; begin += together) {
+    const int some = static_cast<int>(std::min<std::int64_t>(together, count - begin));
+    const void* rows[together];
+    double keys[together];
+    for (int i = 0; i < some; ++i) rows[i] = codes + std::int64_t{nodes[begin + i]} * stride_;
+    numbers_->keys(rows, some, keys);
+    // Bits of floats that are not negative are in the order of the numbers.
+    for (int i = 0; i < some; ++i)
+      scores[begin + i] = std::bit_cast<std::uint32_t>(static_cast<float>(
+          std::min<double>(keys[i] * coding_.scale, std::numeric_limits<float>::max())));
+  }
 }
 
 std::int64_t RowGraph::bytes() const {
@@ -66,9 +123,7 @@ std::int64_t GraphWalk::Pool::insert(std::uint64_t key) {
 
 GraphWalk::GraphWalk(const RowGraph& graph)
     : graph_(graph),
-      distances_(row_code_kernel(active_isa())),
-      code_(static_cast<std::size_t>(graph.coding.stride())),
-      scratch_(static_cast<std::size_t>(graph.coding.columns())),
+      distances_(graph.coding),
       seen_(static_cast<std::size_t>(graph.nodes() + 63) / 64) {}
 
 void GraphWalk::forget() {
@@ -78,7 +133,7 @@ void GraphWalk::forget() {
 
 void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffort& effort,
                      std::uint32_t left_out, const std::function<bool(std::uint32_t)>* wanted) {
-  graph_.coding.code_query(queries, query, scratch_.data(), code_.data());
+  distances_.from_query(queries, query);
   const auto layers = std::ssize(graph_.layers);
   // The number of the node that is left out in each layer that has it.
   std::vector<std::uint32_t> without(static_cast<std::size_t>(layers), no_node);
@@ -96,8 +151,7 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
   scores_.resize(rows_.size());
   for (std::int64_t i = 0; i < top.nodes; ++i)
     rows_[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(i);
-  distances_(code_.data(), top.codes.data(), graph_.coding.stride(), rows_.data(), top.nodes,
-             scores_.data());
+  distances_.of(top.codes.data(), rows_.data(), top.nodes, scores_.data());
   scored_ += top.nodes;
   wanted_.reset(effort.ef);
   for (std::int64_t i = 0; i < top.nodes; ++i) {
@@ -149,7 +203,7 @@ void GraphWalk::walk_layer(const RowGraph::Layer& layer, Pool& pool,
       for (std::int64_t b = 0; b < stride; b += 64) __builtin_prefetch(code + b);
       rows_[static_cast<std::size_t>(count++)] = links[j];
     }
-    distances_(code_.data(), codes, stride, rows_.data(), count, scores_.data());
+    distances_.of(codes, rows_.data(), count, scores_.data());
     scored_ += count;
     std::int64_t first = at + 1;
     for (std::int64_t i = 0; i < count; ++i) {

@@ -11,7 +11,8 @@
 // which HNSW, NSG and Vamana have), of those that chose it the same way back, and where places are
 // left the nearest of what is left. A search keeps the `ef` nearest nodes that it has seen and goes
 // on from the nearest that it has not gone on from (best first; Malkov and Yashunin 2018,
-// algorithm 2). It measures by codes of 8 bits; its caller measures what is left in float64.
+// algorithm 2). It measures by codes of 8 bits, or where these cannot tell near rows apart by the
+// numbers of the vectors; its caller measures what is left in float64.
 //
 // Data in clusters has no short way from one to the next. So nodes are numbered in the order of
 // inverted lists, each sixteenth one is a node of a coarser graph over these alone, each sixteenth
@@ -22,37 +23,43 @@
 // cosine; for products of vectors with one column more, by which all have one length (Bachrach et
 // al. 2014, as lists have it: index/quantizers/coarse_quantizer.hpp).
 //
-// Rows whose codes are equal are one node. Rows that were taken out stay as places to pass through;
-// rows added later are not in it (GraphOfState).
+// Rows whose codes or numbers are equal are one node. Rows that were taken out stay as places to
+// pass through; rows added later are not in it (GraphOfState).
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/metric.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/distance/exact.hpp"
 #include "knear/scan/kernels/levels.hpp"
 
 namespace knear::detail {
 
-// How vectors become codes of one unit for all columns.
+// What a graph keeps of a vector: a code of 8 bits with one unit for all columns, or the numbers
+// themselves where such codes cannot tell near rows apart (far clusters, uneven lengths).
 struct GraphCoding {
   Metric metric = Metric::l2;
-  std::int64_t dim = 0;      // of the vectors
-  std::vector<double> lows;  // [columns], what code 0 stands for
-  double scale = 1;          // codes a unit
-  double longest = 0;        // ip: the length of all vectors, with their last column
-  double query_length = 0;   // ip: to which queries are scaled, which changes no order
+  std::int64_t dim = 0;                // of the vectors
+  std::optional<ElementType> numbers;  // the type of the numbers, f32 or f64; nothing: codes
+  std::vector<double> lows;            // of codes [columns], what code 0 stands for
+  double scale = 1;                    // codes a unit; of numbers, by which squares are multiplied
+  double longest = 0;                  // ip: the length of all vectors, with their last column
+  double query_length = 0;             // ip: to which queries are scaled, which changes no order
 
   std::int64_t columns() const { return dim + traits_of(metric).lifted; }
+  // Bytes of a row.
   std::int64_t stride() const {
-    return (columns() + row_code_step - 1) / row_code_step * row_code_step;
+    const std::int64_t bytes = columns() * (numbers ? size_of(*numbers) : 1);
+    return (bytes + row_code_step - 1) / row_code_step * row_code_step;
   }
-  // The code of a row, and that of a query, which may lie beyond the rows; out [stride], scratch
-  // [columns].
+  // What is kept of a row [stride bytes]; scratch [columns].
   void code_row(AnyMatrixView vectors, std::int64_t row, double* scratch, std::uint8_t* out) const;
+  // The code of a query, which may lie beyond the rows; out [stride], scratch [columns].
   void code_query(AnyMatrixView vectors, std::int64_t row, double* scratch,
                   std::int16_t* out) const;
 
@@ -77,7 +84,7 @@ class RowGraph {
 
   struct Layer {
     std::int64_t nodes = 0;
-    AlignedArray<std::uint8_t> codes = {};   // [nodes x stride]
+    AlignedArray<std::uint8_t> codes = {};   // [nodes x stride], or the numbers
     AlignedArray<std::uint32_t> links = {};  // [nodes x degree], padded with no_node
   };
 
@@ -90,6 +97,35 @@ class RowGraph {
   std::int64_t nodes() const { return layers.front().nodes; }
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
   std::int64_t bytes() const;
+};
+
+// How far nodes are from a query or a node, as whole numbers that ascend with the distance. Of one
+// thread.
+class NodeScores {
+ public:
+  explicit NodeScores(const GraphCoding& coding);
+
+  void from_query(AnyMatrixView queries, std::int64_t query);
+  void from_node(const std::uint8_t* codes, std::uint32_t node);
+  // Of some nodes of a layer [count].
+  void of(const std::uint8_t* codes, const std::uint32_t* nodes, std::int64_t count,
+          std::uint32_t* scores) const {
+    if (numbers_)
+      of_numbers(codes, nodes, count, scores);
+    else
+      kernel_(code_.data(), codes, stride_, nodes, count, scores);
+  }
+
+ private:
+  void of_numbers(const std::uint8_t* codes, const std::uint32_t* nodes, std::int64_t count,
+                  std::uint32_t* scores) const;
+
+  const GraphCoding& coding_;
+  const std::int64_t stride_;
+  const RowCodeKernel kernel_;
+  std::optional<ExactDistance> numbers_;
+  std::vector<std::int16_t> code_;
+  std::vector<double> scratch_;
 };
 
 // How far a search goes.
@@ -163,9 +199,7 @@ class GraphWalk {
   void forget();
 
   const RowGraph& graph_;
-  const RowCodeKernel distances_;
-  std::vector<std::int16_t> code_;
-  std::vector<double> scratch_;
+  NodeScores distances_;
   std::vector<std::uint64_t> seen_;  // a bit a node
   std::vector<std::uint32_t> touched_, rows_, scores_;
   Pool pool_, wanted_;

@@ -17,6 +17,7 @@
 #include "knear/index/lists/recall_calibration.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/lists/list_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::detail {
 namespace {
@@ -128,6 +129,70 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
   for (double& low : out.lows) low -= 0.05 * widest;
   out.scale = 255 / range;
   return out;
+}
+
+// The numbers themselves instead of codes.
+void keep_numbers(const State& state, GraphCoding& coding) {
+  coding.numbers = state.type == ElementType::f64 ? ElementType::f64 : ElementType::f32;
+  // Codes had 255 steps: squares of distances as small as 2^-100 of the largest are floats then.
+  coding.scale = std::ldexp(1.0, 2 * std::clamp(std::ilogb(coding.scale) + 32, -400, 400));
+  coding.lows.clear();
+}
+
+// Whether codes put the nearest neighbours of rows behind others, so that a search that measures
+// what is nearest by codes does not find them: tried on drawn rows and their true neighbours.
+bool codes_hide_neighbours(const State& state, const IndexShape& shape, const GraphCoding& coding,
+                           int threads) {
+  constexpr std::int64_t most_drawn = 200, wanted = 10, measured = 26, compared = 65;
+  constexpr double least_found = 0.985;
+  const std::vector<DrawnRow> drawn = drawn_rows(state, most_drawn);
+  const ElementType type = state.type.value_or(ElementType::f32);
+  AnyMatrix queries(type, std::ssize(drawn), shape.inner_dim());
+  std::vector<std::byte> scratch;
+  const auto row_of = [&](std::size_t segment, std::int64_t row) {
+    const BaseRows& base = state.segments[segment].rows->base();
+    scratch.resize(std::max(scratch.size(), base.scratch_bytes()));
+    return base.row_view(row, scratch.data());
+  };
+  for (std::size_t q = 0; q < drawn.size(); ++q)
+    copy_exactly(row_of(drawn[q].segment, drawn[q].row), type,
+                 queries.row(static_cast<std::int64_t>(q)));
+  const std::vector<SearchSegment> segments = live_segments(state);
+  const SearchRequest request(SearchKind::nearest, segments, queries.view(), compared,
+                              {.metric = shape.metric, .threads = threads}, Reuse::expected);
+  const Neighbors truth = search_segments(request, nullptr);
+  AlignedArray<std::uint8_t> codes(static_cast<std::size_t>(compared * coding.stride()));
+  std::vector<double> values(static_cast<std::size_t>(coding.columns()));
+  NodeScores scores(coding);
+  std::int64_t near = 0, found = 0;
+  for (std::int64_t q = 0; q < queries.view().rows(); ++q) {
+    // By distance: all but the row itself, and where the last of those that are wanted is.
+    std::vector<std::uint32_t> places;
+    std::vector<float> distances;
+    for (std::int64_t i = 0; i < compared && truth.ids.row(q)[i] != no_id; ++i) {
+      if (truth.ids.row(q)[i] == drawn[static_cast<std::size_t>(q)].id) continue;
+      const State::Place at = state.find(truth.ids.row(q)[i]);
+      coding.code_row(row_of(at.segment, at.row), 0, values.data(),
+                      codes.data() + std::ssize(places) * coding.stride());
+      places.push_back(static_cast<std::uint32_t>(places.size()));
+      distances.push_back(truth.distances.row(q)[i]);
+    }
+    if (std::ssize(places) <= measured) continue;
+    std::vector<std::uint32_t> by_codes(places.size());
+    scores.from_query(queries.view(), q);
+    scores.of(codes.data(), places.data(), std::ssize(places), by_codes.data());
+    const auto is_near = [&, last = distances[wanted - 1]](std::uint32_t i) {
+      return traits_of(shape.metric).larger_is_nearer ? distances[i] >= last : distances[i] <= last;
+    };
+    // Of equal codes any may come first: here those that are not near.
+    std::sort(places.begin(), places.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return std::pair(by_codes[a], is_near(a)) < std::pair(by_codes[b], is_near(b));
+    });
+    near += wanted;
+    found += std::min<std::int64_t>(
+        wanted, std::count_if(places.begin(), places.begin() + measured, is_near));
+  }
+  return static_cast<double>(found) < least_found * static_cast<double>(near);
 }
 
 // Rows of equal codes together: their numbers, and where each node's begin.
@@ -276,12 +341,12 @@ class NearestOthers {
 class Linking {
  public:
   // above: the layer above, which has its links.
-  Linking(const RowGraph::Layer& layer, const RowGraph::Layer& above, std::int64_t stride,
+  Linking(const RowGraph::Layer& layer, const RowGraph::Layer& above, const GraphCoding& coding,
           std::int64_t degree, const Matrix<std::uint32_t>& near, int threads)
       : codes_(layer.codes.data()),
+        coding_(coding),
         above_(above),
         nodes_(layer.nodes),
-        stride_(stride),
         degree_(degree),
         near_(near),
         threads_(threads) {}
@@ -290,7 +355,7 @@ class Linking {
     Matrix<std::uint32_t> chosen = Matrix<std::uint32_t>::unset(nodes_, degree_);
     const Lists back = reversed(near_, most_reverse * near_.cols());
     each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
-      Scratch scratch;
+      Scratch scratch(coding_);
       for (std::int64_t i = begin; i < end; ++i) {
         scratch.begin();
         for (std::int64_t j = 0; j < near_.cols(); ++j) scratch.add(near_.row(i)[j]);
@@ -304,7 +369,7 @@ class Linking {
     AlignedArray<std::uint32_t> out =
         AlignedArray<std::uint32_t>::unset(static_cast<std::size_t>(nodes_ * degree_));
     each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
-      Scratch scratch;
+      Scratch scratch(coding_);
       for (std::int64_t i = begin; i < end; ++i) {
         std::uint32_t* const to = out.data() + i * degree_;
         scratch.begin();
@@ -335,9 +400,10 @@ class Linking {
  private:
   using Candidate = std::pair<std::uint32_t, std::uint32_t>;  // distance, node
   struct Scratch {
+    explicit Scratch(const GraphCoding& coding) : scores(coding) {}
     std::vector<std::uint32_t> nodes, distances;
     std::vector<Candidate> candidates;
-    std::vector<std::int16_t> query;
+    NodeScores scores;
     void begin() { nodes.clear(); }
     void add(std::uint32_t node) {
       if (node != no_node) nodes.push_back(node);
@@ -374,13 +440,6 @@ class Linking {
     return out;
   }
 
-  // The code of a node as that of a query.
-  const std::int16_t* widened(std::uint32_t node, Scratch& scratch) const {
-    const std::uint8_t* const code = codes_ + std::int64_t{node} * stride_;
-    scratch.query.assign(code, code + stride_);
-    return scratch.query.data();
-  }
-
   // Neighbours alone lead nowhere where rows lie in groups of fewer. So the links of a node of the
   // layer above that lies near are looked at too: of one that is a neighbour, or else of the one
   // that stands for the list at this place.
@@ -410,8 +469,8 @@ class Linking {
     nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
     std::erase(nodes, static_cast<std::uint32_t>(i));
     scratch.distances.resize(nodes.size());
-    distances_(widened(static_cast<std::uint32_t>(i), scratch), codes_, stride_, nodes.data(),
-               std::ssize(nodes), scratch.distances.data());
+    scratch.scores.from_node(codes_, static_cast<std::uint32_t>(i));
+    scratch.scores.of(codes_, nodes.data(), std::ssize(nodes), scratch.distances.data());
     scratch.candidates.clear();
     for (std::size_t j = 0; j < nodes.size(); ++j)
       scratch.candidates.emplace_back(scratch.distances[j], nodes[j]);
@@ -425,10 +484,10 @@ class Linking {
     std::uint32_t distances[8];
     for (const auto& [distance, node] : scratch.candidates) {
       bool hidden = false;
-      const std::int16_t* const query = widened(node, scratch);
+      scratch.scores.from_node(codes_, node);
       for (std::int64_t j = 0; j < taken && !hidden; j += 8) {
         const std::int64_t some = std::min<std::int64_t>(8, taken - j);
-        distances_(query, codes_, stride_, out + j, some, distances);
+        scratch.scores.of(codes_, out + j, some, distances);
         hidden = std::any_of(distances, distances + some,
                              [limit = distance](std::uint32_t x) { return x < limit; });
       }
@@ -438,10 +497,10 @@ class Linking {
     std::fill(out + taken, out + degree_, no_node);
   }
 
-  const RowCodeKernel distances_ = row_code_kernel(active_isa());
   const std::uint8_t* const codes_;
+  const GraphCoding& coding_;
   const RowGraph::Layer& above_;
-  const std::int64_t nodes_, stride_, degree_;
+  const std::int64_t nodes_, degree_;
   const Matrix<std::uint32_t>& near_;
   const int threads_;
 };
@@ -494,6 +553,8 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     throw InvalidArgument("a graph has fewer than 2^31 rows, but there are {}", rows.size());
   auto graph = std::make_shared<RowGraph>();
   graph->coding = learn_coding(state, shape, rows, threads);
+  if (codes_hide_neighbours(state, shape, graph->coding, threads))
+    keep_numbers(state, graph->coding);
   graph->degree = shape.graph_degree;
   const GraphCoding& coding = graph->coding;
   const std::int64_t stride = coding.stride(), columns = coding.columns();
@@ -589,7 +650,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
       near = of_layer.find(same, layer.nodes >= least_rows_above_by_lists);
     }
     layer.links =
-        Linking(layer, graph->layers[l + 1], stride, graph->degree, near, threads).links();
+        Linking(layer, graph->layers[l + 1], coding, graph->degree, near, threads).links();
     connect(layer.nodes, graph->degree, layer.links.data());
   }
   return graph;
