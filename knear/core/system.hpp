@@ -19,6 +19,9 @@ namespace knear::detail {
 
 // Wishes for large pages under new memory, whose first use is then faster; may do nothing.
 void want_large_pages(void* memory, std::size_t bytes);
+// Gives memory that was freed back to the system, which allocators keep for what comes next: after
+// building that took far more than what it leaves. Takes milliseconds; may do nothing.
+void give_back_freed_memory();
 // Bytes that nobody uses, not even as a copy of a file; nullopt where the system does not say.
 std::optional<std::int64_t> unused_memory();
 // Bytes that could be allocated now, copies of files given back; nullopt likewise.

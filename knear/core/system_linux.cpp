@@ -1,6 +1,9 @@
 // What core/system.hpp promises, by what Linux has.
 #include <fcntl.h>
 #include <fmt/format.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -40,6 +43,12 @@ struct DescriptorPath {
 }  // namespace
 
 void want_large_pages(void* memory, std::size_t bytes) { madvise(memory, bytes, MADV_HUGEPAGE); }
+
+void give_back_freed_memory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
 
 std::optional<std::int64_t> unused_memory() {
   const std::int64_t pages = sysconf(_SC_AVPHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);

@@ -16,6 +16,7 @@
 namespace knear::detail {
 
 void want_large_pages(void*, std::size_t) {}
+void give_back_freed_memory() {}
 std::optional<std::int64_t> unused_memory() { return std::nullopt; }
 std::optional<std::int64_t> available_memory() { return std::nullopt; }
 

@@ -8,6 +8,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
+#include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/exact_neighbors.hpp"
@@ -452,6 +453,7 @@ std::optional<GraphOfState::Made> GraphOfState::get(const State& state, const In
   const Stopwatch time;
   Made made = as_made(build_row_graph(state, shape, resolve_threads(threads), progress));
   made.beside = rows_beside(state, {});
+  give_back_freed_memory();
   if (seconds) *seconds = time.seconds();
   std::lock_guard lock(mutex_);
   made_ = made;

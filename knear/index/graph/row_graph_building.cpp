@@ -68,6 +68,20 @@ void each_vector(const State& state, const std::vector<Row>& rows, std::int64_t 
   }
 }
 
+// The rows as a matrix, if they are those of one segment in their order; else nothing.
+std::optional<AnyMatrixView> rows_where_they_lie(const State& state, const std::vector<Row>& rows,
+                                                 ElementType type) {
+  if (rows.empty()) return {};
+  const BaseRows& base = state.segments[rows.front().segment].rows->base();
+  if (base.type() != type || base.rows() != std::ssize(rows)) return {};
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].segment != rows.front().segment || rows[i].row != static_cast<std::int64_t>(i))
+      return {};
+  const void* const first = base.in_a_row(0, base.rows());
+  if (!first) return {};
+  return AnyMatrixView(type, first, base.rows(), base.cols(), base.stride_bytes() / size_of(type));
+}
+
 // One unit for all columns, by which nearly all of some drawn rows fall into 8 bits.
 GraphCoding learn_coding(const State& state, const IndexShape& shape, const std::vector<Row>& rows,
                          int threads) {
@@ -266,7 +280,7 @@ class NearestOthers {
     return out;
   }
 
-  // In the order of `order`, in whose places the neighbours are.
+  // In the order of `order`, in whose places the neighbours are. Called once, as the last.
   Matrix<std::uint32_t> find(std::span<const std::uint32_t> order, bool by_lists) {
     const std::int64_t n = rows_.rows();
     std::vector<std::uint32_t> place(static_cast<std::size_t>(n));
@@ -294,7 +308,7 @@ class NearestOthers {
     const RecallPoint* point = curve.find(recall_of_neighbours);
     const RecallRule rule = point ? point->rule : RecallRule{.lists = lists_->coarse->lists()};
     const std::vector<SearchSegment> segments = live_segments(*lists_);
-    constexpr std::int64_t together = 65536;
+    constexpr std::int64_t together = 2048;
     Reporter reporter(progress_, "neighbours", n);
     for (std::int64_t begin = 0; begin < n; begin += together) {
       const std::int64_t end = std::min(n, begin + together);
@@ -311,6 +325,7 @@ class NearestOthers {
       for (std::int64_t i = begin; i < end; ++i) take(i, found.ids.row(i - begin), found.columns());
       reporter.add(end - begin);
     }
+    lists_ = nullptr;  // they take as much as the graph does
     return out;
   }
 
@@ -574,26 +589,32 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     firsts.push_back(
         rows[groups.rows[static_cast<std::size_t>(groups.begin[static_cast<std::size_t>(g)])]]);
 
-  // The vectors of the nodes, for products with their last column.
+  // The vectors of the nodes, for products with their last column: where they lie, or copies.
   const bool lifted = traits_of(coding.metric).lifted;
   const Metric metric = lifted ? Metric::l2 : coding.metric;
   const ElementType type = lifted ? ElementType::f32 : state.type.value_or(ElementType::f32);
-  AnyMatrix vectors(type, nodes, columns);
-  each_block(nodes, threads, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<double> scratch(static_cast<std::size_t>(columns));
-    each_vector(state, firsts, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
-      if (!lifted) {
-        copy_exactly(vector, type, vectors.row(i));
-        return;
-      }
-      coding.to_space(vector, 0, false, scratch.data());
-      std::transform(scratch.begin(), scratch.end(), static_cast<float*>(vectors.row(i)),
-                     [](double x) { return static_cast<float>(x); });
+  AnyMatrix copies;
+  const AnyMatrixView vectors = [&]() -> AnyMatrixView {
+    if (const auto there = lifted ? std::nullopt : rows_where_they_lie(state, firsts, type))
+      return *there;
+    copies = AnyMatrix(type, nodes, columns);
+    each_block(nodes, threads, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<double> scratch(static_cast<std::size_t>(columns));
+      each_vector(state, firsts, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
+        if (!lifted) {
+          copy_exactly(vector, type, copies.row(i));
+          return;
+        }
+        coding.to_space(vector, 0, false, scratch.data());
+        std::transform(scratch.begin(), scratch.end(), static_cast<float*>(copies.row(i)),
+                       [](double x) { return static_cast<float>(x); });
+      });
     });
-  });
+    return copies.view();
+  }();
 
   const std::int64_t k = std::min(nodes - 1, graph->degree + graph->degree / 2);
-  NearestOthers nearest(vectors.view(), metric, std::max<std::int64_t>(1, k), threads, progress);
+  NearestOthers nearest(vectors, metric, std::max<std::int64_t>(1, k), threads, progress);
   const std::vector<std::uint32_t> order = nearest.order();
   RowGraph::Layer base;
   base.nodes = nodes;
@@ -642,7 +663,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     } else {
       AnyMatrix some(type, layer.nodes, columns);
       for (std::int64_t i = 0; i < layer.nodes; ++i)
-        std::memcpy(some.row(i), vectors.view().row(vectors_of[l][static_cast<std::size_t>(i)]),
+        std::memcpy(some.row(i), vectors.row(vectors_of[l][static_cast<std::size_t>(i)]),
                     static_cast<std::size_t>(columns * size_of(type)));
       std::vector<std::uint32_t> same(static_cast<std::size_t>(layer.nodes));
       std::iota(same.begin(), same.end(), 0u);
