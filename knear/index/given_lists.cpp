@@ -75,9 +75,8 @@ Index trained_index(const TrainedForm& form) {
                               form.numbers.size(), codes.parts, codes.bits);
       for (const float x : form.numbers)
         if (!std::isfinite(x)) throw InvalidArgument("numbers must be finite, but one is {}", x);
-      state.coder = RowCoder::of_numbers(codes, form.dim, form.metric, state.coarse, form.numbers);
     }
-    if (shape.is_probed()) state.recall = std::make_shared<RecallCurves>(0);
+    form_of(shape)->learn_numbers(state, form.numbers, {});
     return IndexOfShape(shape, std::move(state));
   });
 }

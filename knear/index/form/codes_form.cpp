@@ -7,15 +7,21 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/form/centroid_sections.hpp"
 #include "knear/index/form/coded_segments.hpp"
 #include "knear/index/form/probed_form.hpp"
 #include "knear/index/lists/code_calibration.hpp"
 #include "knear/index/lists/code_search.hpp"
 #include "knear/index/lists/recall_calibration.hpp"
+#include "knear/index/sections/code_sections.hpp"
+#include "knear/index/sections/recall_sections.hpp"
+#include "knear/index/sections/transform_sections.hpp"
 
 namespace knear::detail {
 namespace {
 
+// What a kind of codes begins with that has inverted lists.
+constexpr std::string_view kinds_in_lists = "IVF";
 constexpr std::string_view note_of_exact_codes =
     "exact with respect to the vectors that codes stand for";
 
@@ -307,6 +313,67 @@ class CodesForm final : public ProbedForm {
   }
   bool reads_as_given() const override { return shape_.refine.has_value(); }
 
+  void check_faiss(const State& state) const override {
+    ProbedForm::check_faiss(state);
+    for (const auto& codes : {shape_.codes, shape_.refine ? shape_.refine->codes : std::nullopt})
+      if (codes && codec_of(*codes).faiss_letters(shape_.lists > 0).empty())
+        throw InvalidArgument("index {} has codes that FAISS has not: {}", shape_.description(),
+                              codes->name());
+    // FAISS decodes what is left beside a centroid by what the index over the centroids says that
+    // this one is.
+    const CentroidIndex* index = state.coarse ? state.coarse->indexes().plain.get() : nullptr;
+    if (shape_.codes->residual && index && !index->holds(state.coarse->centroids()))
+      throw InvalidArgument(
+          "index {} has codes of what is left beside its centroids, for which FAISS takes what the "
+          "index over these, {}, has: that does not hold them as they are, as IVFn,Flat and what "
+          "is refined by RFlat do",
+          shape_.description(), shape_.coarse.front().description());
+  }
+  std::unique_ptr<FaissRowWriter> faiss_rows(const State& state) const override {
+    return faiss_codes(*shape_.codes, *state.coder, false);
+  }
+  std::unique_ptr<FaissRowWriter> faiss_refinement(const State& state) const override {
+    if (!shape_.refine) return nullptr;
+    if (state.refiner) return faiss_codes(*shape_.refine->codes, *state.refiner, true);
+    return faiss_vectors(shape_.metric, shape_.dim, shape_.refine->rounded,
+                         state.type.value_or(ElementType::f32));
+  }
+  void learn_numbers(State& state, std::span<const float> numbers,
+                     std::span<const float> finer) const override {
+    state.coder = RowCoder::of_numbers(*shape_.codes, shape_.inner_dim(), shape_.metric,
+                                       state.coarse, numbers);
+    if (shape_.refine && shape_.refine->codes)
+      state.refiner =
+          RowCoder::of_numbers(*shape_.refine->codes, shape_.dim, shape_.metric, nullptr, finer);
+  }
+
+  void save(io::ArchiveWriter& writer, const State& state) const override {
+    if (shape_.lists > 0) add_centroids(writer, shape_, state);
+    add_transforms(writer, shape_, state.transform);
+    add_quantizers(writer, shape_, state);
+    for (std::size_t s = 0; s < state.segments.size(); ++s) add_codes(writer, s, state.segments[s]);
+    save_recall(writer, state);
+    if (state.known) add_known(writer, *state.known);
+  }
+  void load_learned(Sections& in, const FileHead& head, IndexShape& shape,
+                    State& state) const override {
+    if (in.has("rounded")) in.refuse("rounded", "it is no type of halves");
+    const bool has_lists = head.kind.starts_with(kinds_in_lists);
+    if (has_lists) load_centroids(in, shape, state, head.make_centroid_index);
+    load_quantizers(in, shape, state);
+    if (shape.kind() != head.kind) in.refuse("codes", "they are those of another kind of index");
+    if (!state.coder && head.has_rows) in.refuse("codes", "there are rows, but no quantizer");
+    if (state.coder && has_lists && !state.coarse)
+      in.refuse("lists", "there is a quantizer, but no centroids");
+  }
+  Segment load_segment(Sections& in, std::size_t number, const State& state) const override {
+    return load_codes(in, number, shape_, state);
+  }
+  void load_recall(Sections& in, State& state) const override {
+    if (state.coder) state.known = load_known(in, shape_);
+    ProbedForm::load_recall(in, state);
+  }
+
  protected:
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
                         const KnnOptions& options) const override {
@@ -382,8 +449,13 @@ class CodesForm final : public ProbedForm {
 
 }  // namespace
 
-std::unique_ptr<const Form> codes_form(const IndexShape& shape) {
-  return std::make_unique<CodesForm>(shape);
+FormEntry codes_form() {
+  FormEntry out{
+      {}, [](const IndexShape& shape) { return shape.codes.has_value(); }, make_form<CodesForm>};
+  for (const std::string_view before : {std::string_view(), kinds_in_lists})
+    for (const Codec* codec : all_codecs())
+      out.kinds.push_back(fmt::format("{}{}", before, codec->kind()));
+  return out;
 }
 
 }  // namespace knear::detail

@@ -2,6 +2,8 @@
 // inverted lists once they pay (index/lists/flat_lists.hpp).
 #include "knear/index/form/form.hpp"
 #include "knear/index/lists/flat_lists.hpp"
+#include "knear/index/sections/transform_sections.hpp"
+#include "knear/index/sections/vector_sections.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
@@ -48,6 +50,16 @@ class FlatForm final : public Form {
     return points_of(state.flat_lists->tune(state, shape_, k, inner.view(), options));
   }
 
+  bool takes_every_metric() const override { return true; }
+  void save(io::ArchiveWriter& writer, const State& state) const override {
+    add_transforms(writer, shape_, state.transform);
+    add_rounded(writer, shape_);
+    save_vectors(writer, state);
+  }
+  void load_learned(Sections& in, const FileHead&, IndexShape& shape, State&) const override {
+    load_rounded(in, shape);
+  }
+
  private:
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k) const {
     SearchRequest out(kind, query.segments, query.queries, k,
@@ -59,8 +71,10 @@ class FlatForm final : public Form {
 
 }  // namespace
 
-std::unique_ptr<const Form> flat_form(const IndexShape& shape) {
-  return std::make_unique<FlatForm>(shape);
+FormEntry flat_form() {
+  return {{"Flat"},
+          [](const IndexShape& shape) { return !shape.is_probed() && !shape.has_graph(); },
+          make_form<FlatForm>};
 }
 
 }  // namespace knear::detail

@@ -1,14 +1,38 @@
 #include "knear/index/form/form.hpp"
 
+#include <algorithm>
+
 #include "knear/index/form/vector_segments.hpp"
+#include "knear/index/sections/recall_sections.hpp"
+#include "knear/index/sections/vector_sections.hpp"
 
 namespace knear::detail {
 
+namespace {
+std::span<const FormEntry> all_forms() {
+  static const FormEntry all[] = {flat_form(), graph_form(), lists_form(), codes_form()};
+  return all;
+}
+}  // namespace
+
 std::unique_ptr<const Form> form_of(const IndexShape& shape) {
-  if (shape.codes) return codes_form(shape);
-  if (shape.lists > 0) return lists_form(shape);
-  if (shape.has_graph()) return graph_form(shape);
-  return flat_form(shape);
+  const auto all = all_forms();
+  return std::find_if(all.begin(), all.end(), [&](const FormEntry& one) { return one.has(shape); })
+      ->make(shape);
+}
+
+std::unique_ptr<const Form> form_of_kind(std::string_view kind, const IndexShape& shape) {
+  for (const FormEntry& one : all_forms())
+    for (const std::string& own : one.kinds)
+      if (own == kind) return one.make(shape);
+  return nullptr;
+}
+
+std::vector<std::string> kinds_of_forms() {
+  std::vector<std::string> out;
+  for (const FormEntry& one : all_forms())
+    out.insert(out.end(), one.kinds.begin(), one.kinds.end());
+  return out;
 }
 
 std::unique_ptr<SegmentStore> Form::make_store() const {
@@ -35,6 +59,21 @@ void Form::read(const State& state, const State::Place& place, std::vector<std::
   const BaseRows& rows = state.segments[place.segment].rows->base();
   scratch.resize(rows.scratch_bytes());
   copy_exactly(rows.row_view(place.row, scratch.data()), out.type(), out.row(to));
+}
+
+void Form::save_vectors(io::ArchiveWriter& writer, const State& state) {
+  for (std::size_t s = 0; s < state.segments.size(); ++s) add_vectors(writer, s, state.segments[s]);
+}
+
+Segment Form::load_segment(Sections& in, std::size_t number, const State& state) const {
+  return load_vectors(in, number, shape_, state);
+}
+
+void Form::load_recall(Sections& in, State& state) const { load_changes(in, state); }
+
+std::unique_ptr<FaissRowWriter> Form::faiss_rows(const State& state) const {
+  return faiss_vectors(shape_.metric, shape_.inner_dim(), shape_.rounded,
+                       state.type.value_or(ElementType::f32));
 }
 
 std::vector<OperatingPoint> points_of(const RecallCurve& curve) {

@@ -10,12 +10,17 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "knear/distance/exact_neighbors.hpp"
+#include "knear/index/form/faiss_rows.hpp"
 #include "knear/index/life/index_state.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/index/options.hpp"
+#include "knear/index/quantizers/centroid_index.hpp"
+#include "knear/index/sections/sections.hpp"
 #include "knear/knn/report.hpp"
 #include "knear/knn/segment_search.hpp"
 #include "knear/scan/methods/range_scan.hpp"
@@ -41,6 +46,17 @@ struct TrainingRows {
   const RowNumber& number;
   const TrainOptions& options;
   TrainCentroidIndex index;
+};
+// Makes an index over centroids of one that was read from a file, or returns nullptr if its rows
+// are not those of so many lists under their numbers. probes: as CentroidIndex has it.
+using MakeCentroidIndex = std::shared_ptr<const CentroidIndex> (*)(const IndexShape& shape,
+                                                                   State state, std::int64_t lists,
+                                                                   std::int64_t probes);
+// What the head of a .knear file says, by which a form reads what it has learned.
+struct FileHead {
+  std::string_view kind;
+  bool has_rows;
+  MakeCentroidIndex make_centroid_index;
 };
 // Fewer rows that were held out tell little.
 inline constexpr std::int64_t least_held_out = 500;
@@ -121,7 +137,36 @@ class Form {
   // Whether read() gives vectors before the transforms, from what refines codes.
   virtual bool reads_as_given() const { return false; }
 
+  // Whether it takes metrics whose order is not that of products (MetricTraits::by_products).
+  virtual bool takes_every_metric() const { return false; }
+
+  // Adds what a file has of a state beside its head (form_file.hpp): transforms, what the form has
+  // learned, segments and what is known of recall. All that has to stay until the file is written.
+  virtual void save(io::ArchiveWriter& writer, const State& state) const = 0;
+  // These read it again, one after another, and throw CorruptFile, naming the section. The first
+  // completes the shape of the form, which has dim, metric and transforms.
+  virtual void load_learned(Sections& in, const FileHead& head, IndexShape& shape,
+                            State& state) const = 0;
+  virtual Segment load_segment(Sections& in, std::size_t number, const State& state) const;
+  virtual void load_recall(Sections& in, State& state) const;
+
+  // FAISS's file: throws InvalidArgument for a state that FAISS has no index for.
+  virtual void check_faiss(const State&) const {}
+  // The rows of a trained state, which has to stay, as that file has them.
+  virtual std::unique_ptr<FaissRowWriter> faiss_rows(const State& state) const;
+  // What refines them; nullptr: nothing does.
+  virtual std::unique_ptr<FaissRowWriter> faiss_refinement(const State&) const { return nullptr; }
+  // Whether inverted lists of that file have the ids of rows, rather than their numbers.
+  virtual bool has_ids_in_lists() const { return false; }
+  // Makes what it has learned besides centroids of the numbers of quantisers
+  // (Codec::of_numbers()), of what refines codes in `finer`, for a state that has its centroids.
+  virtual void learn_numbers(State&, std::span<const float> /*numbers*/,
+                             std::span<const float> /*finer*/) const {}
+
  protected:
+  // Adds all segments of vectors.
+  static void save_vectors(io::ArchiveWriter& writer, const State& state);
+
   const IndexShape& shape_;
 };
 
@@ -138,14 +183,29 @@ class TransformedQueries {
 
 // The form of a shape, which has to stay.
 std::unique_ptr<const Form> form_of(const IndexShape& shape);
+// The form of a kind of index (IndexShape::kind()), whose shape is still to be read and has to
+// stay; nullptr for a kind that there is not.
+std::unique_ptr<const Form> form_of_kind(std::string_view kind, const IndexShape& shape);
+// The kinds of all forms.
+std::vector<std::string> kinds_of_forms();
 
 // Returns the points of a curve as Index::tune() returns them.
 std::vector<OperatingPoint> points_of(const RecallCurve& curve);
 
-// Each of these makes a form and is defined in its own source.
-std::unique_ptr<const Form> flat_form(const IndexShape& shape);
-std::unique_ptr<const Form> graph_form(const IndexShape& shape);
-std::unique_ptr<const Form> lists_form(const IndexShape& shape);
-std::unique_ptr<const Form> codes_form(const IndexShape& shape);
+// A form in the list of all.
+template <class F>
+std::unique_ptr<const Form> make_form(const IndexShape& shape) {
+  return std::make_unique<F>(shape);
+}
+struct FormEntry {
+  std::vector<std::string> kinds;
+  bool (*has)(const IndexShape& shape);  // whether a shape is of this form
+  std::unique_ptr<const Form> (*make)(const IndexShape& shape);
+};
+// Each of these is defined in the source of its form.
+FormEntry flat_form();
+FormEntry graph_form();
+FormEntry lists_form();
+FormEntry codes_form();
 
 }  // namespace knear::detail

@@ -1,6 +1,13 @@
 // This form has a graph over its vectors, and searches follow the edges of the graph.
+#include <utility>
+
+#include "knear/core/error.hpp"
 #include "knear/index/form/form.hpp"
 #include "knear/index/graph/graph_search.hpp"
+#include "knear/index/sections/graph_sections.hpp"
+#include "knear/index/sections/recall_sections.hpp"
+#include "knear/index/sections/transform_sections.hpp"
+#include "knear/index/sections/vector_sections.hpp"
 
 namespace knear::detail {
 namespace {
@@ -37,12 +44,37 @@ class GraphForm final : public Form {
     const TransformedQueries inner(state, shape_.metric, vectors, options.threads);
     return points_of(tune_graph(state, shape_, k, inner.view(), options));
   }
+
+  void check_faiss(const State&) const override {
+    throw InvalidArgument("index {} has a graph that FAISS has not: add its vectors to another one",
+                          shape_.description());
+  }
+
+  void save(io::ArchiveWriter& writer, const State& state) const override {
+    const auto made = state.graph ? state.graph->made() : std::nullopt;
+    if (made) writer.keep(made->graph);
+    add_graph(writer, shape_, made);
+    add_transforms(writer, shape_, state.transform);
+    add_rounded(writer, shape_);
+    save_vectors(writer, state);
+    if (made) add_curves(writer, *made->curves, 0, nullptr);
+  }
+  void load_learned(Sections& in, const FileHead&, IndexShape& shape, State& state) const override {
+    state.graph = std::make_shared<GraphOfState>();
+    if (auto made = load_graph(in, shape)) {
+      if (in.has("recall/rows")) made->curves = load_curves(in, 1, true);
+      state.graph = std::make_shared<GraphOfState>(std::move(*made));
+    }
+    load_rounded(in, shape);
+  }
 };
 
 }  // namespace
 
-std::unique_ptr<const Form> graph_form(const IndexShape& shape) {
-  return std::make_unique<GraphForm>(shape);
+FormEntry graph_form() {
+  return {{"GraphFlat"},
+          [](const IndexShape& shape) { return shape.has_graph(); },
+          make_form<GraphForm>};
 }
 
 }  // namespace knear::detail
