@@ -1,6 +1,7 @@
 // This form keeps rows as codes, in inverted lists or without. A distance to a code is the distance
 // to the vector that it stands for; finer codes or the vectors themselves may refine the answer.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "knear/core/error.hpp"
 #include "knear/index/form/centroid_sections.hpp"
 #include "knear/index/form/coded_segments.hpp"
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/probed_form.hpp"
 #include "knear/index/lists/code_calibration.hpp"
 #include "knear/index/lists/code_search.hpp"
@@ -173,6 +175,25 @@ class CodesForm final : public ProbedForm {
  public:
   using ProbedForm::ProbedForm;
 
+  std::string kind() const override {
+    return fmt::format("{}{}", shape_.lists > 0 ? kinds_in_lists : "",
+                       codec_of(*shape_.codes).kind());
+  }
+  std::string words() const override {
+    return shape_.codes->name() + (shape_.refine ? "," + name_of(*shape_.refine) : "");
+  }
+  void check_over_centroids(std::int64_t lists, const WrongWord& wrong) const override {
+    for (const auto& codes : all_codes())
+      if (codes && codec_of(*codes).least_rows(*codes) > lists)
+        wrong(fmt::format("but {} takes {} centroids at least, not {}", codes->name(),
+                          codec_of(*codes).least_rows(*codes), lists));
+  }
+  bool fits_more_columns() const override {
+    for (const auto& codes : all_codes())
+      if (codes && codec_of(*codes).has_parts()) return false;
+    return true;
+  }
+
   std::unique_ptr<SegmentStore> make_store() const override {
     return std::make_unique<CodedSegments>(shape_);
   }
@@ -180,7 +201,7 @@ class CodesForm final : public ProbedForm {
 
   std::int64_t least_training_rows() const override {
     std::int64_t least = shape_.lists;
-    for (const auto& codes : {shape_.codes, shape_.refine ? shape_.refine->codes : std::nullopt})
+    for (const auto& codes : all_codes())
       if (codes) least = std::max(least, codec_of(*codes).least_rows(*codes));
     return least;
   }
@@ -315,7 +336,7 @@ class CodesForm final : public ProbedForm {
 
   void check_faiss(const State& state) const override {
     ProbedForm::check_faiss(state);
-    for (const auto& codes : {shape_.codes, shape_.refine ? shape_.refine->codes : std::nullopt})
+    for (const auto& codes : all_codes())
       if (codes && codec_of(*codes).faiss_letters(shape_.lists > 0).empty())
         throw InvalidArgument("index {} has codes that FAISS has not: {}", shape_.description(),
                               codes->name());
@@ -387,6 +408,16 @@ class CodesForm final : public ProbedForm {
   }
 
  private:
+  // The codes of rows and those that refine them.
+  std::array<std::optional<CodeShape>, 2> all_codes() const {
+    return {shape_.codes, shape_.refine ? shape_.refine->codes : std::nullopt};
+  }
+  // "RFlat", "Refine(SQ8)".
+  static std::string name_of(const RefineShape& refine) {
+    if (refine.rounded) return fmt::format("Refine({})", name_of_halves(*refine.rounded));
+    return refine.codes ? fmt::format("Refine({})", refine.codes->name()) : "RFlat";
+  }
+
   // Without inverted lists.
   ExactNeighbors nearest_of_all(const FormQuery& query, SearchRequest& request,
                                 const ProbedOptions& asked, KnnReport* report) const {
@@ -447,11 +478,40 @@ class CodesForm final : public ProbedForm {
   }
 };
 
+// Takes codes, and RFlat or Refine(form) behind them.
+std::string_view take_codes(FactoryWords& words, IndexShape& shape) {
+  shape.codes = codes_of(words, words.word(), shape.inner_dim());
+  if (!shape.codes) return {};
+  words.take();
+  shape.codes->residual = shape.lists > 0;
+  // A rotation serves the quantiser that it was trained for.
+  for (TransformShape& transform : shape.transforms)
+    if (transform.kind == TransformShape::Kind::opq && shape.codes->bits >= 4)
+      transform.bits = shape.codes->bits;
+  if (words.at_end() || !is_refinement(words.word().text))
+    return "but codes may be followed by RFlat, Refine(form) and IDMap only";
+  shape.refine.emplace();
+  if (!words.is("RFlat") && !words.is("Refine(Flat)")) {
+    const auto form = words.in_brackets(words.word(), words.word().text.find('('));
+    shape.refine->rounded = halves_of(form.text);
+    if (!shape.refine->rounded) shape.refine->codes = codes_of(words, form, shape.dim);
+    if (!shape.refine->rounded && !shape.refine->codes)
+      words.refuse(form, fmt::format("but codes are refined by Flat, {}, SQfp16 or SQbf16",
+                                     words_of_codecs()));
+  }
+  words.take();
+  return only_map;
+}
+
 }  // namespace
 
 FormEntry codes_form() {
-  FormEntry out{
-      {}, [](const IndexShape& shape) { return shape.codes.has_value(); }, make_form<CodesForm>};
+  FormEntry out{{},
+                words_of_codecs(),
+                words_of_codecs(),
+                take_codes,
+                [](const IndexShape& shape) { return shape.codes.has_value(); },
+                make_form<CodesForm>};
   for (const std::string_view before : {std::string_view(), kinds_in_lists})
     for (const Codec* codec : all_codecs())
       out.kinds.push_back(fmt::format("{}{}", before, codec->kind()));

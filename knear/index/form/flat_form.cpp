@@ -1,5 +1,6 @@
 // This form compares a query with all vectors. Where a search need not find everything, it makes
 // inverted lists once they pay (index/lists/flat_lists.hpp).
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/form.hpp"
 #include "knear/index/lists/flat_lists.hpp"
 #include "knear/index/sections/transform_sections.hpp"
@@ -12,6 +13,9 @@ namespace {
 class FlatForm final : public Form {
  public:
   using Form::Form;
+
+  std::string kind() const override { return "Flat"; }
+  std::string words() const override { return words_of(shape_.rounded); }
 
   void begin(State& state) const override {
     if (!state.flat_lists) state.flat_lists = std::make_shared<FlatLists>();
@@ -72,7 +76,13 @@ class FlatForm final : public Form {
 }  // namespace
 
 FormEntry flat_form() {
+  const auto take = [](FactoryWords& words, IndexShape& shape) {
+    return shape.lists == 0 && take_vectors(words, shape) ? only_map : std::string_view();
+  };
   return {{"Flat"},
+          words_of_vectors,
+          "",
+          take,
           [](const IndexShape& shape) { return !shape.is_probed() && !shape.has_graph(); },
           make_form<FlatForm>};
 }

@@ -1,7 +1,11 @@
 #include "knear/index/form/form.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/vector_segments.hpp"
 #include "knear/index/sections/recall_sections.hpp"
 #include "knear/index/sections/vector_sections.hpp"
@@ -10,7 +14,7 @@ namespace knear::detail {
 
 namespace {
 std::span<const FormEntry> all_forms() {
-  static const FormEntry all[] = {flat_form(), graph_form(), lists_form(), codes_form()};
+  static const FormEntry all[] = {flat_form(), lists_form(), codes_form(), graph_form()};
   return all;
 }
 }  // namespace
@@ -33,6 +37,35 @@ std::vector<std::string> kinds_of_forms() {
   for (const FormEntry& one : all_forms())
     out.insert(out.end(), one.kinds.begin(), one.kinds.end());
   return out;
+}
+
+std::string_view take_form(FactoryWords& words, IndexShape& shape) {
+  std::vector<std::string> names;
+  for (const FormEntry& one : all_forms()) {
+    if (const std::string_view may_follow = one.take(words, shape); !may_follow.empty())
+      return may_follow;
+    const std::string& own = shape.lists > 0 ? one.words_in_lists : one.words;
+    if (!own.empty()) names.push_back(own);
+  }
+  const std::string all = fmt::format("{}", fmt::join(names, ", "));
+  if (shape.lists == 0)
+    words.refuse(fmt::format("which is none of the indexes {} and IVFn,...", all));
+  const std::size_t last = all.rfind(", ");
+  words.refuse(fmt::format("which is no form of vectors in inverted lists: {} and {} are",
+                           all.substr(0, last), all.substr(last + 2)));
+}
+
+std::string IndexShape::kind() const { return form_of(*this)->kind(); }
+
+std::string IndexShape::description() const {
+  std::string out;
+  for (const TransformShape& transform : transforms) out += transform.name() + ",";
+  if (lists > 0) {
+    out += fmt::format("IVF{}", lists);
+    if (!coarse.empty()) out += "(" + coarse.front().description() + ")";
+    out += ",";
+  }
+  return out + form_of(*this)->words();
 }
 
 std::unique_ptr<SegmentStore> Form::make_store() const {

@@ -27,6 +27,8 @@
 
 namespace knear::detail {
 
+class FactoryWords;
+
 // A search of the rows of a state.
 struct FormQuery {
   const State& state;
@@ -69,6 +71,15 @@ class Form {
   virtual ~Form() = default;
   Form(const Form&) = delete;
   Form& operator=(const Form&) = delete;
+
+  // The kind of the index in files, and its words in a factory string behind those of transforms
+  // and inverted lists (IndexShape::kind(), description()).
+  virtual std::string kind() const = 0;
+  virtual std::string words() const = 0;
+  // Calls wrong(why), which throws, unless it can be over so many centroids of inverted lists.
+  virtual void check_over_centroids(std::int64_t /*lists*/, const WrongWord& /*wrong*/) const {}
+  // Whether what it learns is not made for a number of columns.
+  virtual bool fits_more_columns() const { return true; }
 
   // Returns what adds rows to an index and merges its segments.
   virtual std::unique_ptr<SegmentStore> make_store() const;
@@ -188,20 +199,27 @@ std::unique_ptr<const Form> form_of(const IndexShape& shape);
 std::unique_ptr<const Form> form_of_kind(std::string_view kind, const IndexShape& shape);
 // The kinds of all forms.
 std::vector<std::string> kinds_of_forms();
+// Takes the words of a form, of which there is one, from a factory string whose transforms and
+// inverted lists are in the shape. Returns what a message says of words that may not follow. Throws
+// InvalidArgument for a word of no form.
+std::string_view take_form(FactoryWords& words, IndexShape& shape);
 
 // Returns the points of a curve as Index::tune() returns them.
 std::vector<OperatingPoint> points_of(const RecallCurve& curve);
 
 // A form in the list of all.
+struct FormEntry {
+  std::vector<std::string> kinds;
+  std::string words, words_in_lists;  // for messages: "PQm, PQmx4"; none: not with, without lists
+  // Takes its words, if the next one is of this form, as take_form() does.
+  std::string_view (*take)(FactoryWords& words, IndexShape& shape);
+  bool (*has)(const IndexShape& shape);  // whether a shape is of this form
+  std::unique_ptr<const Form> (*make)(const IndexShape& shape);
+};
 template <class F>
 std::unique_ptr<const Form> make_form(const IndexShape& shape) {
   return std::make_unique<F>(shape);
 }
-struct FormEntry {
-  std::vector<std::string> kinds;
-  bool (*has)(const IndexShape& shape);  // whether a shape is of this form
-  std::unique_ptr<const Form> (*make)(const IndexShape& shape);
-};
 // Each of these is defined in the source of its form.
 FormEntry flat_form();
 FormEntry graph_form();

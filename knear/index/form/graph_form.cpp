@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/form.hpp"
 #include "knear/index/graph/graph_search.hpp"
 #include "knear/index/sections/graph_sections.hpp"
@@ -15,6 +16,12 @@ namespace {
 class GraphForm final : public Form {
  public:
   using Form::Form;
+
+  std::string kind() const override { return "GraphFlat"; }
+  std::string words() const override { return fmt::format("Graph{}", shape_.graph_degree); }
+  void check_over_centroids(std::int64_t, const WrongWord& wrong) const override {
+    wrong("but centroids are found by lists or codes, not by a graph");
+  }
 
   void begin(State& state) const override {
     if (!state.graph) state.graph = std::make_shared<GraphOfState>();
@@ -69,10 +76,28 @@ class GraphForm final : public Form {
   }
 };
 
+// Takes Graphn. The vectors are kept as they are, which Flat may say.
+std::string_view take_graph(FactoryWords& words, IndexShape& shape) {
+  if (!words.word().text.starts_with("Graph")) return {};
+  const auto degree = number_after("Graph", words.word().text);
+  if (!degree) words.refuse("which is no graph: Graphn is");
+  if (shape.lists > 0) words.refuse("but a graph goes over all vectors, without lists");
+  if (*degree < least_degree || *degree > most_degree)
+    words.refuse(fmt::format("but a row has {} to {} links", least_degree, most_degree));
+  shape.graph_degree = *degree;
+  words.take();
+  words.take("Flat");
+  refuse_refinement(words);
+  return only_map;
+}
+
 }  // namespace
 
 FormEntry graph_form() {
   return {{"GraphFlat"},
+          "Graphn",
+          "",
+          take_graph,
           [](const IndexShape& shape) { return shape.has_graph(); },
           make_form<GraphForm>};
 }

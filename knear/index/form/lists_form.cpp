@@ -4,6 +4,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/index/form/centroid_sections.hpp"
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/probed_form.hpp"
 #include "knear/index/lists/recall_calibration.hpp"
 #include "knear/index/sections/transform_sections.hpp"
@@ -187,6 +188,9 @@ class ListsForm final : public ProbedForm {
 
   bool has_ids_in_lists() const override { return true; }
 
+  std::string kind() const override { return "IVFFlat"; }
+  std::string words() const override { return words_of(shape_.rounded); }
+
   void save(io::ArchiveWriter& writer, const State& state) const override {
     add_centroids(writer, shape_, state);
     add_transforms(writer, shape_, state.transform);
@@ -220,7 +224,13 @@ class ListsForm final : public ProbedForm {
 }  // namespace
 
 FormEntry lists_form() {
+  const auto take = [](FactoryWords& words, IndexShape& shape) {
+    return shape.lists > 0 && take_vectors(words, shape) ? only_map : std::string_view();
+  };
   return {{"IVFFlat"},
+          "",
+          words_of_vectors,
+          take,
           [](const IndexShape& shape) { return shape.lists > 0 && !shape.codes; },
           make_form<ListsForm>};
 }
