@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -30,12 +29,6 @@ using detail::IndexImpl;
 using detail::IndexShape;
 
 std::unique_ptr<IndexImpl> made_of(FaissContent content, const ChangeOptions& options);
-
-std::vector<Id> numbers_to(std::int64_t n) {
-  std::vector<Id> out(static_cast<std::size_t>(n));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
 
 // A valid file whose lists are found in a way that is not read; knear.faiss.read_index reads it.
 struct OtherLists {
@@ -72,7 +65,7 @@ std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& s
     if (!shape.coarse.front().coarse.empty())
       throw OtherLists{"an index over the centroids of its lists that has one over its own", ""};
     if (!of.trained) return nullptr;
-    const std::vector<Id> numbers = numbers_to(of.lists);
+    const std::vector<Id> numbers = detail::first_ids(of.lists);
     if (index->ids() != numbers) throw CorruptFile("the centroids of its lists have other ids");
     // Codes are a few bytes where centroids are as many floats as there are columns.
     if (of.lists > machine_memory() / 16 / std::max<std::int64_t>(1, index->shape.dim))

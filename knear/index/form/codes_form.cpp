@@ -22,7 +22,7 @@
 namespace knear::detail {
 namespace {
 
-// What a kind of codes begins with that has inverted lists.
+// Kinds of codes in inverted lists begin with this.
 constexpr std::string_view kinds_in_lists = "IVF";
 constexpr std::string_view note_of_exact_codes =
     "exact with respect to the vectors that codes stand for";
@@ -361,11 +361,20 @@ class CodesForm final : public ProbedForm {
   }
   void learn_numbers(State& state, std::span<const float> numbers,
                      std::span<const float> finer) const override {
-    state.coder = RowCoder::of_numbers(*shape_.codes, shape_.inner_dim(), shape_.metric,
-                                       state.coarse, numbers);
+    const auto coder_of = [&](const CodeShape& codes, std::int64_t dim,
+                              const std::shared_ptr<const CoarseQuantizer>& coarse,
+                              std::span<const float> all) {
+      const Codec& codec = codec_of(codes);
+      if (!codec.is_valid(codes, dim) || std::ssize(all) != codec.count_of_numbers(codes, dim))
+        throw InvalidArgument("numbers are {}, which are no quantizer of {} parts of {} bits",
+                              all.size(), codes.parts, codes.bits);
+      for (const float x : all)
+        if (!std::isfinite(x)) throw InvalidArgument("numbers must be finite, but one is {}", x);
+      return RowCoder::of_numbers(codes, dim, shape_.metric, coarse, all);
+    };
+    state.coder = coder_of(*shape_.codes, shape_.inner_dim(), state.coarse, numbers);
     if (shape_.refine && shape_.refine->codes)
-      state.refiner =
-          RowCoder::of_numbers(*shape_.refine->codes, shape_.dim, shape_.metric, nullptr, finer);
+      state.refiner = coder_of(*shape_.refine->codes, shape_.dim, nullptr, finer);
   }
 
   void save(io::ArchiveWriter& writer, const State& state) const override {

@@ -45,7 +45,7 @@ class FactoryWords {
   WrongWord wrong(const Word& word) const {
     return [this, &word](std::string_view why) { refuse(word, why); };
   }
-  // What the brackets hold that a word opens behind `name` characters.
+  // Returns the content of the brackets that open behind the first `name` characters of a word.
   Word in_brackets(const Word& word, std::size_t name) const;
   std::string_view factory() const { return factory_; }
 
@@ -57,7 +57,7 @@ class FactoryWords {
   std::size_t at_ = 0;
 };
 
-// What a message says of words that follow an index.
+// A message about a word that follows an index.
 inline constexpr std::string_view only_map = "but only IDMap may follow";
 
 // Takes Flat, SQfp16 or SQbf16: vectors as they are or rounded to halves. Refuses what refines
@@ -72,7 +72,7 @@ std::string words_of(std::optional<ElementType> rounded);
 // The codes that a word names, of `columns` columns, or nothing.
 std::optional<CodeShape> codes_of(const FactoryWords& words, const FactoryWords::Word& word,
                                   std::int64_t columns);
-// Whether a word names what refines codes: RFlat, Refine(form).
+// Returns true for a word that names what refines codes: RFlat, Refine(form).
 bool is_refinement(std::string_view word);
 // Refuses such a word behind vectors.
 void refuse_refinement(const FactoryWords& words);

@@ -54,7 +54,7 @@ struct TrainingRows {
 using MakeCentroidIndex = std::shared_ptr<const CentroidIndex> (*)(const IndexShape& shape,
                                                                    State state, std::int64_t lists,
                                                                    std::int64_t probes);
-// What the head of a .knear file says, by which a form reads what it has learned.
+// The head of a .knear file, which a form needs to read what it has learned.
 struct FileHead {
   std::string_view kind;
   bool has_rows;
@@ -78,7 +78,7 @@ class Form {
   virtual std::string words() const = 0;
   // Calls wrong(why), which throws, unless it can be over so many centroids of inverted lists.
   virtual void check_over_centroids(std::int64_t /*lists*/, const WrongWord& /*wrong*/) const {}
-  // Whether what it learns is not made for a number of columns.
+  // Returns false if what it learns serves one number of columns only, as parts of codes do.
   virtual bool fits_more_columns() const { return true; }
 
   // Returns what adds rows to an index and merges its segments.
@@ -148,7 +148,7 @@ class Form {
   // Whether read() gives vectors before the transforms, from what refines codes.
   virtual bool reads_as_given() const { return false; }
 
-  // Whether it takes metrics whose order is not that of products (MetricTraits::by_products).
+  // Returns true if it takes metrics whose order is not that of products (by_products).
   virtual bool takes_every_metric() const { return false; }
 
   // Adds what a file has of a state beside its head (form_file.hpp): transforms, what the form has
@@ -161,16 +161,17 @@ class Form {
   virtual Segment load_segment(Sections& in, std::size_t number, const State& state) const;
   virtual void load_recall(Sections& in, State& state) const;
 
-  // FAISS's file: throws InvalidArgument for a state that FAISS has no index for.
+  // Throws InvalidArgument for a state that FAISS has no index for.
   virtual void check_faiss(const State&) const {}
-  // The rows of a trained state, which has to stay, as that file has them.
+  // Writes the rows of a trained state, which has to stay, to FAISS's file.
   virtual std::unique_ptr<FaissRowWriter> faiss_rows(const State& state) const;
-  // What refines them; nullptr: nothing does.
+  // Writes what refines them, or is nullptr where nothing does.
   virtual std::unique_ptr<FaissRowWriter> faiss_refinement(const State&) const { return nullptr; }
-  // Whether inverted lists of that file have the ids of rows, rather than their numbers.
+  // Returns true if inverted lists of FAISS's file have the ids of rows, rather than their numbers.
   virtual bool has_ids_in_lists() const { return false; }
   // Makes what it has learned besides centroids of the numbers of quantisers
   // (Codec::of_numbers()), of what refines codes in `finer`, for a state that has its centroids.
+  // Throws InvalidArgument for numbers that are not finite or too many or too few.
   virtual void learn_numbers(State&, std::span<const float> /*numbers*/,
                              std::span<const float> /*finer*/) const {}
 
@@ -210,10 +211,12 @@ std::vector<OperatingPoint> points_of(const RecallCurve& curve);
 // A form in the list of all.
 struct FormEntry {
   std::vector<std::string> kinds;
-  std::string words, words_in_lists;  // for messages: "PQm, PQmx4"; none: not with, without lists
+  // The words that messages name, such as "PQm, PQmx4", without and with inverted lists; empty
+  // where the form has no such index.
+  std::string words, words_in_lists;
   // Takes its words, if the next one is of this form, as take_form() does.
   std::string_view (*take)(FactoryWords& words, IndexShape& shape);
-  bool (*has)(const IndexShape& shape);  // whether a shape is of this form
+  bool (*has)(const IndexShape& shape);  // returns true for a shape of this form
   std::unique_ptr<const Form> (*make)(const IndexShape& shape);
 };
 template <class F>

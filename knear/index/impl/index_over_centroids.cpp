@@ -1,7 +1,6 @@
 #include "knear/index/impl/index_over_centroids.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "knear/index/form/form_file.hpp"
@@ -42,13 +41,6 @@ std::int64_t probes_wanted(const IndexImpl& index, MatrixView<float> centroids, 
     before = recall;
   }
   return lists;
-}
-
-// 0, 1, ..., n - 1.
-std::vector<Id> first_ids(std::int64_t n) {
-  std::vector<Id> out(static_cast<std::size_t>(n));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
 }
 
 }  // namespace

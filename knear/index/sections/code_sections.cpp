@@ -16,12 +16,12 @@ struct CodeFields {
   std::uint64_t residual, trained;
 };
 
-// What codes are refined by: 0 the vectors, 1 halves of them, 2 codes ("refine/codes").
+// Codes are refined by the vectors (0), by halves of them (1), or by codes ("refine/codes", 2).
 struct RefineFields {
   std::uint64_t form, type;  // type: of halves
 };
 
-// Of a segment of codes.
+// The numbers of a segment of codes.
 struct CodedFields {
   std::int64_t rows, live, lists;  // lists that have rows
 };

@@ -37,7 +37,7 @@ struct KnownFields {
   std::uint64_t type;
 };
 
-// Whether numbers are finite and ascend.
+// Returns true if numbers are finite and ascend.
 bool are_ascending(const std::vector<float>& keys) {
   return std::all_of(keys.begin(), keys.end(), [](float x) { return std::isfinite(x); }) &&
          std::is_sorted(keys.begin(), keys.end());

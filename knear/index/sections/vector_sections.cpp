@@ -23,7 +23,7 @@ std::string packed_name(std::size_t segment, FirstPass pass) {
   return fmt::format("{}/{}/", segment, name_of(pass));
 }
 
-// Where lists begin among the panels of a packed form: lists + 1 numbers.
+// Reads the first panel of each list of a packed form, and the end: lists + 1 numbers.
 std::vector<std::int64_t> load_first_panels(Sections& in, const std::string& name,
                                             std::int64_t lists, std::int64_t panels) {
   const auto stored = in.array<std::int64_t>(name, lists + 1);
