@@ -31,6 +31,7 @@ set(KNEAR_ROOMS_index
     "life"
     "lists"
     "graph"
+    "sections"
     "form"
     "impl"
     "file faiss"

@@ -25,4 +25,12 @@ AnyMatrix rows_at(AnyMatrixView rows, std::span<const std::int64_t> which) {
   return out;
 }
 
+AnyMatrixView sampled_rows(AnyMatrixView rows, std::int64_t most, std::uint64_t seed,
+                           AnyMatrix& sample) {
+  if (most == 0 || rows.rows() <= most) return rows;
+  Random random(seed);
+  sample = rows_at(rows, sample_of(rows.rows(), most, random));
+  return sample.view();
+}
+
 }  // namespace knear::detail

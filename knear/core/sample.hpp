@@ -16,4 +16,9 @@ std::vector<std::int64_t> sample_of(std::int64_t n, std::int64_t count, Random& 
 // Copies of the rows with these numbers.
 AnyMatrix rows_at(AnyMatrixView rows, std::span<const std::int64_t> which);
 
+// Returns at most this many of the rows, drawn by a seed and copied into `sample`, which has to
+// stay; all of them where there are no more, and for 0.
+AnyMatrixView sampled_rows(AnyMatrixView rows, std::int64_t most, std::uint64_t seed,
+                           AnyMatrix& sample);
+
 }  // namespace knear::detail

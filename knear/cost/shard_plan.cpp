@@ -28,11 +28,4 @@ double predict_merge(const MergeShape& shape, const MachinePeaks& peaks) {
   return steps * model.merged_operations / lanes;
 }
 
-double predict_speed_up(double seconds, double merge_seconds, std::int64_t parts,
-                        double repeated_seconds) {
-  if (parts < 1) throw InvalidArgument("parts must be at least 1, but is {}", parts);
-  if (!(seconds > 0)) return 1;
-  return seconds / (seconds / double(parts) + repeated_seconds + merge_seconds);
-}
-
 }  // namespace knear

@@ -1,10 +1,7 @@
 #include "knear/index/given_lists.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <mutex>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -66,18 +63,7 @@ Index trained_index(const TrainedForm& form) {
       state.coarse = std::make_shared<const CoarseQuantizer>(std::move(own), form.metric, Lifts{},
                                                              CentroidIndexes{});
     }
-    if (form.codes) {
-      const CodeShape& codes = *form.codes;
-      const Codec& codec = codec_of(codes);
-      if (!codec.is_valid(codes, form.dim) ||
-          std::ssize(form.numbers) != codec.count_of_numbers(codes, form.dim))
-        throw InvalidArgument("numbers are {}, which are no quantizer of {} parts of {} bits",
-                              form.numbers.size(), codes.parts, codes.bits);
-      for (const float x : form.numbers)
-        if (!std::isfinite(x)) throw InvalidArgument("numbers must be finite, but one is {}", x);
-      state.coder = RowCoder::of_numbers(codes, form.dim, form.metric, state.coarse, form.numbers);
-    }
-    if (shape.is_probed()) state.recall = std::make_shared<RecallCurves>(0);
+    form_of(shape)->learn_numbers(state, form.numbers, {});
     return IndexOfShape(shape, std::move(state));
   });
 }

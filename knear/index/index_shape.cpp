@@ -18,35 +18,4 @@ std::string TransformShape::name() const {
   return "?";
 }
 
-namespace {
-std::string name_of_rounded(ElementType type) {
-  return type == ElementType::f16 ? "SQfp16" : "SQbf16";
-}
-}  // namespace
-
-std::string RefineShape::name() const {
-  if (rounded) return fmt::format("Refine({})", name_of_rounded(*rounded));
-  return codes ? fmt::format("Refine({})", codes->name()) : "RFlat";
-}
-
-std::string IndexShape::kind() const {
-  if (graph_degree > 0) return "GraphFlat";
-  if (!codes) return lists > 0 ? "IVFFlat" : "Flat";
-  return fmt::format("{}{}", lists > 0 ? "IVF" : "", codec_of(*codes).kind());
-}
-
-std::string IndexShape::description() const {
-  std::string out;
-  for (const TransformShape& transform : transforms) out += transform.name() + ",";
-  if (lists > 0) {
-    out += fmt::format("IVF{}", lists);
-    if (!coarse.empty()) out += "(" + coarse.front().description() + ")";
-    out += ",";
-  }
-  if (graph_degree > 0) return out + fmt::format("Graph{}", graph_degree);
-  out += codes ? codes->name() : rounded ? name_of_rounded(*rounded) : "Flat";
-  if (refine) out += "," + refine->name();
-  return out;
-}
-
 }  // namespace knear::detail

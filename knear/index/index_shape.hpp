@@ -35,9 +35,6 @@ struct TransformShape {
 struct RefineShape {
   std::optional<ElementType> rounded = {};  // f16 or bf16
   std::optional<CodeShape> codes = {};
-
-  // "RFlat", "Refine(SQ8)".
-  std::string name() const;
   bool operator==(const RefineShape&) const = default;
 };
 
@@ -81,7 +78,8 @@ struct IndexShape {
   bool alters_vectors() const { return !codes && !keeps_vectors(); }
   // description(), if alters_vectors(); otherwise nothing.
   std::string altered_by() const { return alters_vectors() ? description() : std::string(); }
-  // "Flat", "GraphFlat", "IVFFlat", and of codes Codec::kind(): "PQ", "IVFPQ".
+  // As the form of the index says (form/form.cpp): "Flat", "GraphFlat", "IVFFlat", and of codes
+  // Codec::kind(): "PQ", "IVFPQ".
   std::string kind() const;
   // As the factory writes it.
   std::string description() const;

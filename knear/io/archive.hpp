@@ -38,6 +38,8 @@ class ArchiveWriter {
   void add(std::string_view name, const void* data, std::size_t bytes);
   // As add(), of bytes that the writer keeps.
   void add_copy(std::string_view name, const void* data, std::size_t bytes);
+  // Keeps something alive as long as this writer, such as what a section refers to.
+  void keep(std::shared_ptr<const void> what) { kept_.push_back(std::move(what)); }
   // Sections added from now on may be left out by a reader that does not know them, or not.
   void set_optional(bool optional) { optional_ = optional; }
   // before_replacing: called with the checksum that the archive will have, when all was written
@@ -56,6 +58,7 @@ class ArchiveWriter {
   };
   std::string kind_, prefix_;
   std::vector<Section> sections_;
+  std::vector<std::shared_ptr<const void>> kept_;
   bool optional_ = false;
 };
 

@@ -118,11 +118,7 @@ Transform train_opq(AnyMatrixView rows, std::int64_t sub_quantizers, const OpqOp
                             options.most_rows);
     const int threads = resolve_threads(options.threads);
     AnyMatrix sample;
-    if (options.most_rows > 0 && rows.rows() > options.most_rows) {
-      Random random(options.seed);
-      sample = detail::rows_at(rows, detail::sample_of(rows.rows(), options.most_rows, random));
-      rows = sample.view();
-    }
+    rows = detail::sampled_rows(rows, options.most_rows, options.seed, sample);
     // The start counts as five steps.
     const auto step = [&](int done) -> Progress {
       if (!options.progress) return {};

@@ -133,11 +133,7 @@ ProductQuantizer ProductQuantizer::train(AnyMatrixView rows, std::int64_t sub_qu
                             options.most_rows);
     const int threads = resolve_threads(options.threads);
     AnyMatrix sample;
-    if (options.most_rows > 0 && rows.rows() > options.most_rows) {
-      Random random(options.seed);
-      sample = detail::rows_at(rows, detail::sample_of(rows.rows(), options.most_rows, random));
-      rows = sample.view();
-    }
+    rows = detail::sampled_rows(rows, options.most_rows, options.seed, sample);
     find_value_range(rows, Metric::l2, "rows", threads);
     check_float32_tells_apart(rows, "rows", "codes");
 

@@ -95,12 +95,8 @@ Ranges ranges_of(AnyMatrixView rows, const std::vector<char>& far, int threads) 
 Ranges far_limits(AnyMatrixView rows, int threads) {
   constexpr std::int64_t most_sampled = 2048;
   constexpr double width = 16;
-  Random random(2);
   AnyMatrix sample;
-  if (rows.rows() > most_sampled) {
-    sample = detail::rows_at(rows, detail::sample_of(rows.rows(), most_sampled, random));
-    rows = sample.view();
-  }
+  rows = detail::sampled_rows(rows, most_sampled, 2, sample);
   Ranges out(static_cast<std::size_t>(rows.cols()));
   parallel_for(threads, rows.cols(), [&](std::int64_t j) {
     std::vector<double> values;
@@ -296,11 +292,7 @@ ScalarQuantizer ScalarQuantizer::train(AnyMatrixView rows, ScalarCode code, int 
     if (!has_levels(code)) return of_halves(code, rows.cols());
     AnyMatrix sample;
     constexpr std::int64_t most_rows = 65536;
-    if (code == ScalarCode::bits4 && rows.rows() > most_rows) {
-      Random random(1);
-      sample = detail::rows_at(rows, detail::sample_of(rows.rows(), most_rows, random));
-      rows = sample.view();
-    }
+    if (code == ScalarCode::bits4) rows = detail::sampled_rows(rows, most_rows, 1, sample);
     const int last = last_level(code);
     std::vector<float> low(static_cast<std::size_t>(rows.cols())), step(low.size());
     Ranges ranges = ranges_of(rows, {}, threads);

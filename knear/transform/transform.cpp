@@ -301,11 +301,7 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
       throw InvalidArgument("most_rows must be 0 or at least 2, but is {}", options.most_rows);
     const int threads = resolve_threads(options.threads);
     AnyMatrix sample;
-    if (options.most_rows > 0 && rows.rows() > options.most_rows) {
-      Random random(options.seed);
-      sample = detail::rows_at(rows, detail::sample_of(rows.rows(), options.most_rows, random));
-      rows = sample.view();
-    }
+    rows = detail::sampled_rows(rows, options.most_rows, options.seed, sample);
     find_value_range(rows, Metric::l2, "rows", threads);
     const std::vector<double> mean = options.centre
                                          ? mean_of(rows, threads)
@@ -456,8 +452,27 @@ void round_to_floats(std::vector<double>& x, std::int64_t dim, std::int64_t firs
   }
 }
 
-void store(const std::vector<double>& x, float* out) {
-  for (std::size_t i = 0; i < x.size(); ++i) out[i] = static_cast<float>(x[i]);
+// Rows [n x columns] that `run` makes of others, some at a time: it gets the number of the first,
+// how many there are, and their numbers, which it replaces by the results.
+template <class Run>
+Matrix<float> made_by_tasks(AnyMatrixView rows, std::int64_t columns, int threads,
+                            const Progress& progress, const Run& run) {
+  threads = resolve_threads(threads);
+  find_value_range(rows, Metric::l2, "rows", threads);
+  Matrix<float> out(rows.rows(), columns);
+  const std::int64_t tasks = (rows.rows() + rows_per_task - 1) / rows_per_task;
+  Reporter reporter(progress, "transform", tasks);
+  parallel_for(threads, tasks, [&](std::int64_t task) {
+    const std::int64_t begin = task * rows_per_task,
+                       end = std::min(rows.rows(), begin + rows_per_task);
+    std::vector<double> x(static_cast<std::size_t>((end - begin) * rows.cols()));
+    load(rows.rows(begin, end), x.data());
+    run(begin, end - begin, x);
+    float* const to = out.row(begin);
+    for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<float>(x[i]);
+    reporter.add(1);
+  });
+  return out;
 }
 
 }  // namespace
@@ -466,26 +481,16 @@ Matrix<float> Transform::apply(AnyMatrixView rows, int threads, const Progress& 
   return detail::public_call([&] {
     if (rows.cols() != dim_in())
       throw ShapeMismatch("rows have {} columns, the transform takes {}", rows.cols(), dim_in());
-    threads = resolve_threads(threads);
-    find_value_range(rows, Metric::l2, "rows", threads);
-    Matrix<float> out(rows.rows(), dim_out());
-    const std::int64_t tasks = (rows.rows() + rows_per_task - 1) / rows_per_task;
-    Reporter reporter(progress, "transform", tasks);
-    parallel_for(threads, tasks, [&](std::int64_t task) {
-      const std::int64_t begin = task * rows_per_task,
-                         end = std::min(rows.rows(), begin + rows_per_task);
-      std::vector<double> x(static_cast<std::size_t>((end - begin) * dim_in())), y;
-      load(rows.rows(begin, end), x.data());
+    const auto run = [&](std::int64_t first, std::int64_t n, std::vector<double>& x) {
+      std::vector<double> y;
       for (const auto& step : steps_) {
-        y.resize(static_cast<std::size_t>((end - begin) * step->dim_out));
-        step->apply(end - begin, x.data(), y.data());
-        round_to_floats(y, step->dim_out, begin);
+        y.resize(static_cast<std::size_t>(n * step->dim_out));
+        step->apply(n, x.data(), y.data());
+        round_to_floats(y, step->dim_out, first);
         std::swap(x, y);
       }
-      store(x, out.row(begin));
-      reporter.add(1);
-    });
-    return out;
+    };
+    return made_by_tasks(rows, dim_out(), threads, progress, run);
   });
 }
 
@@ -493,26 +498,16 @@ Matrix<float> Transform::inverse(AnyMatrixView rows, int threads, const Progress
   return detail::public_call([&] {
     if (rows.cols() != dim_out())
       throw ShapeMismatch("rows have {} columns, the transform gives {}", rows.cols(), dim_out());
-    threads = resolve_threads(threads);
-    find_value_range(rows, Metric::l2, "rows", threads);
-    Matrix<float> out(rows.rows(), dim_in());
-    const std::int64_t tasks = (rows.rows() + rows_per_task - 1) / rows_per_task;
-    Reporter reporter(progress, "transform", tasks);
-    parallel_for(threads, tasks, [&](std::int64_t task) {
-      const std::int64_t begin = task * rows_per_task,
-                         end = std::min(rows.rows(), begin + rows_per_task);
-      std::vector<double> y(static_cast<std::size_t>((end - begin) * dim_out())), x;
-      load(rows.rows(begin, end), y.data());
+    const auto run = [&](std::int64_t first, std::int64_t n, std::vector<double>& y) {
+      std::vector<double> x;
       for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-        x.resize(static_cast<std::size_t>((end - begin) * (*step)->dim_in));
-        (*step)->invert(end - begin, y.data(), x.data());
-        round_to_floats(x, (*step)->dim_in, begin);
+        x.resize(static_cast<std::size_t>(n * (*step)->dim_in));
+        (*step)->invert(n, y.data(), x.data());
+        round_to_floats(x, (*step)->dim_in, first);
         std::swap(x, y);
       }
-      store(y, out.row(begin));
-      reporter.add(1);
-    });
-    return out;
+    };
+    return made_by_tasks(rows, dim_in(), threads, progress, run);
   });
 }
 

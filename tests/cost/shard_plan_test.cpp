@@ -1,5 +1,4 @@
-// tests/cost/shard_plan_test.cpp -- what the merge of shards is forecast to take, and the speed-up
-// that leaves.
+// tests/cost/shard_plan_test.cpp -- what the merge of shards is forecast to take.
 #include "knear/cost/shard_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -32,16 +31,6 @@ TEST(PredictMerge, RefusesWhatIsNotKnown) {
   EXPECT_THROW(predict_merge({.shards = -1}, peaks()), InvalidArgument);
   EXPECT_THROW(predict_merge({.queries = -1}, peaks()), InvalidArgument);
   EXPECT_THROW(predict_merge({.queries = 1}, MachinePeaks{}), InvalidArgument);
-}
-
-TEST(PredictSpeedUp, IsThatOfAmdahl) {
-  EXPECT_DOUBLE_EQ(predict_speed_up(8, 0, 4), 4);
-  EXPECT_DOUBLE_EQ(predict_speed_up(8, 2, 4), 2);
-  EXPECT_DOUBLE_EQ(predict_speed_up(8, 0, 1), 1);
-  EXPECT_LT(predict_speed_up(8, 1, 1000000), 8);
-  EXPECT_EQ(predict_speed_up(0, 1, 4), 1);
-  EXPECT_DOUBLE_EQ(predict_speed_up(8, 1, 4, 1), 2);
-  EXPECT_THROW(predict_speed_up(8, 1, 0), InvalidArgument);
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST(Factory, IndexesOverCentroidsFitProducts) {
 
 TEST(Factory, RefusesTheRestByNameAndPlace) {
   const std::string none =
-      ", which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16, Graphn and "
+      ", which is none of the indexes Flat, SQfp16, SQbf16, PQm, PQmx4, SQ8, SQ4, Graphn and "
       "IVFn,...";
   EXPECT_EQ(refusal(""), "factory '' has '' at place 1" + none);
   EXPECT_EQ(refusal("flat"), "factory 'flat' has 'flat' at place 1" + none);
@@ -119,7 +119,7 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
             "factory 'IVF16,PQ3' has 'PQ3' at place 7, but 3 parts do not divide 8 columns");
   EXPECT_EQ(refusal("IVF16,LSH"),
             "factory 'IVF16,LSH' has 'LSH' at place 7, which is no form of vectors in inverted "
-            "lists: Flat, PQm, PQmx4, SQ8, SQ4, SQfp16 and SQbf16 are");
+            "lists: Flat, SQfp16, SQbf16, PQm, PQmx4, SQ8 and SQ4 are");
   EXPECT_EQ(refusal("IVF16,Flat,"),
             "factory 'IVF16,Flat,' has '' at place 12, where a part is missing");
   EXPECT_EQ(refusal("IVF0,Flat"),
@@ -150,7 +150,7 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
             "PQmx8 are");
   EXPECT_EQ(refusal("IVF64(IVF8,Foo),Flat"),
             "factory 'IVF64(IVF8,Foo),Flat' has 'Foo' at place 12, which is no form of vectors in "
-            "inverted lists: Flat, PQm, PQmx4, SQ8, SQ4, SQfp16 and SQbf16 are");
+            "inverted lists: Flat, SQfp16, SQbf16, PQm, PQmx4, SQ8 and SQ4 are");
   EXPECT_EQ(refusal("PCA4,IVF64(PQ8),Flat"),
             "factory 'PCA4,IVF64(PQ8),Flat' has 'PQ8' at place 12, but 8 parts do not divide 4 "
             "columns");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -28,15 +27,8 @@ using detail::CodeShape;
 using detail::FaissContent;
 using detail::IndexImpl;
 using detail::IndexShape;
-using detail::RowCoder;
 
 std::unique_ptr<IndexImpl> made_of(FaissContent content, const ChangeOptions& options);
-
-std::vector<Id> numbers_to(std::int64_t n) {
-  std::vector<Id> out(static_cast<std::size_t>(n));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
 
 // A valid file whose lists are found in a way that is not read; knear.faiss.read_index reads it.
 struct OtherLists {
@@ -73,7 +65,7 @@ std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& s
     if (!shape.coarse.front().coarse.empty())
       throw OtherLists{"an index over the centroids of its lists that has one over its own", ""};
     if (!of.trained) return nullptr;
-    const std::vector<Id> numbers = numbers_to(of.lists);
+    const std::vector<Id> numbers = detail::first_ids(of.lists);
     if (index->ids() != numbers) throw CorruptFile("the centroids of its lists have other ids");
     // Codes are a few bytes where centroids are as many floats as there are columns.
     if (of.lists > machine_memory() / 16 / std::max<std::int64_t>(1, index->shape.dim))
@@ -107,8 +99,8 @@ AnyMatrix beside_centroids(const AnyMatrix& rows, std::span<const std::uint32_t>
 
 // Keeps rows in the lists that FAISS has them in, whatever is nearest: what is certain of a list is
 // its radius.
-void keep_rows(detail::State& state, const IndexShape& shape, FaissContent& content,
-               const ChangeOptions& options) {
+void keep_rows(detail::State& state, const IndexShape& shape, const detail::Form& form,
+               FaissContent& content, const ChangeOptions& options) {
   if (content.rounded_residuals)
     content.rows = beside_centroids(content.rows, content.list_of, state.coarse->centroids());
   const AnyMatrixView rows =
@@ -119,8 +111,7 @@ void keep_rows(detail::State& state, const IndexShape& shape, FaissContent& cont
     if (!shape.refine->codes)
       find_value_range(fine, shape.metric, "vectors that refine codes", options.threads);
   }
-  detail::form_of(shape)->make_store()->append_kept(state, rows, content.ids, content.list_of, fine,
-                                                    options);
+  form.make_store()->append_kept(state, rows, content.ids, content.list_of, fine, options);
 }
 
 std::unique_ptr<IndexImpl> made_of(FaissContent content, const ChangeOptions& options) {
@@ -138,19 +129,16 @@ std::unique_ptr<IndexImpl> made_of(FaissContent content, const ChangeOptions& op
     return std::make_unique<IndexImpl>(shape);
   }
   if (!content.chain.empty()) state.transform = Transform::chain(content.chain);
-  if (shape.codes)
-    state.coder = RowCoder::of_numbers(*shape.codes, shape.inner_dim(), shape.metric, state.coarse,
-                                       content.quantizer);
-  if (shape.refine && shape.refine->codes)
-    state.refiner = RowCoder::of_numbers(*shape.refine->codes, shape.dim, shape.metric, nullptr,
-                                         content.fine->quantizer);
+  const auto form = detail::form_of(shape);
+  form->learn_numbers(
+      state, content.quantizer,
+      content.fine ? std::span<const float>(content.fine->quantizer) : std::span<const float>());
   for (std::size_t i = 0; i < content.ids.size(); ++i)
     if (content.ids[i] < 0)
       throw InvalidArgument("ids must not be negative, but hold {} in place {}", content.ids[i], i);
   detail::check_each_once(content.ids);
   state.size = content.size();
-  if (shape.is_probed()) state.recall = std::make_shared<detail::RecallCurves>(state.size);
-  if (state.size > 0) keep_rows(state, shape, content, options);
+  if (state.size > 0) keep_rows(state, shape, *form, content, options);
   state.changed_rows = 0;
   return std::make_unique<IndexImpl>(shape, std::move(state));
 }

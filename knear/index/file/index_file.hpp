@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "knear/core/progress.hpp"
+#include "knear/index/form/form_file.hpp"
 #include "knear/index/impl/index_impl.hpp"
 #include "knear/io/archive.hpp"
 
@@ -15,10 +16,6 @@ namespace knear::detail {
 void save_index(const State& state, const IndexShape& shape, const std::string& path,
                 const Progress& progress);
 
-struct SavedIndex {
-  IndexShape shape;
-  State state;
-};
 // The kind of an archive that is no index but names the files of its shards
 // (index/shards/shards.hpp).
 inline constexpr char kind_of_shards[] = "Shards";

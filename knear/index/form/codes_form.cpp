@@ -1,21 +1,29 @@
 // This form keeps rows as codes, in inverted lists or without. A distance to a code is the distance
 // to the vector that it stands for; finer codes or the vectors themselves may refine the answer.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/form/centroid_sections.hpp"
 #include "knear/index/form/coded_segments.hpp"
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/probed_form.hpp"
 #include "knear/index/lists/code_calibration.hpp"
 #include "knear/index/lists/code_search.hpp"
 #include "knear/index/lists/recall_calibration.hpp"
+#include "knear/index/sections/code_sections.hpp"
+#include "knear/index/sections/recall_sections.hpp"
+#include "knear/index/sections/transform_sections.hpp"
 
 namespace knear::detail {
 namespace {
 
+// Kinds of codes in inverted lists begin with this.
+constexpr std::string_view kinds_in_lists = "IVF";
 constexpr std::string_view note_of_exact_codes =
     "exact with respect to the vectors that codes stand for";
 
@@ -167,6 +175,25 @@ class CodesForm final : public ProbedForm {
  public:
   using ProbedForm::ProbedForm;
 
+  std::string kind() const override {
+    return fmt::format("{}{}", shape_.lists > 0 ? kinds_in_lists : "",
+                       codec_of(*shape_.codes).kind());
+  }
+  std::string words() const override {
+    return shape_.codes->name() + (shape_.refine ? "," + name_of(*shape_.refine) : "");
+  }
+  void check_over_centroids(std::int64_t lists, const WrongWord& wrong) const override {
+    for (const auto& codes : all_codes())
+      if (codes && codec_of(*codes).least_rows(*codes) > lists)
+        wrong(fmt::format("but {} takes {} centroids at least, not {}", codes->name(),
+                          codec_of(*codes).least_rows(*codes), lists));
+  }
+  bool fits_more_columns() const override {
+    for (const auto& codes : all_codes())
+      if (codes && codec_of(*codes).has_parts()) return false;
+    return true;
+  }
+
   std::unique_ptr<SegmentStore> make_store() const override {
     return std::make_unique<CodedSegments>(shape_);
   }
@@ -174,7 +201,7 @@ class CodesForm final : public ProbedForm {
 
   std::int64_t least_training_rows() const override {
     std::int64_t least = shape_.lists;
-    for (const auto& codes : {shape_.codes, shape_.refine ? shape_.refine->codes : std::nullopt})
+    for (const auto& codes : all_codes())
       if (codes) least = std::max(least, codec_of(*codes).least_rows(*codes));
     return least;
   }
@@ -307,6 +334,76 @@ class CodesForm final : public ProbedForm {
   }
   bool reads_as_given() const override { return shape_.refine.has_value(); }
 
+  void check_faiss(const State& state) const override {
+    ProbedForm::check_faiss(state);
+    for (const auto& codes : all_codes())
+      if (codes && codec_of(*codes).faiss_letters(shape_.lists > 0).empty())
+        throw InvalidArgument("index {} has codes that FAISS has not: {}", shape_.description(),
+                              codes->name());
+    // FAISS decodes what is left beside a centroid by what the index over the centroids says that
+    // this one is.
+    const CentroidIndex* index = state.coarse ? state.coarse->indexes().plain.get() : nullptr;
+    if (shape_.codes->residual && index && !index->holds(state.coarse->centroids()))
+      throw InvalidArgument(
+          "index {} has codes of what is left beside its centroids, for which FAISS takes what the "
+          "index over these, {}, has: that does not hold them as they are, as IVFn,Flat and what "
+          "is refined by RFlat do",
+          shape_.description(), shape_.coarse.front().description());
+  }
+  std::unique_ptr<FaissRowWriter> faiss_rows(const State& state) const override {
+    return faiss_codes(*shape_.codes, *state.coder, false);
+  }
+  std::unique_ptr<FaissRowWriter> faiss_refinement(const State& state) const override {
+    if (!shape_.refine) return nullptr;
+    if (state.refiner) return faiss_codes(*shape_.refine->codes, *state.refiner, true);
+    return faiss_vectors(shape_.metric, shape_.dim, shape_.refine->rounded,
+                         state.type.value_or(ElementType::f32));
+  }
+  void learn_numbers(State& state, std::span<const float> numbers,
+                     std::span<const float> finer) const override {
+    const auto coder_of = [&](const CodeShape& codes, std::int64_t dim,
+                              const std::shared_ptr<const CoarseQuantizer>& coarse,
+                              std::span<const float> all) {
+      const Codec& codec = codec_of(codes);
+      if (!codec.is_valid(codes, dim) || std::ssize(all) != codec.count_of_numbers(codes, dim))
+        throw InvalidArgument("numbers are {}, which are no quantizer of {} parts of {} bits",
+                              all.size(), codes.parts, codes.bits);
+      for (const float x : all)
+        if (!std::isfinite(x)) throw InvalidArgument("numbers must be finite, but one is {}", x);
+      return RowCoder::of_numbers(codes, dim, shape_.metric, coarse, all);
+    };
+    state.coder = coder_of(*shape_.codes, shape_.inner_dim(), state.coarse, numbers);
+    if (shape_.refine && shape_.refine->codes)
+      state.refiner = coder_of(*shape_.refine->codes, shape_.dim, nullptr, finer);
+  }
+
+  void save(io::ArchiveWriter& writer, const State& state) const override {
+    if (shape_.lists > 0) add_centroids(writer, shape_, state);
+    add_transforms(writer, shape_, state.transform);
+    add_quantizers(writer, shape_, state);
+    for (std::size_t s = 0; s < state.segments.size(); ++s) add_codes(writer, s, state.segments[s]);
+    save_recall(writer, state);
+    if (state.known) add_known(writer, *state.known);
+  }
+  void load_learned(Sections& in, const FileHead& head, IndexShape& shape,
+                    State& state) const override {
+    if (in.has("rounded")) in.refuse("rounded", "it is no type of halves");
+    const bool has_lists = head.kind.starts_with(kinds_in_lists);
+    if (has_lists) load_centroids(in, shape, state, head.make_centroid_index);
+    load_quantizers(in, shape, state);
+    if (shape.kind() != head.kind) in.refuse("codes", "they are those of another kind of index");
+    if (!state.coder && head.has_rows) in.refuse("codes", "there are rows, but no quantizer");
+    if (state.coder && has_lists && !state.coarse)
+      in.refuse("lists", "there is a quantizer, but no centroids");
+  }
+  Segment load_segment(Sections& in, std::size_t number, const State& state) const override {
+    return load_codes(in, number, shape_, state);
+  }
+  void load_recall(Sections& in, State& state) const override {
+    if (state.coder) state.known = load_known(in, shape_);
+    ProbedForm::load_recall(in, state);
+  }
+
  protected:
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
                         const KnnOptions& options) const override {
@@ -320,6 +417,16 @@ class CodesForm final : public ProbedForm {
   }
 
  private:
+  // The codes of rows and those that refine them.
+  std::array<std::optional<CodeShape>, 2> all_codes() const {
+    return {shape_.codes, shape_.refine ? shape_.refine->codes : std::nullopt};
+  }
+  // "RFlat", "Refine(SQ8)".
+  static std::string name_of(const RefineShape& refine) {
+    if (refine.rounded) return fmt::format("Refine({})", name_of_halves(*refine.rounded));
+    return refine.codes ? fmt::format("Refine({})", refine.codes->name()) : "RFlat";
+  }
+
   // Without inverted lists.
   ExactNeighbors nearest_of_all(const FormQuery& query, SearchRequest& request,
                                 const ProbedOptions& asked, KnnReport* report) const {
@@ -380,10 +487,44 @@ class CodesForm final : public ProbedForm {
   }
 };
 
+// Takes codes, and RFlat or Refine(form) behind them.
+std::string_view take_codes(FactoryWords& words, IndexShape& shape) {
+  shape.codes = codes_of(words, words.word(), shape.inner_dim());
+  if (!shape.codes) return {};
+  words.take();
+  shape.codes->residual = shape.lists > 0;
+  // A rotation serves the quantiser that it was trained for.
+  for (TransformShape& transform : shape.transforms)
+    if (transform.kind == TransformShape::Kind::opq && shape.codes->bits >= 4)
+      transform.bits = shape.codes->bits;
+  if (words.at_end() || !is_refinement(words.word().text))
+    return "but codes may be followed by RFlat, Refine(form) and IDMap only";
+  shape.refine.emplace();
+  if (!words.is("RFlat") && !words.is("Refine(Flat)")) {
+    const auto form = words.in_brackets(words.word(), words.word().text.find('('));
+    shape.refine->rounded = halves_of(form.text);
+    if (!shape.refine->rounded) shape.refine->codes = codes_of(words, form, shape.dim);
+    if (!shape.refine->rounded && !shape.refine->codes)
+      words.refuse(form, fmt::format("but codes are refined by Flat, {}, SQfp16 or SQbf16",
+                                     words_of_codecs()));
+  }
+  words.take();
+  return only_map;
+}
+
 }  // namespace
 
-std::unique_ptr<const Form> codes_form(const IndexShape& shape) {
-  return std::make_unique<CodesForm>(shape);
+FormEntry codes_form() {
+  FormEntry out{{},
+                words_of_codecs(),
+                words_of_codecs(),
+                take_codes,
+                [](const IndexShape& shape) { return shape.codes.has_value(); },
+                make_form<CodesForm>};
+  for (const std::string_view before : {std::string_view(), kinds_in_lists})
+    for (const Codec* codec : all_codecs())
+      out.kinds.push_back(fmt::format("{}{}", before, codec->kind()));
+  return out;
 }
 
 }  // namespace knear::detail

@@ -1,7 +1,10 @@
 // This form compares a query with all vectors. Where a search need not find everything, it makes
 // inverted lists once they pay (index/lists/flat_lists.hpp).
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/form.hpp"
 #include "knear/index/lists/flat_lists.hpp"
+#include "knear/index/sections/transform_sections.hpp"
+#include "knear/index/sections/vector_sections.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
@@ -10,6 +13,9 @@ namespace {
 class FlatForm final : public Form {
  public:
   using Form::Form;
+
+  std::string kind() const override { return "Flat"; }
+  std::string words() const override { return words_of(shape_.rounded); }
 
   void begin(State& state) const override {
     if (!state.flat_lists) state.flat_lists = std::make_shared<FlatLists>();
@@ -48,6 +54,16 @@ class FlatForm final : public Form {
     return points_of(state.flat_lists->tune(state, shape_, k, inner.view(), options));
   }
 
+  bool takes_every_metric() const override { return true; }
+  void save(io::ArchiveWriter& writer, const State& state) const override {
+    add_transforms(writer, shape_, state.transform);
+    add_rounded(writer, shape_);
+    save_vectors(writer, state);
+  }
+  void load_learned(Sections& in, const FileHead&, IndexShape& shape, State&) const override {
+    load_rounded(in, shape);
+  }
+
  private:
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k) const {
     SearchRequest out(kind, query.segments, query.queries, k,
@@ -59,8 +75,16 @@ class FlatForm final : public Form {
 
 }  // namespace
 
-std::unique_ptr<const Form> flat_form(const IndexShape& shape) {
-  return std::make_unique<FlatForm>(shape);
+FormEntry flat_form() {
+  const auto take = [](FactoryWords& words, IndexShape& shape) {
+    return shape.lists == 0 && take_vectors(words, shape) ? only_map : std::string_view();
+  };
+  return {{"Flat"},
+          words_of_vectors,
+          "",
+          take,
+          [](const IndexShape& shape) { return !shape.is_probed() && !shape.has_graph(); },
+          make_form<FlatForm>};
 }
 
 }  // namespace knear::detail

@@ -10,17 +10,24 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "knear/distance/exact_neighbors.hpp"
+#include "knear/index/form/faiss_rows.hpp"
 #include "knear/index/life/index_state.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/index/options.hpp"
+#include "knear/index/quantizers/centroid_index.hpp"
+#include "knear/index/sections/sections.hpp"
 #include "knear/knn/report.hpp"
 #include "knear/knn/segment_search.hpp"
 #include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
+
+class FactoryWords;
 
 // A search of the rows of a state.
 struct FormQuery {
@@ -42,6 +49,17 @@ struct TrainingRows {
   const TrainOptions& options;
   TrainCentroidIndex index;
 };
+// Makes an index over centroids of one that was read from a file, or returns nullptr if its rows
+// are not those of so many lists under their numbers. probes: as CentroidIndex has it.
+using MakeCentroidIndex = std::shared_ptr<const CentroidIndex> (*)(const IndexShape& shape,
+                                                                   State state, std::int64_t lists,
+                                                                   std::int64_t probes);
+// The head of a .knear file, which a form needs to read what it has learned.
+struct FileHead {
+  std::string_view kind;
+  bool has_rows;
+  MakeCentroidIndex make_centroid_index;
+};
 // Fewer rows that were held out tell little.
 inline constexpr std::int64_t least_held_out = 500;
 
@@ -53,6 +71,15 @@ class Form {
   virtual ~Form() = default;
   Form(const Form&) = delete;
   Form& operator=(const Form&) = delete;
+
+  // The kind of the index in files, and its words in a factory string behind those of transforms
+  // and inverted lists (IndexShape::kind(), description()).
+  virtual std::string kind() const = 0;
+  virtual std::string words() const = 0;
+  // Calls wrong(why), which throws, unless it can be over so many centroids of inverted lists.
+  virtual void check_over_centroids(std::int64_t /*lists*/, const WrongWord& /*wrong*/) const {}
+  // Returns false if what it learns serves one number of columns only, as parts of codes do.
+  virtual bool fits_more_columns() const { return true; }
 
   // Returns what adds rows to an index and merges its segments.
   virtual std::unique_ptr<SegmentStore> make_store() const;
@@ -121,7 +148,37 @@ class Form {
   // Whether read() gives vectors before the transforms, from what refines codes.
   virtual bool reads_as_given() const { return false; }
 
+  // Returns true if it takes metrics whose order is not that of products (by_products).
+  virtual bool takes_every_metric() const { return false; }
+
+  // Adds what a file has of a state beside its head (form_file.hpp): transforms, what the form has
+  // learned, segments and what is known of recall. All that has to stay until the file is written.
+  virtual void save(io::ArchiveWriter& writer, const State& state) const = 0;
+  // These read it again, one after another, and throw CorruptFile, naming the section. The first
+  // completes the shape of the form, which has dim, metric and transforms.
+  virtual void load_learned(Sections& in, const FileHead& head, IndexShape& shape,
+                            State& state) const = 0;
+  virtual Segment load_segment(Sections& in, std::size_t number, const State& state) const;
+  virtual void load_recall(Sections& in, State& state) const;
+
+  // Throws InvalidArgument for a state that FAISS has no index for.
+  virtual void check_faiss(const State&) const {}
+  // Writes the rows of a trained state, which has to stay, to FAISS's file.
+  virtual std::unique_ptr<FaissRowWriter> faiss_rows(const State& state) const;
+  // Writes what refines them, or is nullptr where nothing does.
+  virtual std::unique_ptr<FaissRowWriter> faiss_refinement(const State&) const { return nullptr; }
+  // Returns true if inverted lists of FAISS's file have the ids of rows, rather than their numbers.
+  virtual bool has_ids_in_lists() const { return false; }
+  // Makes what it has learned besides centroids of the numbers of quantisers
+  // (Codec::of_numbers()), of what refines codes in `finer`, for a state that has its centroids.
+  // Throws InvalidArgument for numbers that are not finite or too many or too few.
+  virtual void learn_numbers(State&, std::span<const float> /*numbers*/,
+                             std::span<const float> /*finer*/) const {}
+
  protected:
+  // Adds all segments of vectors.
+  static void save_vectors(io::ArchiveWriter& writer, const State& state);
+
   const IndexShape& shape_;
 };
 
@@ -138,14 +195,38 @@ class TransformedQueries {
 
 // The form of a shape, which has to stay.
 std::unique_ptr<const Form> form_of(const IndexShape& shape);
+// The form of a kind of index (IndexShape::kind()), whose shape is still to be read and has to
+// stay; nullptr for a kind that there is not.
+std::unique_ptr<const Form> form_of_kind(std::string_view kind, const IndexShape& shape);
+// The kinds of all forms.
+std::vector<std::string> kinds_of_forms();
+// Takes the words of a form, of which there is one, from a factory string whose transforms and
+// inverted lists are in the shape. Returns what a message says of words that may not follow. Throws
+// InvalidArgument for a word of no form.
+std::string_view take_form(FactoryWords& words, IndexShape& shape);
 
 // Returns the points of a curve as Index::tune() returns them.
 std::vector<OperatingPoint> points_of(const RecallCurve& curve);
 
-// Each of these makes a form and is defined in its own source.
-std::unique_ptr<const Form> flat_form(const IndexShape& shape);
-std::unique_ptr<const Form> graph_form(const IndexShape& shape);
-std::unique_ptr<const Form> lists_form(const IndexShape& shape);
-std::unique_ptr<const Form> codes_form(const IndexShape& shape);
+// A form in the list of all.
+struct FormEntry {
+  std::vector<std::string> kinds;
+  // The words that messages name, such as "PQm, PQmx4", without and with inverted lists; empty
+  // where the form has no such index.
+  std::string words, words_in_lists;
+  // Takes its words, if the next one is of this form, as take_form() does.
+  std::string_view (*take)(FactoryWords& words, IndexShape& shape);
+  bool (*has)(const IndexShape& shape);  // returns true for a shape of this form
+  std::unique_ptr<const Form> (*make)(const IndexShape& shape);
+};
+template <class F>
+std::unique_ptr<const Form> make_form(const IndexShape& shape) {
+  return std::make_unique<F>(shape);
+}
+// Each of these is defined in the source of its form.
+FormEntry flat_form();
+FormEntry graph_form();
+FormEntry lists_form();
+FormEntry codes_form();
 
 }  // namespace knear::detail

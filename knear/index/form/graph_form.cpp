@@ -1,6 +1,14 @@
 // This form has a graph over its vectors, and searches follow the edges of the graph.
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/form.hpp"
 #include "knear/index/graph/graph_search.hpp"
+#include "knear/index/sections/graph_sections.hpp"
+#include "knear/index/sections/recall_sections.hpp"
+#include "knear/index/sections/transform_sections.hpp"
+#include "knear/index/sections/vector_sections.hpp"
 
 namespace knear::detail {
 namespace {
@@ -8,6 +16,12 @@ namespace {
 class GraphForm final : public Form {
  public:
   using Form::Form;
+
+  std::string kind() const override { return "GraphFlat"; }
+  std::string words() const override { return fmt::format("Graph{}", shape_.graph_degree); }
+  void check_over_centroids(std::int64_t, const WrongWord& wrong) const override {
+    wrong("but centroids are found by lists or codes, not by a graph");
+  }
 
   void begin(State& state) const override {
     if (!state.graph) state.graph = std::make_shared<GraphOfState>();
@@ -37,12 +51,55 @@ class GraphForm final : public Form {
     const TransformedQueries inner(state, shape_.metric, vectors, options.threads);
     return points_of(tune_graph(state, shape_, k, inner.view(), options));
   }
+
+  void check_faiss(const State&) const override {
+    throw InvalidArgument("index {} has a graph that FAISS has not: add its vectors to another one",
+                          shape_.description());
+  }
+
+  void save(io::ArchiveWriter& writer, const State& state) const override {
+    const auto made = state.graph ? state.graph->made() : std::nullopt;
+    if (made) writer.keep(made->graph);
+    add_graph(writer, shape_, made);
+    add_transforms(writer, shape_, state.transform);
+    add_rounded(writer, shape_);
+    save_vectors(writer, state);
+    if (made) add_curves(writer, *made->curves, 0, nullptr);
+  }
+  void load_learned(Sections& in, const FileHead&, IndexShape& shape, State& state) const override {
+    state.graph = std::make_shared<GraphOfState>();
+    if (auto made = load_graph(in, shape)) {
+      if (in.has("recall/rows")) made->curves = load_curves(in, 1, true);
+      state.graph = std::make_shared<GraphOfState>(std::move(*made));
+    }
+    load_rounded(in, shape);
+  }
 };
+
+// Takes Graphn. The vectors are kept as they are, which Flat may say.
+std::string_view take_graph(FactoryWords& words, IndexShape& shape) {
+  if (!words.word().text.starts_with("Graph")) return {};
+  const auto degree = number_after("Graph", words.word().text);
+  if (!degree) words.refuse("which is no graph: Graphn is");
+  if (shape.lists > 0) words.refuse("but a graph goes over all vectors, without lists");
+  if (*degree < least_degree || *degree > most_degree)
+    words.refuse(fmt::format("but a row has {} to {} links", least_degree, most_degree));
+  shape.graph_degree = *degree;
+  words.take();
+  words.take("Flat");
+  refuse_refinement(words);
+  return only_map;
+}
 
 }  // namespace
 
-std::unique_ptr<const Form> graph_form(const IndexShape& shape) {
-  return std::make_unique<GraphForm>(shape);
+FormEntry graph_form() {
+  return {{"GraphFlat"},
+          "Graphn",
+          "",
+          take_graph,
+          [](const IndexShape& shape) { return shape.has_graph(); },
+          make_form<GraphForm>};
 }
 
 }  // namespace knear::detail

@@ -3,8 +3,12 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/form/centroid_sections.hpp"
+#include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/probed_form.hpp"
 #include "knear/index/lists/recall_calibration.hpp"
+#include "knear/index/sections/transform_sections.hpp"
+#include "knear/index/sections/vector_sections.hpp"
 #include "knear/knn/device/open_device.hpp"
 #include "knear/knn/lists/list_search.hpp"
 
@@ -182,6 +186,28 @@ class ListsForm final : public ProbedForm {
                                        {}, CurveUse::kept, options.threads, options.progress));
   }
 
+  bool has_ids_in_lists() const override { return true; }
+
+  std::string kind() const override { return "IVFFlat"; }
+  std::string words() const override { return words_of(shape_.rounded); }
+
+  void save(io::ArchiveWriter& writer, const State& state) const override {
+    add_centroids(writer, shape_, state);
+    add_transforms(writer, shape_, state.transform);
+    add_rounded(writer, shape_);
+    save_vectors(writer, state);
+    save_recall(writer, state);
+  }
+  void load_learned(Sections& in, const FileHead& head, IndexShape& shape,
+                    State& state) const override {
+    load_rounded(in, shape);
+    load_centroids(in, shape, state, head.make_centroid_index);
+  }
+  Segment load_segment(Sections& in, std::size_t number, const State& state) const override {
+    if (!state.coarse) in.refuse("lists", "there are rows, but no centroids");
+    return Form::load_segment(in, number, state);
+  }
+
  protected:
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
                         const KnnOptions& options) const override {
@@ -197,8 +223,16 @@ class ListsForm final : public ProbedForm {
 
 }  // namespace
 
-std::unique_ptr<const Form> lists_form(const IndexShape& shape) {
-  return std::make_unique<ListsForm>(shape);
+FormEntry lists_form() {
+  const auto take = [](FactoryWords& words, IndexShape& shape) {
+    return shape.lists > 0 && take_vectors(words, shape) ? only_map : std::string_view();
+  };
+  return {{"IVFFlat"},
+          "",
+          words_of_vectors,
+          take,
+          [](const IndexShape& shape) { return shape.lists > 0 && !shape.codes; },
+          make_form<ListsForm>};
 }
 
 }  // namespace knear::detail

@@ -4,6 +4,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/index/sections/recall_sections.hpp"
 
 namespace knear::detail {
 
@@ -16,6 +17,11 @@ PromiseReport calibrated_promise(double recall, double expected) {
 std::vector<OperatingPoint> keep_curve(const State& state, const RecallCurve& curve) {
   state.recall->set(curve);
   return points_of(curve);
+}
+
+void ProbedForm::begin(State& state) const {
+  if ((state.coarse || state.coder) && !state.recall)
+    state.recall = std::make_shared<RecallCurves>(state.size);
 }
 
 void ProbedForm::train(State& next, const TrainingRows& from) const {
@@ -35,6 +41,25 @@ std::int64_t ProbedForm::bytes(const State& state) const {
   for (const auto& coder : {state.coder, state.refiner})
     if (coder) sum += coder->bytes();
   return sum;
+}
+
+void ProbedForm::save_recall(io::ArchiveWriter& writer, const State& state) {
+  if (state.recall) add_curves(writer, *state.recall, state.changed_rows, state.fresh_keys.get());
+}
+
+void ProbedForm::load_recall(Sections& in, State& state) const {
+  Form::load_recall(in, state);
+  if ((state.coarse || state.coder) && in.has("recall/rows"))
+    state.recall = load_curves(in, std::max<std::int64_t>(1, shape_.lists));
+  begin(state);
+}
+
+void ProbedForm::check_faiss(const State&) const {
+  if (traits_of(shape_.metric).product && !shape_.coarse.empty())
+    throw InvalidArgument(
+        "index {} finds its lists by an index over lifted centroids, which FAISS has not: for ip "
+        "only centroids that are all compared are written for it",
+        shape_.description());
 }
 
 ExactNeighbors ProbedForm::nearest_in(const FormQuery& query, MatrixView<Id> lists, std::int64_t k,

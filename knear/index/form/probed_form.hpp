@@ -17,7 +17,7 @@ class ProbedForm : public Form {
  public:
   using Form::Form;
 
-  void begin(State&) const override {}
+  void begin(State& state) const override;
   void follow(State& next, const State& before, std::span<const Id> added) const override;
   bool is_trained(const State& state) const override {
     return shape_.lists == 0 || state.coarse != nullptr;
@@ -36,6 +36,8 @@ class ProbedForm : public Form {
   class Attempt;
 
   std::int64_t bytes(const State& state) const override;
+  void load_recall(Sections& in, State& state) const override;
+  void check_faiss(const State& state) const override;
 
  protected:
   virtual SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
@@ -43,6 +45,8 @@ class ProbedForm : public Form {
   virtual std::unique_ptr<ProbedSearch> open(const FormQuery& query, const SearchRequest& request,
                                              std::int64_t refine_factor,
                                              std::int64_t more_bytes) const = 0;
+
+  static void save_recall(io::ArchiveWriter& writer, const State& state);
 
   // The rows within a radius in some lists of each query, or where there are no lists in all.
   // proven: whether these are all of them.

@@ -25,6 +25,12 @@ void check_lists(std::int64_t lists) {
     throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
 }
 
+std::vector<Id> first_ids(std::int64_t n) {
+  std::vector<Id> out(static_cast<std::size_t>(n));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
 IndexImpl::IndexImpl(const IndexShape& of, State from)
     : shape(of), form(form_of(shape)), store(form->make_store()) {
   if (!shape.is_plain())
@@ -436,11 +442,7 @@ std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView querie
   check_columns("base", base);
   if (queries.rows() > 0) check_columns("queries", queries);
   std::vector<Id> numbers;
-  if (ids.empty()) {
-    numbers.resize(static_cast<std::size_t>(base.rows()));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    ids = numbers;
-  }
+  if (ids.empty()) ids = numbers = first_ids(base.rows());
   if (std::ssize(ids) != base.rows())
     throw ShapeMismatch("ids are {}, base is {} rows", ids.size(), base.rows());
   check_each_once(ids);

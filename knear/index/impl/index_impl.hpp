@@ -25,6 +25,8 @@ void check_index_dim(std::int64_t dim);
 // Throws InvalidArgument unless 1 <= lists <= most_lists.
 void check_lists(std::int64_t lists);
 
+// Returns 0, 1, ..., n - 1.
+std::vector<Id> first_ids(std::int64_t n);
 // Throws ShapeMismatch unless there are as many ids as vectors.
 void check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors);
 // Throws InvalidArgument for an id below 0, with its place, or one that is given twice.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "knear/index/form/form_file.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::detail {
@@ -61,10 +62,30 @@ std::shared_ptr<const CentroidIndex> IndexOverCentroids::trained(const IndexShap
   return std::make_shared<const IndexOverCentroids>(std::move(index), probes);
 }
 
+std::shared_ptr<const CentroidIndex> IndexOverCentroids::loaded(const IndexShape& shape,
+                                                                State state, std::int64_t lists,
+                                                                std::int64_t probes) {
+  auto index = std::make_unique<IndexImpl>(shape, std::move(state));
+  if (index->ids() != first_ids(lists)) return nullptr;
+  return std::make_shared<const IndexOverCentroids>(std::move(index), probes);
+}
+
+void IndexOverCentroids::save(io::ArchiveWriter& writer) const {
+  add_sections(writer, index_->shape, *index_->state());
+}
+
 Neighbors IndexOverCentroids::nearest(AnyMatrixView vectors, std::int64_t k, int threads) const {
   SearchOptions options;
   options.method.probes = probes_, options.threads = threads;
   return index_->search(vectors, k, options, nullptr);
+}
+
+bool IndexOverCentroids::holds(MatrixView<float> centroids) const {
+  const AnyMatrix own = index_->reconstruct(first_ids(centroids.rows()));
+  AnyMatrix floats(ElementType::f32, centroids.rows(), centroids.cols());
+  if (copy_exactly(own, ElementType::f32, floats.row(0)) >= 0) return false;
+  const float* const all = static_cast<const float*>(floats.row(0));
+  return std::equal(all, all + centroids.rows() * centroids.cols(), centroids.data());
 }
 
 bool IndexOverCentroids::equals(const CentroidIndex& other) const {

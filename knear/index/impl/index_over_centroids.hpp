@@ -27,11 +27,17 @@ class IndexOverCentroids final : public CentroidIndex {
                                                       MatrixView<float> centroids, Metric metric,
                                                       const TrainOptions& options);
 
+  // As MakeCentroidIndex says (form/form.hpp).
+  static std::shared_ptr<const CentroidIndex> loaded(const IndexShape& shape, State state,
+                                                     std::int64_t lists, std::int64_t probes);
+
   Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const override;
   bool equals(const CentroidIndex& other) const override;
+  bool holds(MatrixView<float> centroids) const override;
   std::int64_t memory_bytes() const override { return index_->memory_bytes(); }
   const IndexImpl& index() const override { return *index_; }
   std::int64_t probes() const override { return probes_; }
+  void save(io::ArchiveWriter& writer) const override;
 
  private:
   const std::unique_ptr<const IndexImpl> index_;

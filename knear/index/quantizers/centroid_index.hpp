@@ -13,6 +13,10 @@ namespace knear {
 struct TrainOptions;
 }  // namespace knear
 
+namespace knear::io {
+class ArchiveWriter;
+}  // namespace knear::io
+
 namespace knear::detail {
 
 class IndexImpl;
@@ -25,11 +29,15 @@ class CentroidIndex {
   virtual Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const = 0;
   // Returns true if both find the same centroids for every vector.
   virtual bool equals(const CentroidIndex& other) const = 0;
+  // Returns true if it keeps the centroids as they are, neither as codes nor rounded.
+  virtual bool holds(MatrixView<float> centroids) const = 0;
   virtual std::int64_t memory_bytes() const = 0;
   // For files: the index, which holds the centroids under their numbers, and how many of its lists
   // a search probes, 0 if it has none.
   virtual const IndexImpl& index() const = 0;
   virtual std::int64_t probes() const = 0;
+  // Adds the sections of the index to a file. It has to stay until that is written.
+  virtual void save(io::ArchiveWriter& writer) const = 0;
 };
 
 // Makes an index of a kind over centroids (IndexOverCentroids::trained).

@@ -243,12 +243,8 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
   const Metric by = centroid_metric(metric);
   const bool two_levels = has_two_levels(shape);
   AnyMatrix sample;
-  if (const std::int64_t rows = options.rows > 0 ? options.rows : training_rows(shape);
-      rows < vectors.rows()) {
-    Random random(options.seed);
-    sample = rows_at(vectors, sample_of(vectors.rows(), rows, random));
-    vectors = sample;
-  }
+  vectors = sampled_rows(vectors, options.rows > 0 ? options.rows : training_rows(shape),
+                         options.seed, sample);
   KMeansOptions by_rows = {.metric = by,
                            .iterations = options.iterations,
                            .seed = options.seed,

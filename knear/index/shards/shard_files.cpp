@@ -17,7 +17,7 @@
 #include "knear/core/process_mutex.hpp"
 #include "knear/core/system.hpp"
 #include "knear/index/file/index_file.hpp"
-#include "knear/index/file/packed_sections.hpp"
+#include "knear/index/sections/sections.hpp"
 #include "knear/index/shards/shards.hpp"
 #include "knear/io/archive.hpp"
 

@@ -1,4 +1,4 @@
-#include "knear/index/file/graph_sections.hpp"
+#include "knear/index/sections/graph_sections.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,13 @@
-// knear/index/file/packed_sections.hpp -- packed rows and prefixes as sections of a .knear file.
+// knear/index/sections/sections.hpp -- the sections of a .knear file by their names, while it is
+// read.
 //
-//   add_packed(writer, "0/int8/", packed, worth_up_to);
-//   packed = load_packed(sections, "0/int8/", FirstPass::int8, shape, worth_up_to);
-//
-// docs/knear-files.md lists the sections. A file is hostile: whatever is loaded has been checked so
-// far that no number in it can lead a search beyond its arrays. Codes, which are most of the bytes,
-// are compared with their checksums when they are first used, everything else at once. Loading
-// copies nothing large.
+//   Sections in(archive);
+//   const auto fields = in.fields<IndexFields>("index");   // throws CorruptFile, naming it
+//   const auto ids = in.array<Id>("0/ids", rows);
+//   in.check_all_used();
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/row_set.hpp"
 #include "knear/io/archive.hpp"
-#include "knear/knn/rows/prepared_rows.hpp"
 
 namespace knear::detail {
 
@@ -56,6 +56,13 @@ class Sections {
     const io::Section section = read(name);
     check_length(name, section, count, sizeof(T));
     return borrowed<T>(section);
+  }
+  // As array(), of finite numbers.
+  AlignedArray<float> finite(const std::string& name, std::int64_t count) {
+    auto out = array<float>(name, count);
+    if (!std::all_of(out.begin(), out.end(), [](float x) { return std::isfinite(x); }))
+      refuse(name, "it holds a NaN or infinity");
+    return out;
   }
   // As many as there are; none if there is no such section.
   template <class T>
@@ -106,24 +113,8 @@ class Sections {
   std::shared_ptr<Names> used_ = std::make_shared<Names>();
 };
 
-// The rows that were packed.
-struct PackedShape {
-  std::int64_t rows, dim;
-  Metric metric;
-};
-
-// Adds packed rows as sections whose names begin with `prefix`; they must live until these are
-// written. worth_up_to: the k up to which the pass is known to pay.
-void add_packed(io::ArchiveWriter& writer, const std::string& prefix, const PackedBase& packed,
-                std::int64_t worth_up_to);
-// Throws CorruptFile, naming the section.
-std::shared_ptr<PackedBase> load_packed(Sections& in, const std::string& prefix, FirstPass pass,
-                                        const PackedShape& shape, std::int64_t& worth_up_to);
-
-// These do the same for the prefix of a segment. `found` is the value range of the segment.
-void add_prefix(io::ArchiveWriter& writer, const std::string& prefix, const AdoptedPrefix& adopted);
-bool has_prefix(const Sections& in, const std::string& prefix);
-AdoptedPrefix load_prefix(Sections& in, const std::string& prefix, const PackedShape& shape,
-                          const ValueRange& found);
+// The live rows of a segment: a section that is there if some rows are not live.
+void add_live(io::ArchiveWriter& writer, const std::string& name, const RowSet& live);
+RowSet load_live(Sections& in, const std::string& name, std::int64_t rows);
 
 }  // namespace knear::detail

@@ -1,4 +1,4 @@
-#include "knear/index/file/packed_sections.hpp"
+#include "knear/index/sections/packed_sections.hpp"
 
 #include <algorithm>
 #include <cmath>

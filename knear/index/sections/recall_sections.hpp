@@ -1,4 +1,4 @@
-// knear/index/file/recall_sections.hpp -- what is known of an index's recall, as sections of a
+// knear/index/sections/recall_sections.hpp -- what is known of an index's recall, as sections of a
 // .knear file (docs/knear-files.md): curves of recall, and queries with their true neighbours.
 //
 // A search would find it out again, so that the sections are optional: a reader may do without.
@@ -6,10 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "knear/index/file/packed_sections.hpp"
 #include "knear/index/index_shape.hpp"
+#include "knear/index/life/index_state.hpp"
 #include "knear/index/recall/known_neighbors.hpp"
 #include "knear/index/recall/recall_rule.hpp"
+#include "knear/index/sections/sections.hpp"
 
 namespace knear::detail {
 
@@ -25,7 +26,8 @@ void add_known(io::ArchiveWriter& writer, const KnownNeighbors& known);
 // nullptr where the file has none. Throws CorruptFile, naming the section.
 std::shared_ptr<const KnownNeighbors> load_known(Sections& in, const IndexShape& shape);
 
-// Whether numbers are finite and ascend.
-bool are_ascending(const std::vector<float>& keys);
+// Reads what has changed since curves were begun: State::changed_rows and fresh_keys, which only an
+// index of lists has. Throws CorruptFile, naming the section.
+void load_changes(Sections& in, State& state);
 
 }  // namespace knear::detail

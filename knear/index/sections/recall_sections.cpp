@@ -1,4 +1,4 @@
-#include "knear/index/file/recall_sections.hpp"
+#include "knear/index/sections/recall_sections.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -36,6 +36,12 @@ struct KnownFields {
   std::int64_t queries;
   std::uint64_t type;
 };
+
+// Returns true if numbers are finite and ascend.
+bool are_ascending(const std::vector<float>& keys) {
+  return std::all_of(keys.begin(), keys.end(), [](float x) { return std::isfinite(x); }) &&
+         std::is_sorted(keys.begin(), keys.end());
+}
 
 // Recall by nearness, of the points of a curve; false: there is none.
 bool load_nearness(Sections& in, const std::string& prefix, RecallCurve& curve) {
@@ -76,11 +82,6 @@ bool load_nearness(Sections& in, const std::string& prefix, RecallCurve& curve) 
 }
 
 }  // namespace
-
-bool are_ascending(const std::vector<float>& keys) {
-  return std::all_of(keys.begin(), keys.end(), [](float x) { return std::isfinite(x); }) &&
-         std::is_sorted(keys.begin(), keys.end());
-}
 
 void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int64_t changed,
                 const std::vector<float>* fresh) {
@@ -148,6 +149,20 @@ void add_known(io::ArchiveWriter& writer, const KnownNeighbors& known) {
   writer.add_copy("known/ids", ids.data(), ids.size() * sizeof ids[0]);
   writer.add_copy("known/all", all.data(), all.size());
   writer.set_optional(false);
+}
+
+void load_changes(Sections& in, State& state) {
+  if (in.has("recall/changed")) {
+    state.changed_rows = in.fields<std::int64_t>("recall/changed");
+    if (state.changed_rows < 0 || state.changed_rows > (std::int64_t{1} << 40))
+      in.refuse("recall/changed", "it is no number of rows");
+  }
+  if (in.has("recall/fresh")) {
+    std::vector<float> keys = in.list<float>("recall/fresh");
+    if (keys.empty() || !state.coarse || !are_ascending(keys))
+      in.refuse("recall/fresh", "they are no keys in order");
+    state.fresh_keys = std::make_shared<const std::vector<float>>(std::move(keys));
+  }
 }
 
 std::shared_ptr<const KnownNeighbors> load_known(Sections& in, const IndexShape& shape) {

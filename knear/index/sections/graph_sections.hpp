@@ -1,10 +1,10 @@
-// knear/index/file/graph_sections.hpp -- the graph by which an index is searched, as sections of a
-// .knear file (docs/knear-files.md).
+// knear/index/sections/graph_sections.hpp -- the graph by which an index is searched, as sections
+// of a .knear file (docs/knear-files.md).
 #pragma once
 #include <optional>
 
-#include "knear/index/file/packed_sections.hpp"
 #include "knear/index/graph/graph_search.hpp"
+#include "knear/index/sections/packed_sections.hpp"
 
 namespace knear::detail {
 
