@@ -362,10 +362,10 @@ void bind_index(nb::module_& m) {
           "__init__",
           [](Index* self, const std::string& factory, std::int64_t dim, const std::string& metric,
              std::int64_t shards, std::int64_t replicas) {
-            Index index = make_index(factory, dim, parse_metric(metric));
+            Index made = make_index(factory, dim, parse_metric(metric));
             if (shards != 1 || replicas != 1)
-              index = index.divided({.shards = narrow(shards), .replicas = narrow(replicas)});
-            new (self) Index(std::move(index));
+              made = made.divided({.shards = narrow(shards), .replicas = narrow(replicas)});
+            new (self) Index(std::move(made));
           },
           nb::arg("factory"), nb::arg("dim"), nb::arg("metric"), nb::arg("shards") = 1,
           nb::arg("replicas") = 1)

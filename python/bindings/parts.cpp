@@ -8,6 +8,7 @@
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/impl/index_body.hpp"
 #include "knear/index/index.hpp"
+#include "knear/knn/search/report_builder.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"
