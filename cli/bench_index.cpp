@@ -15,7 +15,8 @@
 #include "cli/progress_bar.hpp"
 #include "knear/core/json.hpp"
 #include "knear/core/threads.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/knn/segment_search.hpp"
 
 namespace knear::cli {
@@ -61,11 +62,11 @@ IndexFigures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView 
       rows.packed(pass, {base, {}, true, threads, quiet, ignored});
       out.form = name_of(pass);
     }));
-    FlatIndex index(base.cols(), metric);
+    Index index = make_index("Flat", base.cols(), metric);
     out.add.push_back(seconds_of([&] { index.add(base, {.threads = threads}); }));
     check_interrupt();
     out.small_adds.push_back(seconds_of([&] {
-      FlatIndex slowly(base.cols(), metric);
+      Index slowly = make_index("Flat", base.cols(), metric);
       for (std::int64_t i = 0; i < n; i += 1000)
         slowly.add(base.rows(i, std::min(n, i + 1000)), {.threads = threads});
     }));
@@ -73,9 +74,9 @@ IndexFigures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView 
     out.index_bytes = index.memory_bytes();
     out.file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(bench.file));
     check_interrupt();
-    std::optional<FlatIndex> opened;
+    std::optional<Index> opened;
     out.open_and_first.push_back(seconds_of([&] {
-      opened.emplace(FlatIndex::load(bench.file));
+      opened.emplace(Index::load(bench.file));
       opened->search(queries.rows(0, 1), bench.k, options);
     }));
     std::vector<double> later;

@@ -17,7 +17,7 @@
 #include "knear/core/json.hpp"
 #include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/vectors.hpp"
 
 namespace knear::cli {
@@ -38,9 +38,12 @@ void check_nothing_is_learned(const BuildArguments& arguments, const std::string
                             factory);
 }
 
+bool is_divided(const BuildArguments& arguments) {
+  return arguments.shards != not_given || arguments.replicas != not_given;
+}
+
 // An index of the kind that was chosen: fills, saves and describes it.
-template <class AnyIndex>
-void build(AnyIndex index, const IndexChoice& choice, AnyMatrixView base,
+void build(Index index, const IndexChoice& choice, AnyMatrixView base,
            const BuildArguments& arguments, int threads,
            std::chrono::steady_clock::time_point start) {
   ProgressBar bar;
@@ -59,8 +62,7 @@ void build(AnyIndex index, const IndexChoice& choice, AnyMatrixView base,
   bar.clear();
   built.seconds = since(start);
   built.type = index.element_type(), built.memory_bytes = index.memory_bytes();
-  if constexpr (requires { index.shards(); })
-    built.sharding = {static_cast<int>(index.shards()), static_cast<int>(index.replicas())};
+  if (is_divided(arguments)) built.sharding = sharding_of(arguments);
   print_built(arguments, choice, built);
 }
 
@@ -78,10 +80,8 @@ void run_build(const BuildArguments& arguments) {
   const AnyMatrixView view = base.view();
   const IndexChoice choice = build_choice(arguments, view.rows(), view.cols(), view.type(), metric);
   Index index = make_index(choice.factory, view.cols(), metric);
-  if (arguments.shards == not_given && arguments.replicas == not_given)
-    build(std::move(index), choice, view, arguments, threads, start);
-  else
-    build(ShardedIndex(index, sharding), choice, view, arguments, threads, start);
+  if (is_divided(arguments)) index = index.divided(sharding);
+  build(std::move(index), choice, view, arguments, threads, start);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "knear/factory/choose_index.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 
 namespace knear::cli {
 

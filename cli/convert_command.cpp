@@ -16,7 +16,7 @@
 #include "knear/graph/neighbor_graph.hpp"
 #include "knear/graph/sparse_graph.hpp"
 #include "knear/index/faiss_file.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 
 namespace knear::cli {
@@ -49,8 +49,7 @@ void convert_index(const ConvertArguments& arguments) {
   check_output("OUT", arguments.out, {".knear", ".faiss"}, {arguments.in});
   const CatchInterrupts guard;
   ProgressBar bar;
-  const Index index = is_sharded_file(arguments.in) ? ShardedIndex::load(arguments.in).as_one()
-                                                    : Index::load(arguments.in);
+  const Index index = Index::load(arguments.in).as_one();
   if (arguments.out.ends_with(".knear"))
     index.save(arguments.out, bar.callback());
   else

@@ -20,7 +20,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/paths.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/index/usual_lists.hpp"
 #include "knear/io/atomic_file.hpp"
 #include "knear/knn/knn.hpp"
 
@@ -400,9 +400,11 @@ void add_demo(CLI::App& app) {
       ->type_name("FILE");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->footer(
-      "Finds the 10 nearest of all Fashion-MNIST images for each test image, or of SIFT descriptors. "
+      "Finds the 10 nearest of all Fashion-MNIST images for each test image, or of SIFT "
+      "descriptors. "
       "Without --data, takes the first of $KNEAR_DATA, ../shared/data and the cache directory that "
-      "holds either; of both in one, the images. Vectors of texts, which 'bench/data text' makes, are shown in "
+      "holds either; of both in one, the images. Vectors of texts, which 'bench/data text' makes, "
+      "are shown in "
       "words.\n\nExamples:\n  knear demo --report report.html\n"
       "  knear demo --base base.npy --queries queries.npy --labels base.txt --query-labels "
       "queries.txt");

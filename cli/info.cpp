@@ -14,7 +14,6 @@
 #include "knear/core/json.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/index.hpp"
-#include "knear/index/sharded.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/hdf5.hpp"
 #include "knear/io/statistics.hpp"
@@ -71,8 +70,7 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
 }
 
 // What both kinds of files of an index are described by.
-template <class AnyIndex>
-nlohmann::ordered_json describe(const AnyIndex& index, const std::string& path, bool json,
+nlohmann::ordered_json describe(const Index& index, const std::string& path, bool json,
                                 std::string_view format, std::string_view made_by,
                                 std::int64_t file_bytes, std::string_view kept) {
   const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
@@ -137,7 +135,7 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
 
 // Describes an index in shards, comparing every section of all its files with their checksums.
 nlohmann::ordered_json describe_shards(const std::string& path, bool json, ProgressBar& bar) {
-  const ShardedIndex index = ShardedIndex::load(path);
+  const Index index = Index::load(path);
   const auto folder = std::filesystem::canonical(path).parent_path();
   const std::vector<std::string> names = index.shard_names();
   const std::vector<std::int64_t> sizes = index.shard_sizes();

@@ -8,7 +8,8 @@
 #include "cli/interrupt.hpp"
 #include "cli/svg.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/index/index.hpp"
+#include "knear/index/usual_lists.hpp"
 
 namespace knear::cli {
 namespace {

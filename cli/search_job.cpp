@@ -38,7 +38,7 @@ Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
 
 // Recall is measured by the index's own rows, so each true neighbour has to be one of them.
 void check_index_holds(const Matrix<Id>& truth, const SearchArguments& arguments,
-                       const ShardedIndex& index) {
+                       const Index& index) {
   for (std::int64_t q = 0; q < truth.rows(); ++q)
     for (std::int64_t j = 0; j < arguments.k; ++j)
       if (const Id id = truth.row(q)[j]; id != no_id && !index.contains(id))
@@ -62,15 +62,11 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
 std::int64_t load_index(const SearchArguments& arguments, Metric& metric, SearchOutcome& outcome) {
   const int replicas =
       arguments.replicas ? checked_parts("--replicas", *arguments.replicas) : 0;  // 0: not said
-  if (is_sharded_file(arguments.index)) {
-    outcome.index = ShardedIndex::load(
-        arguments.index, {.replicas = replicas, .allow_partial = arguments.allow_partial});
-  } else {
-    outcome.index = ShardedIndex(Index::load(arguments.index), {.replicas = std::max(1, replicas)});
-    if (arguments.allow_partial)
-      throw InvalidArgument("--allow-partial is for an index in shards, but {} is one file",
-                            arguments.index);
-  }
+  const bool partial = arguments.allow_partial && is_sharded_file(arguments.index);
+  outcome.index = Index::load(arguments.index, {.replicas = replicas, .allow_partial = partial});
+  if (arguments.allow_partial && !partial)
+    throw InvalidArgument("--allow-partial is for an index in shards, but {} is one file",
+                          arguments.index);
   outcome.base_type = outcome.index->element_type(), outcome.rows = outcome.index->size();
   if (!arguments.metric.empty() && metric != outcome.index->metric())
     throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,

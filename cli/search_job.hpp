@@ -11,7 +11,7 @@
 #include "cli/device_prediction.hpp"
 #include "cli/prediction.hpp"
 #include "cli/recall.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/knn.hpp"
 
@@ -57,7 +57,7 @@ void write_answers(const SearchArguments& arguments, const Neighbors& near);
 struct SearchOutcome {
   io::VectorFile queries;
   std::optional<io::VectorFile> base = {};  // either this
-  std::optional<ShardedIndex> index = {};   // or this, or neither: the base was read block by block
+  std::optional<Index> index = {};          // or this, or neither: the base was read block by block
   std::int64_t rows = 0;                    // of the base or index
   ElementType base_type = ElementType::f32;
   Neighbors near = {};

@@ -15,7 +15,7 @@
 #include "cli/progress_bar.hpp"
 #include "knear/core/json.hpp"
 #include "knear/index/faiss_file.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/vectors.hpp"
 
@@ -43,8 +43,7 @@ std::vector<OperatingPoint> usual_points(const std::vector<OperatingPoint>& poin
 }
 
 // Calibrates an index, keeps that in its file and prints it.
-template <class AnyIndex>
-void tune(AnyIndex index, const TuneArguments& arguments, int threads) {
+void tune(Index index, const TuneArguments& arguments, int threads) {
   const std::string kind = index.description();
   if (index.lists() == 0 && (kind == "Flat" || kind.ends_with(",Flat")))
     throw InvalidArgument(
@@ -106,10 +105,7 @@ void run_tune(const TuneArguments& arguments) {
         "one",
         arguments.index);
   io::Archive::open(arguments.index);
-  if (is_sharded_file(arguments.index))
-    tune(ShardedIndex::load(arguments.index), arguments, threads);
-  else
-    tune(Index::load(arguments.index), arguments, threads);
+  tune(Index::load(arguments.index), arguments, threads);
 }
 
 }  // namespace

@@ -35,10 +35,8 @@ set(KNEAR_ROOMS_index
     "form"
     "impl"
     "file faiss"
-    "."
     "shards"
-    "sharded"
-    "replicated")
+    ".")
 set(KNEAR_ROOMS_knn
     "check_device cuda_matrix near_queries options report"
     "rows"

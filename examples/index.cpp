@@ -10,13 +10,13 @@ int main() {
   // Row i is at the coordinate i.
   knear::Matrix<float> vectors(1000, 4);
   for (int i = 0; i < 1000; ++i) vectors.row(i)[0] = static_cast<float>(i);
-  knear::FlatIndex index(4);
+  knear::Index index = knear::make_index("Flat", 4);
   index.add(vectors.view());                       // ids 0, ..., 999
   index.remove(std::vector<knear::Id>{500, 501});  // no other id changes
 
   const char* const file = "example_index.knear";
   index.save(file);  // whole or not at all
-  const knear::FlatIndex opened = knear::FlatIndex::load(file);
+  const knear::Index opened = knear::Index::load(file);
 
   knear::Matrix<float> query(1, 4);
   query.row(0)[0] = 500.25f;

@@ -13,7 +13,9 @@
 #include "bench/gpu/made_vectors.hpp"
 #include "knear/cuda/device_error.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/index/ivf_pq.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/index.hpp"
 #include "knear/scan/device/launches_cuda.hpp"
 #include "tests/scan/device/code_problem.hpp"
 
@@ -164,32 +166,35 @@ std::string difference_of(const Index& index, AnyMatrixView queries, std::int64_
 
 void check_indexes(Checks& checks, const std::string& device) {
   for (const Metric metric : metrics)
-    for (const CodeOptions& codes :
-         {CodeOptions{}, CodeOptions{.bits = 4, .residual = false}, CodeOptions{.refined = true}})
+    for (const auto& [name, residual] :
+         {std::pair("IVF20,PQ8", true), std::pair("IVF20,PQ8x4", false),
+          std::pair("IVF20,PQ8,RFlat", true)})
       for (const std::int64_t k : {10, 300})
         for (const bool filtered : {false, true})
-          checks.judge(fmt::format("index of codes, {}, {} bits{}, k {}{}", knear::name_of(metric),
-                                   codes.bits, codes.refined ? ", refined" : "", k,
-                                   filtered ? ", filtered" : ""),
-                       [&]() -> std::string {
-                         const AnyMatrix base = make_vectors(VectorKind::clustered,
-                                                             ElementType::f32, 9000, 16, 71),
-                                         queries = make_vectors(VectorKind::clustered,
-                                                                ElementType::f32, 200, 16, 72);
-                         IvfPqIndex index(16, 20, 8, metric, codes);
-                         index.train(base.view()), index.add(base.view());
-                         index.add(queries.view());
-                         std::vector<Id> ids(4000);
-                         std::iota(ids.begin(), ids.end(), Id{2500});
-                         index.remove(std::vector<Id>{1, 17, 3000, 3001, 9010});
-                         SearchOptions options;
-                         options.method.probes = 5;
-                         if (filtered) {
-                           std::erase_if(ids, [](Id id) { return id == 3000 || id == 3001; });
-                           options.filter = IdFilter::of_ids(ids);
-                         }
-                         return difference_of(index, queries.view(), k, options, device);
-                       });
+          checks.judge(
+              fmt::format("index {}, {}{}, k {}{}", name, knear::name_of(metric),
+                          residual ? "" : ", of whole vectors", k, filtered ? ", filtered" : ""),
+              [&]() -> std::string {
+                const AnyMatrix base = make_vectors(VectorKind::clustered, ElementType::f32, 9000,
+                                                    16, 71),
+                                queries = make_vectors(VectorKind::clustered, ElementType::f32, 200,
+                                                       16, 72);
+                detail::IndexShape shape = make_index(name, 16, metric).body().shape;
+                shape.codes->residual = residual;
+                Index index(std::make_unique<detail::IndexImpl>(shape));
+                index.train(base.view()), index.add(base.view());
+                index.add(queries.view());
+                std::vector<Id> ids(4000);
+                std::iota(ids.begin(), ids.end(), Id{2500});
+                index.remove(std::vector<Id>{1, 17, 3000, 3001, 9010});
+                SearchOptions options;
+                options.method.probes = 5;
+                if (filtered) {
+                  std::erase_if(ids, [](Id id) { return id == 3000 || id == 3001; });
+                  options.filter = IdFilter::of_ids(ids);
+                }
+                return difference_of(index, queries.view(), k, options, device);
+              });
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bench/gpu/made_vectors.hpp"
-#include "knear/index/ivf_flat.hpp"
-#include "knear/index/ivf_pq.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::bench {
@@ -143,10 +143,10 @@ void bench_lists(int device, const Deadline& deadline, Report& report) {
   const std::string there = fmt::format("cuda:{}", device);
   const ExactSearcher flat(base, {.device = there});
   {
-    IvfFlatIndex index(dim, lists);
+    Index index = make_index(fmt::format("IVF{},Flat", lists), dim);
     bench_kind("IVF1024,Flat", index, base, flat, there, deadline, report);
   }
-  IvfPqIndex index(dim, lists, 32);
+  Index index = make_index(fmt::format("IVF{},PQ32", lists), dim);
   bench_kind("IVF1024,PQ32", index, base, flat, there, deadline, report);
 }
 

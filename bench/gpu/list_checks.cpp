@@ -11,7 +11,8 @@
 #include "bench/gpu/differences.hpp"
 #include "bench/gpu/made_vectors.hpp"
 #include "knear/cuda/device_error.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 
 namespace knear::bench {
 namespace {
@@ -20,8 +21,8 @@ constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
 constexpr std::int64_t lists = 48, dim = 40;
 
 // Rows in two calls, so in two segments, of which some were removed.
-IvfFlatIndex made_index(ElementType type, Metric metric, std::uint64_t seed) {
-  IvfFlatIndex index(dim, lists, metric);
+Index made_index(ElementType type, Metric metric, std::uint64_t seed) {
+  Index index = make_index(fmt::format("IVF{},Flat", lists), dim, metric);
   const AnyMatrix first = make_vectors(VectorKind::uniform, type, 6000, dim, seed),
                   more = make_vectors(VectorKind::copies, type, 700, dim, seed + 1);
   index.train(first, {.iterations = 3});
@@ -75,7 +76,7 @@ void check_lists(const IndexSearch& search, const std::string& device, const Cas
   std::int64_t number = 0;
   for (const ElementType type : all_element_types)
     for (const Metric metric : metrics) {
-      std::optional<IvfFlatIndex> index;
+      std::optional<Index> index;
       const auto next = [&](std::int64_t queries, std::int64_t k, const SearchOptions& options) {
         if (!share.takes(number++)) return;
         if (!index) index = made_index(type, metric, 61);

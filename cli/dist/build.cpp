@@ -154,7 +154,8 @@ void run_build(const BuildArguments& arguments, const Job& job) {
   job.at_first([&] {
     const std::int64_t some = std::min<std::int64_t>(1, base.view().rows());
     type[0] = static_cast<std::int64_t>(
-        detail::shard_of(*like, base.view().rows(0, some), 0, some, {}, change)->element_type());
+        detail::shard_of(like->body().one(), base.view().rows(0, some), 0, some, {}, change)
+            ->element_type());
   });
   job.peers().broadcast(0, std::as_writable_bytes(std::span(type)));
   built.type = static_cast<ElementType>(type[0]);
@@ -166,9 +167,9 @@ void run_build(const BuildArguments& arguments, const Job& job) {
     for (std::int64_t s = own.first; s < own.end; ++s) {
       const auto place = static_cast<std::size_t>(s);
       const std::int64_t begin = own.begin_row(s), end = begin + own.rows_of[place];
-      const std::shared_ptr<Index> shard = detail::shard_of(
-          *like, base.view().rows(begin - base.begin(), end - base.begin()), begin, file.rows,
-          file.rows > 0 ? std::optional(built.type) : std::nullopt, change);
+      const std::shared_ptr<detail::IndexImpl> shard = detail::shard_of(
+          like->body().one(), base.view().rows(begin - base.begin(), end - base.begin()), begin,
+          file.rows, file.rows > 0 ? std::optional(built.type) : std::nullopt, change);
       if (optimizes) sums[1] += shard->optimize(change);
       saved[place] = detail::save_shard(*shard, arguments.out, number, s, {.progress = progress});
       sums[0] += shard->memory_bytes();

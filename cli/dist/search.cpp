@@ -102,11 +102,11 @@ class SomeShards : public Part {
     // The first process has the first shard.
     std::int64_t shape[] = {0, 0};
     job.at_first([&] {
-      const Index& like = *shards_.any().index;
-      shape[0] = like.dim(), shape[1] = static_cast<std::int64_t>(like.metric());
-      if (!arguments.metric.empty() && like.metric() != options.metric)
+      const detail::IndexShape& like = shards_.any().index->shape;
+      shape[0] = like.dim, shape[1] = static_cast<std::int64_t>(like.metric);
+      if (!arguments.metric.empty() && like.metric != options.metric)
         throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,
-                              arguments.index, name_of(like.metric()));
+                              arguments.index, name_of(like.metric));
       // It is calibrated for all shards as one index, which no process has.
       if (const double recall = options.method.recall.value_or(1); recall < 1 && job.ranks() > 1)
         throw InvalidArgument(

@@ -179,7 +179,7 @@ void take_labels(Items& items, const ItemArguments& arguments) {
 }
 
 void take_index(Items& items, const std::string& path, const Progress& progress) {
-  items.index = Index::load(path, progress);
+  items.index = Index::load(path, {.progress = progress});
   if (!items.index->keeps_vectors())
     throw InvalidArgument("--index {} keeps codes alone: give its vectors by --base", path);
   const std::vector<Id> ids = items.index->ids();

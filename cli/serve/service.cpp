@@ -29,7 +29,7 @@ using serve::Refusal;
 constexpr std::size_t large_bytes = std::size_t{64} << 10;
 // Threads for these bodies and answers: one that takes long does not hold up the others.
 constexpr int slow_threads = 4;
-// Batches of as many queries or more are calibrated by themselves (index/ivf_flat.hpp), so that
+// Batches of as many queries or more are calibrated by themselves (factory/factory.hpp), so that
 // answers would depend on who else asks.
 constexpr std::int64_t calibrated_batch = 1000;
 // Searches of more queries, or of more places in their answers, are large: they have a thread of

@@ -5,11 +5,11 @@
 //       plan_at_scale({.rows = 10'000'000'000, .dim = 96, .queries_per_second = 10000}, machine);
 //   plans[0].factory, plans[0].shards, plans[0].replicas     // the one with the fewest machines
 //
-// Rows are divided evenly between shards, one on a machine, as ShardedIndex divides them: lists
-// have common centroids, and every shard holds a part of each list. A call's queries go to all
-// shards of one replica down a tree, each shard searches them with all of its threads, and what the
-// shards found, k keys and ids of 16 bytes, is merged on the way up, in groups of `fan_in` machines
-// of which one merges. So
+// Rows are divided evenly between shards, one on a machine, as an index in shards divides them:
+// lists have common centroids, and every shard holds a part of each list. A call's queries go to
+// all shards of one replica down a tree, each shard searches them with all of its threads, and what
+// the shards found, k keys and ids of 16 bytes, is merged on the way up, in groups of `fan_in`
+// machines of which one merges. So
 //
 //   shards     so many that the bytes of a shard fit in `memory_share` of a machine's memory
 //   service    seconds of a call on a shard: predict_scan or predict_lists of its rows

@@ -10,8 +10,8 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_of_shape.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/usual_lists.hpp"
 
 namespace knear {
 namespace {

@@ -14,12 +14,12 @@
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/file/index_file.hpp"
+#include "knear/index/impl/index_impl.hpp"
 #include "knear/index/impl/index_over_centroids.hpp"
 #include "knear/index/impl/index_training.hpp"
-#include "knear/index/index_of_shape.hpp"
-#include "knear/index/ivf_flat.hpp"
 #include "knear/index/lists/list_probing.hpp"
 #include "knear/index/lists/recall_calibration.hpp"
+#include "knear/index/usual_lists.hpp"
 #include "knear/knn/lists/list_search.hpp"
 
 namespace knear::detail {
@@ -189,13 +189,13 @@ void BaseLists::train(const Progress& progress) {
 
 void BaseLists::make_in_memory(std::span<const Id> which, const Progress& progress) {
   train(progress);
-  IndexOfShape index(shape_, made_);
+  IndexImpl index(shape_, made_);
   const ChangeOptions changing{options_.threads, progress};
   if (which.empty())
     index.add(base_, changing);
   else
-    index.add(rows_at(base_, which).view(), which, changing);
-  made_ = *impl_of(index).state();
+    index.add_with_any_ids(rows_at(base_, which).view(), which, changing);
+  made_ = *index.state();
   made_.size = 0;
 }
 
@@ -249,12 +249,12 @@ void BaseLists::make_files(std::span<const Id> which, const Progress& progress) 
       for (std::size_t i = 0; i < ids.size(); ++i) sorted[i] = ids[order[i]];
       State empty;
       empty.coarse = made_.coarse;
-      IndexOfShape index(shape_, std::move(empty));
+      IndexImpl index(shape_, std::move(empty));
       {
         const AnyMatrix copy = rows_at(base_, sorted);
-        index.add(copy.view(), sorted, {options_.threads, part_progress});
+        index.add_with_any_ids(copy.view(), sorted, {options_.threads, part_progress});
       }
-      save_index(*impl_of(index).state(), shape_, path, part_progress);
+      save_index(*index.state(), shape_, path, part_progress);
     }
     take(load_index(path), path);
     done += count;

@@ -8,11 +8,11 @@
 // from all of it (index/lists/recall_calibration.hpp). So an answer does not depend on which rows
 // are searched for together, and the promise is for the mean over all rows.
 //
-// Lists are an IvfFlatIndex: a copy of the base and 8-bit codes of it. Where these do not fit into
-// the memory that is allowed, they are made part by part, each of so many successive rows as fit,
-// and kept in files: an index each, of the same centroids, its vectors in the order of their lists.
-// The files are mapped, and pages of them are given back when mapped files take more than a third
-// of the memory (io/mapped_pages.hpp). Answers are the same either way.
+// Lists are those of an index IVFn,Flat: a copy of the base and 8-bit codes of it. Where these do
+// not fit into the memory that is allowed, they are made part by part, each of so many successive
+// rows as fit, and kept in files: an index each, of the same centroids, its vectors in the order of
+// their lists. The files are mapped, and pages of them are given back when mapped files take more
+// than a third of the memory (io/mapped_pages.hpp). Answers are the same either way.
 //
 // Lists are numbered so that those near each other mostly follow each other: rows searched for in
 // the order of their lists want much the same lists, and what is read from disk for one serves the

@@ -8,7 +8,7 @@
 // bit, whatever they are made by: a self-join, which scores each pair of rows once for both, or a
 // search for every row. For a recall below 1 rows are put into inverted lists, and all of them are
 // searched for, list by list, with as many lists for each row as the recall takes
-// (index/ivf_flat.hpp).
+// (factory/factory.hpp).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -62,7 +62,7 @@ struct KnnGraphReport {
 // Throws InvalidArgument for k outside [1, 2^31 - 1), d outside [1, 65536], a NaN or infinity (with
 // its row) and a recall outside (0, 1]; MemoryBudgetError; Cancelled. The same graph for any number
 // of threads; memory: 12 k bytes a row for it, beside that as self_join() (knn/knn.hpp) or an
-// IvfFlatIndex of the base.
+// index IVFn,Flat of the base.
 NeighborGraph knn_graph(AnyMatrixView base, std::int64_t k, const KnnGraphOptions& options = {},
                         KnnGraphReport* report = nullptr);
 

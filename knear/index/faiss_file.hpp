@@ -43,9 +43,9 @@ Index read_faiss(const std::string& path, const ChangeOptions& options = {});
 // Whether a file begins as FAISS files of indexes do.
 bool is_faiss_file(const std::string& path);
 
-// Whole or not at all; the index must not be changed meanwhile. Throws InvalidArgument for cosine,
-// a metric that FAISS has not, for an index that is not trained, for one that FAISS has not, and
-// for vectors that float32 does not hold exactly; IoError; Cancelled.
+// Whole or not at all; shards as one index. The index must not be changed meanwhile. Throws
+// InvalidArgument for cosine, a metric that FAISS has not, for an index that is not trained, for
+// one that FAISS has not, and for vectors that float32 does not hold exactly; IoError; Cancelled.
 void write_faiss(const Index& index, const std::string& path, const Progress& progress = {});
 
 }  // namespace knear

@@ -7,7 +7,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_impl.hpp"
 
 namespace knear::detail {
 namespace {
@@ -64,14 +64,14 @@ Index trained_index(const TrainedForm& form) {
                                                              CentroidIndexes{});
     }
     form_of(shape)->learn_numbers(state, form.numbers, {});
-    return IndexOfShape(shape, std::move(state));
+    return Index(std::make_unique<IndexImpl>(shape, std::move(state)));
   });
 }
 
 void add_to_lists(Index& index, AnyMatrixView rows, std::span<const Id> lists,
                   const ChangeOptions& options) {
   public_call([&] {
-    Index::Impl& impl = impl_of(index);
+    IndexImpl& impl = index.body().one();
     const IndexShape& shape = impl.shape;
     check_kept_plainly(shape);
     std::lock_guard lock(impl.writer);
@@ -97,7 +97,7 @@ void add_to_lists(Index& index, AnyMatrixView rows, std::span<const Id> lists,
 Neighbors search_lists(const Index& index, AnyMatrixView queries, MatrixView<Id> lists,
                        std::int64_t k, const SearchOptions& options, KnnReport* report) {
   return public_call([&] {
-    const Index::Impl& impl = impl_of(index);
+    const IndexImpl& impl = index.body().one();
     const IndexShape& shape = impl.shape;
     const Stopwatch time;
     check_kept_plainly(shape);

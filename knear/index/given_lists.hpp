@@ -34,9 +34,9 @@ Index trained_index(const TrainedForm& form);
 // Adds rows as the index keeps them, under ids from next_id() on. rows: codes [n x code size] of
 // u8, if the index has codes without vectors; else vectors [n x dim]. lists [n]: the list of each
 // row; empty if the index has no lists. Throws InvalidArgument for an index that is not trained,
-// has transforms or refines codes, for a list that does not exist, for a NaN or infinity, and if
-// too few ids are left; ShapeMismatch; Cancelled. Costs what the rows cost, whatever the index
-// holds.
+// has transforms or refines codes, for one in shards, for a list that does not exist, for a NaN or
+// infinity, and if too few ids are left; ShapeMismatch; Cancelled. Costs what the rows cost,
+// whatever the index holds.
 void add_to_lists(Index& index, AnyMatrixView rows, std::span<const Id> lists,
                   const ChangeOptions& options = {});
 

@@ -3,7 +3,6 @@
 #include "knear/core/public_call.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/index/impl/device_query_index.hpp"
-#include "knear/index/index_of_shape.hpp"
 #include "knear/knn/device/cuda_arrays.hpp"
 #include "knear/scan/device/launches_cuda.hpp"
 
@@ -39,7 +38,7 @@ void search(const Index& index, const MatrixView& queries, std::int64_t k, Id* i
     KNEAR_CHECK(cudaStreamSynchronize(stream));
     Queue queue(device);
     search_on_device<Queue>(
-        impl_of(index), queue, [device] { return Queue(device); }, rows_of(queries), k, there,
+        index.body().one(), queue, [device] { return Queue(device); }, rows_of(queries), k, there,
         {ids, distances}, report);
   });
 }

@@ -3,14 +3,14 @@
 //   cuda::MatrixView queries{device_pointer, ElementType::f32, 1000, 128};
 //   cuda::search(index, queries, 10, ids, distances, stream);    // [1000 x 10] each, there too
 //
-// Of a FlatIndex whose rows fit half of the GPU's free memory neither queries nor answers cross the
-// bus: rows stay there from the first search on, queries are used in place. 8 bytes for each query
-// and segment of the index come back, and a bit for each row goes there where rows were removed or
-// a filter is given. What is searched for by way of the processor's memory nonetheless: queries of
-// zeros by ip and cosine; those whose lists of candidates were full (report.scan.repeated_queries
-// counts both); all of them where a filter allows fewer than one row in sixteen, where the rows are
-// too many, by cosine f64 for a look at their lengths, and of all other kinds of index. Built with
-// KNEAR_CUDA only.
+// Of a flat index whose rows fit half of the GPU's free memory neither queries nor answers cross
+// the bus: rows stay there from the first search on, queries are used in place. 8 bytes for each
+// query and segment of the index come back, and a bit for each row goes there where rows were
+// removed or a filter is given. What is searched for by way of the processor's memory nonetheless:
+// queries of zeros by ip and cosine; those whose lists of candidates were full
+// (report.scan.repeated_queries counts both); all of them where a filter allows fewer than one row
+// in sixteen, where the rows are too many, by cosine f64 for a look at their lengths, and of all
+// other kinds of index. Built with KNEAR_CUDA only.
 #pragma once
 #include <cstdint>
 

@@ -9,7 +9,7 @@
 
 namespace knear {
 
-// Options of searches of inverted lists (index/ivf_flat.hpp), beside probes.
+// Options of searches of inverted lists (factory/factory.hpp), beside probes.
 struct ListSearchOptions {
   // Whether a query that finds fewer than k rows in its lists goes on to more of them, as searches
   // for a recall do.
@@ -39,7 +39,7 @@ struct SearchMethod {
   // How much is searched: at most one of the three is said. recall is the least mean share of the
   // k nearest that is found, in (0, 1]; a flat index without one finds all of them. probes is how
   // many of the inverted lists nearest to a query are searched. ef is how many of the nearest rows
-  // that it has seen a search of a graph keeps (index/graph_flat.hpp), k at least. 0: not said.
+  // that it has seen a search of a graph keeps (factory/factory.hpp), k at least. 0: not said.
   std::optional<double> recall = {};
   std::int64_t probes = 0, ef = 0;
   ListSearchOptions lists = {};
@@ -87,6 +87,20 @@ struct TrainOptions {
   bool hold_out = true;
   std::uint64_t seed = 1;
   int threads = 0;
+  Progress progress = {};
+};
+
+struct ShardingOptions {
+  int shards = 1;    // into which rows are divided, 1 to 4096
+  int replicas = 1;  // between which queries are divided, 1 to 4096
+};
+
+struct LoadOptions {
+  int replicas = 0;  // 0: as many as it was saved with
+  // Whether shards that are missing or altered are left out, now or when a search comes to them:
+  // report.shards.unsearched_rows and report.shards.unsearched_shards say what was not searched,
+  // and such an index takes no changes. Otherwise they are an error.
+  bool allow_partial = false;
   Progress progress = {};
 };
 

@@ -13,7 +13,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/exact_neighbors.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_impl.hpp"
 #include "knear/quantize/plain_kernels.hpp"
 #include "knear/scan/kernels/code_key.hpp"
 
@@ -99,12 +99,12 @@ PlainSearch::PlainSearch(const Options& options)
   if (traits_of(metric_).unit_rows)
     throw InvalidArgument("metric must be l2 or ip, but is {}", name_of(metric_));
   if (is_codes()) {
-    const auto state = options.like ? impl_of(*options.like).state() : nullptr;
+    const auto state = options.like ? options.like->body().one().state() : nullptr;
     const ScalarCode code = kind_ == Kind::codes8 ? ScalarCode::bits8 : ScalarCode::bits4;
     const ScalarQuantizer* const levels =
         state && state->coder ? state->coder->quantizer().levels() : nullptr;
     if (!levels || levels->code() != code || levels->dim() != dim_ ||
-        impl_of(*options.like).shape.metric != metric_)
+        options.like->body().one().shape.metric != metric_)
       throw InvalidArgument("like must be an index of such codes and of the same metric");
     coder_ = state->coder;
     const ScalarQuantizer& scalar = *levels;

@@ -86,6 +86,15 @@ void check_free_space(const std::string& path, std::int64_t bytes, std::string_v
                   bytes, space.available);
 }
 
+void sync_folder(const std::string& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int error = file < 0 || detail::sync_file(file) != 0 ? errno : 0;
+  if (file >= 0) close(file);
+  // Some file systems refuse to sync a folder; they keep names all the same.
+  if (error != 0 && error != EINVAL)
+    throw IoError("cannot sync the folder '{}': {}", folder, std::strerror(error));
+}
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   buffer_.reserve(buffer_bytes);  // nothing below throws once there is a file
   if (path.empty() || path.back() == '/') fail("write", path.empty() ? ENOENT : EISDIR);

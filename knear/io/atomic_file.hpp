@@ -24,6 +24,9 @@ namespace knear::io {
 // not tell.
 void check_free_space(const std::string& path, std::int64_t bytes, std::string_view what);
 
+// Has the names in a folder survive a crash. Throws IoError.
+void sync_folder(const std::string& folder);
+
 class AtomicFile {
  public:
   // Throws IoError if the directory cannot be written to, or if path is a directory, a device or a

@@ -124,7 +124,7 @@ struct BasicKnnOptions {
   MethodChoice method = {};
   // Where the base is scanned: "cpu", "cuda" (the first GPU), "cuda:N", or several GPUs as
   // "cuda:0,1,2,3", of which each has all rows and the queries are divided between them by their
-  // speed; of an index in shards (index/sharded.hpp) each has some. The answer is the same.
+  // speed; of an index in shards (index/index.hpp) each has some. The answer is the same.
   // "auto", of knn(), self_join(), range_search() and ExactSearcher: the first GPU where an exact
   // search is predicted to be faster there (faster_place() of cost/device_plan.hpp), the processor
   // for all else; report.device says which.

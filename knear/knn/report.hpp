@@ -103,7 +103,7 @@ struct DeviceReport {
   std::int64_t bytes = 0;  // memory of that device that was in use at most
 };
 
-// An index in shards (index/sharded.hpp).
+// An index in shards (index/index.hpp).
 struct ShardReport {
   std::int64_t count = 0;     // shards that were searched; 0: the index is not in shards
   std::int64_t replicas = 0;  // between which queries were divided, of several GPUs too

@@ -13,6 +13,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/system.hpp"
+#include "knear/io/atomic_file.hpp"
 #include "knear/io/open_file.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -229,15 +230,6 @@ class FrameContent {
 
 }  // namespace
 
-void sync_folder(const std::string& folder) {
-  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const int error = file < 0 || detail::sync_file(file) != 0 ? errno : 0;
-  if (file >= 0) close(file);
-  // Some file systems refuse to sync a folder; they keep names all the same.
-  if (error != 0 && error != EINVAL)
-    throw IoError("cannot sync the folder '{}': {}", folder, std::strerror(error));
-}
-
 LogContent read_log(const std::string& path, const std::function<void(Change)>& f) {
   const LogReader in(path);
   OldHeadBlock old;
@@ -377,7 +369,7 @@ ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
   out.write_marks(false);
   if (detail::sync_file(file) != 0) out.fail("sync", errno);
   if (rename(beginning.c_str(), path.c_str()) != 0) out.fail("name", errno);
-  sync_folder(folder_of_file(path));
+  io::sync_folder(folder_of_file(path));
   out.end_ = first_frame;
   return out;
 }
@@ -412,7 +404,7 @@ void ChangeLog::keep_cut_bytes(const LogContent& content) {
   }
   if (detail::sync_file(file.number()) != 0)
     throw IoError("cannot sync '{}': {}", path, std::strerror(errno));
-  sync_folder(folder_of_file(path));
+  io::sync_folder(folder_of_file(path));
   cut_file_ = path;
 }
 

@@ -120,7 +120,4 @@ class ChangeLog {
   bool lost_ = false;
 };
 
-// Has the names in a folder survive a crash. Throws IoError.
-void sync_folder(const std::string& folder);
-
 }  // namespace knear::serve

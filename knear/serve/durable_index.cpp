@@ -18,6 +18,7 @@
 #include "knear/core/error.hpp"
 #include "knear/index/options.hpp"
 #include "knear/io/archive.hpp"
+#include "knear/io/atomic_file.hpp"
 #include "knear/io/open_file.hpp"
 #include "knear/serve/refusal.hpp"
 
@@ -339,7 +340,7 @@ DurableIndex::DurableIndex(const std::string& path, DurableOptions options)
   // What a kill left: logs before the first that counts, a file that a reload gave up, and shards
   // of a checkpoint that did not come to its manifest. The name of the file that logs were folded
   // into may not be on disk yet.
-  sync_folder(folder_of(kept_));
+  io::sync_folder(folder_of(kept_));
   remove_logs_before(start ? numbers_[*start] : numbers_.back());
   if (apart && !from_kept && has_kept) StoredIndex::remove_saved(kept_);
   StoredIndex::remove_left_by_kills(kept_);

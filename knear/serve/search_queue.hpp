@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "knear/index/id_filter.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 
 namespace knear::serve {
 

@@ -12,7 +12,6 @@ void bind_clustering(nanobind::module_& m);
 void bind_quantizers(nanobind::module_& m);
 void bind_choose_index(nanobind::module_& m);
 void bind_index(nanobind::module_& m);
-void bind_sharded_index(nanobind::module_& m);
 void bind_parts(nanobind::module_& m);
 void bind_graphs(nanobind::module_& m);
 void bind_files(nanobind::module_& m);

@@ -5,8 +5,8 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/given_lists.hpp"
+#include "knear/index/index.hpp"
 #include "knear/index/plain_search.hpp"
-#include "knear/index/sharded.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"
@@ -16,12 +16,11 @@ namespace knear::python {
 namespace {
 
 // The rows of an index: how they come in, are changed and read, and its file.
-template <class AnyIndex>
-void bind_index_contents(nb::class_<AnyIndex>& index) {
+void bind_index_contents(nb::class_<Index>& index) {
   index
       .def(
           "train",
-          [](AnyIndex& self, const Array& vectors, const std::string& type, std::int64_t iterations,
+          [](Index& self, const Array& vectors, const std::string& type, std::int64_t iterations,
              std::int64_t rows, bool hold_out, std::uint64_t seed, std::int64_t threads,
              nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
@@ -38,7 +37,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("hold_out"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none())
       .def(
           "add",
-          [](AnyIndex& self, const Array& vectors, const std::string& type, const Ids& ids,
+          [](Index& self, const Array& vectors, const std::string& type, const Ids& ids,
              std::int64_t threads, nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter(progress_to, [&](Progress progress) {
@@ -51,7 +50,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("threads"), nb::arg("progress").none())
       .def(
           "remove",
-          [](AnyIndex& self, const IdArray& ids) {
+          [](Index& self, const IdArray& ids) {
             without_interpreter([&](Progress progress) {
               self.remove(span_of(ids), {.progress = std::move(progress)});
             });
@@ -59,7 +58,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("ids"))
       .def(
           "replace",
-          [](AnyIndex& self, const IdArray& ids, const Array& vectors, const std::string& type,
+          [](Index& self, const IdArray& ids, const Array& vectors, const std::string& type,
              nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter(progress_to, [&](Progress progress) {
@@ -69,13 +68,13 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("ids"), nb::arg("vectors").noconvert(), nb::arg("type"),
           nb::arg("progress").none() = nb::none())
       .def("compact",
-           [](AnyIndex& self) {
+           [](Index& self) {
              without_interpreter(
                  [&](Progress progress) { self.compact({.progress = std::move(progress)}); });
            })
       .def(
           "optimize",
-          [](AnyIndex& self, std::int64_t threads, nb::object progress_to) {
+          [](Index& self, std::int64_t threads, nb::object progress_to) {
             std::int64_t rows = 0;
             without_interpreter(progress_to, [&](Progress progress) {
               rows = self.optimize(
@@ -86,7 +85,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("threads"), nb::arg("progress").none())
       .def(
           "tune",
-          [](AnyIndex& self, std::int64_t k, const std::optional<Array>& queries,
+          [](Index& self, std::int64_t k, const std::optional<Array>& queries,
              const std::string& type, const std::optional<Array>& base,
              const std::string& base_type, const std::optional<IdArray>& ids, std::int64_t threads,
              nb::object progress_to) {
@@ -112,13 +111,13 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           nb::arg("threads"), nb::arg("progress").none())
       .def(
           "reserve",
-          [](AnyIndex& self, std::int64_t rows) {
+          [](Index& self, std::int64_t rows) {
             without_interpreter([&](const Progress&) { self.reserve(rows); });
           },
           nb::arg("rows"))
       .def(
           "reconstruct",
-          [](const AnyIndex& self, const IdArray& ids) {  // rows as bytes, and their type
+          [](const Index& self, const IdArray& ids) {  // rows as bytes, and their type
             AnyMatrix rows;
             without_interpreter([&](const Progress&) { rows = self.reconstruct(span_of(ids)); });
             std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows.view().bytes()));
@@ -127,7 +126,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
           },
           nb::arg("ids"))
       .def("ids",
-           [](const AnyIndex& self) {
+           [](const Index& self) {
              std::vector<Id> ids;
              {
                const nb::gil_scoped_release released;
@@ -136,7 +135,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
              return array_of(std::move(ids));
            })
       .def("list_sizes",
-           [](const AnyIndex& self) {
+           [](const Index& self) {
              std::vector<std::int64_t> sizes;
              {
                const nb::gil_scoped_release released;
@@ -146,7 +145,7 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
            })
       .def(
           "lists_of",
-          [](const AnyIndex& self, const IdArray& ids) {
+          [](const Index& self, const IdArray& ids) {
             std::vector<std::int64_t> lists;
             {
               const nb::gil_scoped_release released;
@@ -155,22 +154,21 @@ void bind_index_contents(nb::class_<AnyIndex>& index) {
             return array_of(std::move(lists));
           },
           nb::arg("ids"))
-      .def("contains", &AnyIndex::contains, nb::arg("id"))
+      .def("contains", &Index::contains, nb::arg("id"))
       .def(
           "save",
-          [](const AnyIndex& self, const nb::bytes& file, nb::object progress_to) {
+          [](const Index& self, const nb::bytes& file, nb::object progress_to) {
             const std::string path = path_of(file);
             without_interpreter(progress_to, [&](Progress progress) { self.save(path, progress); });
           },
           nb::arg("path"), nb::arg("progress").none());
 }
 
-template <class AnyIndex>
-void bind_index_searches(nb::class_<AnyIndex>& index) {
+void bind_index_searches(nb::class_<Index>& index) {
   index
       .def(
           "search",
-          [](const AnyIndex& self, const Array& queries, const std::string& type, std::int64_t k,
+          [](const Index& self, const Array& queries, const std::string& type, std::int64_t k,
              const SearchSettings& settings, const Ids& ids, const Bits& bits,
              std::int64_t bit_count, const nb::object& out, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
@@ -186,7 +184,7 @@ void bind_index_searches(nb::class_<AnyIndex>& index) {
           nb::arg("bit_count"), nb::arg("out").none(), nb::arg("progress").none())
       .def(
           "range_search",
-          [](const AnyIndex& self, const Array& queries, const std::string& type, double radius,
+          [](const Index& self, const Array& queries, const std::string& type, double radius,
              const SearchSettings& settings, const Ids& ids, const Bits& bits,
              std::int64_t bit_count, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
@@ -202,46 +200,30 @@ void bind_index_searches(nb::class_<AnyIndex>& index) {
 }
 
 // What every index says of itself.
-template <class AnyIndex>
-void bind_index_properties(nb::class_<AnyIndex>& index) {
-  index.def_prop_ro("dim", &AnyIndex::dim)
-      .def_prop_ro("factory", &AnyIndex::description)
-      .def_prop_ro("is_trained", &AnyIndex::is_trained)
-      .def_prop_ro("lists", &AnyIndex::lists)
-      .def_prop_ro("keeps_vectors", &AnyIndex::keeps_vectors)
-      .def("centroids", [](const AnyIndex& self) { return array_of(self.centroids()); })
-      .def_prop_ro("next_id", &AnyIndex::next_id)
-      .def_prop_ro("version", &AnyIndex::version)
-      .def("memory_bytes", &AnyIndex::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("metric",
-                   [](const AnyIndex& self) { return std::string(name_of(self.metric())); })
+void bind_index_properties(nb::class_<Index>& index) {
+  index.def_prop_ro("dim", &Index::dim)
+      .def_prop_ro("factory", &Index::description)
+      .def_prop_ro("is_trained", &Index::is_trained)
+      .def_prop_ro("lists", &Index::lists)
+      .def_prop_ro("shards", &Index::shards)
+      .def_prop_ro("replicas", &Index::replicas)
+      .def("shard_sizes", [](const Index& self) { return array_of(self.shard_sizes()); })
+      .def("missing_shards", &Index::missing_shards)
+      .def_prop_ro("keeps_vectors", &Index::keeps_vectors)
+      .def("centroids", [](const Index& self) { return array_of(self.centroids()); })
+      .def_prop_ro("next_id", &Index::next_id)
+      .def_prop_ro("version", &Index::version)
+      .def("memory_bytes", &Index::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("metric", [](const Index& self) { return std::string(name_of(self.metric())); })
       .def_prop_ro("size",
-                   [](const AnyIndex& self) {
+                   [](const Index& self) {
                      const nb::gil_scoped_release released;  // an add may be running
                      return self.size();
                    })
-      .def_prop_ro("element_type", [](const AnyIndex& self) {
+      .def_prop_ro("element_type", [](const Index& self) {
         const nb::gil_scoped_release released;
         return std::string(name_of(self.element_type()));
       });
-}
-
-template <class AnyIndex>
-void bind_members(nb::class_<AnyIndex>& index) {
-  bind_index_properties(index);
-  bind_index_contents(index);
-  bind_index_searches(index);
-}
-
-template <class AnyIndex, class Other>
-void merge_into(AnyIndex& index, const Other& other, bool keep_ids) {
-  without_interpreter(
-      [&](const Progress&) { index.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted); });
-}
-
-void write_for_faiss(const Index& index, const nb::bytes& file, const nb::object& progress_to) {
-  const std::string path = path_of(file);
-  without_interpreter(progress_to, [&](Progress progress) { write_faiss(index, path, progress); });
 }
 
 // knear.faiss makes its indexes by this. kind says how rows are kept: "vectors", "f16", "bf16", or
@@ -372,15 +354,29 @@ void bind_index(nb::module_& m) {
   bind_trained_index(m);
   bind_plain_search(m);
   nb::class_<Index> index(m, "Index");
-  bind_members(index);
+  bind_index_properties(index);
+  bind_index_contents(index);
+  bind_index_searches(index);
   index
       .def(
           "__init__",
-          [](Index* self, const std::string& factory, std::int64_t dim, const std::string& metric) {
-            new (self) Index(make_index(factory, dim, parse_metric(metric)));
+          [](Index* self, const std::string& factory, std::int64_t dim, const std::string& metric,
+             std::int64_t shards, std::int64_t replicas) {
+            Index made = make_index(factory, dim, parse_metric(metric));
+            if (shards != 1 || replicas != 1)
+              made = made.divided({.shards = narrow(shards), .replicas = narrow(replicas)});
+            new (self) Index(std::move(made));
           },
-          nb::arg("factory"), nb::arg("dim"), nb::arg("metric"))
-      .def("merge", &merge_into<Index, Index>, nb::arg("other"), nb::arg("keep_ids"))
+          nb::arg("factory"), nb::arg("dim"), nb::arg("metric"), nb::arg("shards") = 1,
+          nb::arg("replicas") = 1)
+      .def(
+          "merge",
+          [](Index& self, const Index& other, bool keep_ids) {
+            without_interpreter([&](const Progress&) {
+              self.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted);
+            });
+          },
+          nb::arg("other"), nb::arg("keep_ids"))
       .def(
           "add_to_lists",
           [](Index& self, const Array& rows, const std::string& type, const Ids& lists,
@@ -413,65 +409,29 @@ void bind_index(nb::module_& m) {
           nb::arg("queries").noconvert(), nb::arg("type"), nb::arg("lists"), nb::arg("k"),
           nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
           nb::arg("bit_count"), nb::arg("progress").none())
-      .def("write_faiss", &write_for_faiss, nb::arg("path"), nb::arg("progress").none())
-      .def_static(
-          "load",
-          [](const nb::bytes& file, nb::object progress_to) {
-            const std::string path = path_of(file);
-            std::optional<Index> loaded;
-            without_interpreter(progress_to,
-                                [&](Progress progress) { loaded = Index::load(path, progress); });
-            return std::move(*loaded);
-          },
-          nb::arg("path"), nb::arg("progress").none() = nb::none());
-}
-
-void bind_sharded_index(nb::module_& m) {
-  nb::class_<ShardedIndex> index(m, "ShardedIndex");
-  bind_members(index);
-  index
-      .def(
-          "__init__",
-          [](ShardedIndex* self, const Index& like, std::int64_t shards, std::int64_t replicas) {
-            new (self) ShardedIndex(like, {.shards = narrow(shards), .replicas = narrow(replicas)});
-          },
-          nb::arg("like"), nb::arg("shards"), nb::arg("replicas"))
-      .def_prop_ro("shards", &ShardedIndex::shards)
-      .def_prop_ro("replicas", &ShardedIndex::replicas)
-      .def("shard_sizes", [](const ShardedIndex& self) { return array_of(self.shard_sizes()); })
-      .def("shard_names", &ShardedIndex::shard_names)
-      .def("missing_shards", &ShardedIndex::missing_shards)
-      .def("as_one", &ShardedIndex::as_one, nb::call_guard<nb::gil_scoped_release>())
-      .def("merge", &merge_into<ShardedIndex, ShardedIndex>, nb::arg("other"), nb::arg("keep_ids"))
-      .def("merge", &merge_into<ShardedIndex, Index>, nb::arg("other"), nb::arg("keep_ids"))
       .def(
           "write_faiss",
-          [](const ShardedIndex& self, const nb::bytes& file, const nb::object& progress_to) {
+          [](const Index& self, const nb::bytes& file, const nb::object& progress_to) {
             const std::string path = path_of(file);
-            without_interpreter(progress_to, [&](Progress progress) {
-              write_faiss(self.as_one(), path, progress);
-            });
+            without_interpreter(progress_to,
+                                [&](Progress progress) { write_faiss(self, path, progress); });
           },
           nb::arg("path"), nb::arg("progress").none())
-      // Whether a file is a manifest of shards.
-      .def_static(
-          "is_manifest", [](const nb::bytes& file) { return is_sharded_file(path_of(file)); },
-          nb::arg("path"))
       .def_static(
           "load",
           [](const nb::bytes& file, std::int64_t replicas, bool allow_partial,
              nb::object progress_to) {
             const std::string path = path_of(file);
-            std::optional<ShardedIndex> loaded;
+            std::optional<Index> loaded;
             without_interpreter(progress_to, [&](Progress progress) {
-              loaded = ShardedIndex::load(path, {.replicas = narrow(replicas),
-                                                 .allow_partial = allow_partial,
-                                                 .progress = std::move(progress)});
+              loaded = Index::load(path, {.replicas = narrow(replicas),
+                                          .allow_partial = allow_partial,
+                                          .progress = std::move(progress)});
             });
             return std::move(*loaded);
           },
-          nb::arg("path"), nb::arg("replicas"), nb::arg("allow_partial"),
-          nb::arg("progress").none());
+          nb::arg("path"), nb::arg("replicas") = 0, nb::arg("allow_partial") = false,
+          nb::arg("progress").none() = nb::none());
 }
 
 }  // namespace knear::python

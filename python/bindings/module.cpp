@@ -83,7 +83,6 @@ NB_MODULE(_core, m) {
   bind_quantizers(m);
   bind_choose_index(m);
   bind_index(m);
-  bind_sharded_index(m);
   bind_parts(m);
   bind_files(m);
   bind_graphs(m);

@@ -6,7 +6,9 @@
 #include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact_neighbors.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_body.hpp"
+#include "knear/index/index.hpp"
+#include "knear/knn/search/report_builder.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 #include "python/bindings/call.hpp"
@@ -47,11 +49,8 @@ void bind_parts(nb::module_& m) {
           options.progress = std::move(progress);
           return detail::public_call([&] {
             const detail::Stopwatch time;
-            detail::check_answer(q.rows(), k);
-            const Index::Impl& impl = impl_of(index);
-            const auto now = impl.state();
-            ExactNeighbors near = impl.nearest(*now, q, k, options, filled);
-            impl.set_call_of(*filled, *now, time);
+            ExactNeighbors near = index.body().nearest(q, k, options, filled);
+            detail::set_seconds(*filled, time);
             return near;
           });
         });

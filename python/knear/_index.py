@@ -133,13 +133,13 @@ class Index(Sealed):
         device = _device_of_searches(device)
         needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
         name, reason = _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs)
-        like = _core.Index(
+        self._index = _core.Index(
             name,
             _arrays.integer("dim", dim),
             _arrays.text("metric", metric),
+            _arrays.integer("shards", shards),
+            _arrays.integer("replicas", replicas),
         )
-        parts = _arrays.integer("shards", shards), _arrays.integer("replicas", replicas)
-        self._index = like if parts == (1, 1) else _core.ShardedIndex(like, *parts)
         if reason is not None:
             self._reason = reason
         if device is not None:
@@ -234,16 +234,7 @@ class Index(Sealed):
         count = 0 if replicas is None else _arrays.integer("replicas", replicas)
         if replicas is not None and count < 1:
             raise InvalidArgument(f"replicas must be between 1 and 4096, but is {replicas}")
-        if _core.ShardedIndex.is_manifest(file):
-            load = _core.ShardedIndex.load
-            index._index = reporting(progress, load, file, count, bool(allow_partial))
-            return index
-        one = reporting(progress, _core.Index.load, file)
-        if allow_partial:
-            raise InvalidArgument(
-                f"allow_partial is for an index in shards, but {os.fsdecode(file)!r} is one file"
-            )
-        index._index = one if count <= 1 else _core.ShardedIndex(one, 1, count)
+        index._index = reporting(progress, _core.Index.load, file, count, bool(allow_partial))
         return index
 
     @property
@@ -291,7 +282,7 @@ class Index(Sealed):
         >>> (index.search(x, k=5).ids == knear.knn(x, x, k=5).ids).all().item()
         True
         """
-        return self._index.shards if isinstance(self._index, _core.ShardedIndex) else 1
+        return self._index.shards
 
     @property
     def replicas(self) -> int:
@@ -301,14 +292,12 @@ class Index(Sealed):
         >>> knear.Index("Flat", dim=8, replicas=2).replicas
         2
         """
-        return self._index.replicas if isinstance(self._index, _core.ShardedIndex) else 1
+        return self._index.replicas
 
     @property
     def shard_sizes(self) -> NDArray[np.int64]:
         """The number of vectors of each shard [shards]; of a missing one, of what it had."""
-        if isinstance(self._index, _core.ShardedIndex):
-            return self._index.shard_sizes()
-        return np.array([len(self)], np.int64)
+        return self._index.shard_sizes()
 
     @property
     def missing_shards(self) -> list[str]:
@@ -324,9 +313,7 @@ class Index(Sealed):
         >>> len(index.missing_shards), len(index)
         (1, 1)
         """
-        if isinstance(self._index, _core.ShardedIndex):
-            return self._index.missing_shards()
-        return []
+        return self._index.missing_shards()
 
     @property
     def centroids(self) -> NDArray[np.float32]:
@@ -560,12 +547,7 @@ class Index(Sealed):
             raise InvalidArgument(f"other must be a knear.Index, but is {type(other).__name__}")
         if ids not in ("keep", "shifted"):
             raise InvalidArgument(f"ids must be 'keep' or 'shifted', but is {ids!r}")
-        theirs, keep = other._index, ids == "keep"
-        if isinstance(self._index, _core.ShardedIndex):
-            self._index.merge(theirs, keep)
-        else:
-            one = theirs.as_one() if isinstance(theirs, _core.ShardedIndex) else theirs
-            self._index.merge(one, keep)
+        self._index.merge(other._index, ids == "keep")
 
     def reserve(self, rows: int) -> None:
         """Makes the next allocation large enough for `rows` vectors in all.
@@ -754,11 +736,7 @@ class Index(Sealed):
         settings = _options.settings(
             options, threads, memory, where, recall, probes, widen, certify, refine_factor, ef
         )
-        if (
-            number is not None
-            and where == f"cuda:{number}"
-            and isinstance(self._index, _core.Index)
-        ):
+        if number is not None and where == f"cuda:{number}" and self.shards == self.replicas == 1:
             there = _device.rows_in_place("q", q)
             if there is not None:
                 *found, about = reporting(
@@ -816,7 +794,7 @@ class Index(Sealed):
         would reach by itself, and filters are not for parts. An index of several shards is
         InvalidArgument, as these merge by themselves.
         """
-        if isinstance(self._index, _core.ShardedIndex):
+        if self.shards > 1:
             raise InvalidArgument(
                 f"search_part() is for one part, but this index has {self.shards} shards, which "
                 "search() merges"

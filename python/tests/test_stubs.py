@@ -97,7 +97,6 @@ CLASSES = [
     "ScalarQuantizer",
     "SearchReport",
     "SearchSettings",
-    "ShardedIndex",
     "Transform",
 ]
 

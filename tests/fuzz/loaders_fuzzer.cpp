@@ -24,9 +24,7 @@
 #include "knear/graph/sparse_graph.hpp"
 #include "knear/graph/statistics.hpp"
 #include "knear/index/faiss_file.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/ivf_flat.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
@@ -235,11 +233,11 @@ void use_other_archive(const std::string& path) {
   } catch (const Error&) {
   }
   try {
-    ShardedIndex::load(path);
+    Index::load(path);
   } catch (const Error&) {
   }
   try {
-    ShardedIndex::load(path, {.allow_partial = true});
+    Index::load(path, {.allow_partial = true});
   } catch (const Error&) {
   }
 }
@@ -351,7 +349,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     if (std::system(("gzip -k -f " + plain).c_str()) != 0) std::abort();
     put(std::string("seed") + endings[kind], kind, read(plain + ".gz"));
   }
-  FlatIndex index(5);
+  Index index = make_index("Flat", 5);
   Matrix<float> real(300, 5), whole(260, 5);
   for (int i = 0; i < 300 * 5; ++i) real.data()[i] = static_cast<float>(i % 97) * 0.37f + 10;
   for (int i = 0; i < 260 * 5; ++i) whole.data()[i] = static_cast<float>(i % 200);
@@ -385,7 +383,8 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   };
   put_faiss(index, "");
   for (const std::int64_t lists : {3, 90}) {  // packed, and so many that they are not
-    IvfFlatIndex ivf(5, lists, lists == 3 ? Metric::ip : Metric::l2);
+    Index ivf =
+        make_index(fmt::format("IVF{},Flat", lists), 5, lists == 3 ? Metric::ip : Metric::l2);
     ivf.train(real.view());
     ivf.add(real.view(), own);
     ivf.add(whole.view());
@@ -414,7 +413,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   put_codes("IVF9(SQ8),SQ4", "coarse_codes", ending_count + 7);
   build_graph_file(real.view(), 4, base + "graph.knear", {.threads = 1});
   put("seedgraph.knear", ending_count, read(base + "graph.knear"));
-  ShardedIndex shards(FlatIndex(5), {.shards = 2});
+  Index shards = make_index("Flat", 5).divided({.shards = 2});
   shards.add(real.view(), own);
   shards.save(base + "shards.knear");
   put("seedshards.knear", ending_count, read(base + "shards.knear"));

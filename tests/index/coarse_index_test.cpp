@@ -15,8 +15,8 @@
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/index.hpp"
 #include "knear/index/quantizers/coarse_quantizer.hpp"
 #include "knear/knn/knn.hpp"
 #include "tests/index/index_test.hpp"
@@ -42,7 +42,7 @@ SearchOptions probing(std::int64_t probes) {
 }
 
 const detail::CoarseQuantizer& coarse_of(const Index& index) {
-  return *impl_of(index).state()->coarse;
+  return *index.body().one().state()->coarse;
 }
 
 struct Case {
@@ -82,7 +82,7 @@ TEST_P(CoarseIndex, NamesEachListOnceAndFewListsAreTheFirstOfMany) {
   const detail::CoarseQuantizer& coarse = coarse_of(index);
   ASSERT_TRUE(coarse.indexes().plain);
   EXPECT_EQ(coarse.indexes().lifted != nullptr, metric == Metric::ip);
-  const auto& transform = impl_of(index).state()->transform;
+  const auto& transform = index.body().one().state()->transform;
   const Matrix<float> inner = transform ? transform->apply(queries.view(), 1) : Matrix<float>();
   const MatrixView<float> asked = transform ? inner.view() : queries.view();
   const Neighbors all = coarse.probe(asked, 300, 2);

@@ -18,8 +18,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/ivf_flat.hpp"
-#include "knear/index/ivf_pq.hpp"
+#include "knear/index/index.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"
@@ -175,10 +174,10 @@ TEST(RefusedSearches, OfCodesSayWhy) {
   bad.row(17)[2] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THROW(index.train(bad.view()), InvalidArgument);
   EXPECT_FALSE(index.is_trained());
-  EXPECT_THROW(IvfPqIndex(8, 4, 3), InvalidArgument);
-  EXPECT_THROW(IvfPqIndex(8, 0, 4), InvalidArgument);
-  EXPECT_THROW(IvfPqIndex(8, 4, 4, Metric::l2, {.bits = 6}), InvalidArgument);
-  EXPECT_THROW(PqIndex(8, 9), InvalidArgument);
+  EXPECT_THROW(make_index("IVF4,PQ3", 8), InvalidArgument);
+  EXPECT_THROW(make_index("IVF0,PQ4", 8), InvalidArgument);
+  EXPECT_THROW(make_index("IVF4,PQ4x6", 8), InvalidArgument);
+  EXPECT_THROW(make_index("PQ9", 8), InvalidArgument);
 }
 
 // What the first rows of the nearest list say of the k-th leaves nothing out.

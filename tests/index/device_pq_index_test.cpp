@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
-#include "knear/index/index_of_shape.hpp"
-#include "knear/index/ivf_pq.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/index.hpp"
 #include "knear/index/lists/code_search.hpp"
 #include "knear/knn/device/queue_code_search.hpp"
 #include "tests/index/index_test.hpp"
@@ -31,6 +32,19 @@ std::unique_ptr<detail::DeviceCodeSearch> emulated(int& made,
                                                    std::size_t bytes = std::size_t{1} << 40) {
   return std::make_unique<detail::QueueCodeSearch<HostQueue>>(
       "emulated", [&made, bytes] { return HostQueue(static_cast<std::uint64_t>(++made), bytes); });
+}
+
+// Of 6 lists and codes of 4 parts: of what is left beside centroids, or of whole vectors, as files
+// of FAISS may have them.
+Index lists_of_codes(Metric metric, bool residual) {
+  return Index(std::make_unique<detail::IndexImpl>(
+      detail::IndexShape{.dim = dim,
+                         .metric = metric,
+                         .lists = 6,
+                         .codes = detail::CodeShape{.kind = detail::CodeKind::product,
+                                                    .parts = 4,
+                                                    .bits = residual ? 8 : 4,
+                                                    .residual = residual}}));
 }
 
 // Rows that come at two times, of which some go again.
@@ -83,7 +97,7 @@ void expect_same(const ExactNeighbors& a, const ExactNeighbors& b) {
 // Returns how many queries were answered by products, of the first search and of the second.
 std::vector<std::int64_t> check(const Index& index, std::int64_t k, std::int64_t refine_factor,
                                 const Matrix<float>& vectors = clustered(queries, dim, 4)) {
-  const auto state = impl_of(index).state();
+  const auto state = index.body().one().state();
   const auto segments = segments_of(*state);
   EXPECT_GT(segments.size(), 1u);
   const KnnOptions options{.metric = index.metric(), .threads = 1};
@@ -115,7 +129,7 @@ TEST(DevicePqIndex, AnswersAsTheProcessor) {
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const bool residual : {true, false}) {
       SCOPED_TRACE(std::string(name_of(metric)) + (residual ? ", residual" : ""));
-      IvfPqIndex index(dim, 6, 4, metric, {.bits = residual ? 8 : 4, .residual = residual});
+      Index index = lists_of_codes(metric, residual);
       fill(index);
       EXPECT_EQ(check(index, 10, 0), (std::vector<std::int64_t>{0, 0}));  // few
     }
@@ -130,15 +144,15 @@ TEST(DevicePqIndex, ManyQueriesAreAnsweredByProducts) {
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const bool residual : {true, false}) {
       SCOPED_TRACE(std::string(name_of(metric)) + (residual ? ", residual" : ""));
-      IvfPqIndex index(dim, 6, 4, metric, {.bits = residual ? 8 : 4, .residual = residual});
+      Index index = lists_of_codes(metric, residual);
       fill(index);
       const std::int64_t asked = metric == Metric::l2 ? many : many - zeros;
       EXPECT_EQ(check(index, 10, 0, vectors), (std::vector{asked, asked}));
     }
-  IvfPqIndex refined(dim, 6, 4, Metric::l2, {.refined = true});
+  Index refined = make_index("IVF6,PQ4,RFlat", dim);
   fill(refined);
   EXPECT_EQ(check(refined, 7, 4, vectors), (std::vector{many, many}));
-  SqIndex scalar(dim, Metric::l2, {.bits = 8});
+  Index scalar = make_index("SQ8", dim);
   fill(scalar);
   EXPECT_EQ(check(scalar, 20, 0, vectors), (std::vector{many, many}));
 }
@@ -147,9 +161,9 @@ TEST(DevicePqIndex, ManyQueriesAreAnsweredByProducts) {
 // answer nothing.
 TEST(DevicePqIndex, RowsOfAllSegmentsAreDecodedOrNone) {
   constexpr std::int64_t many = 30;
-  IvfPqIndex index(dim, 2, 2, Metric::l2, {.bits = 4});
+  Index index = make_index("IVF2,PQ2x4", dim);
   fill(index);
-  detail::State state = *impl_of(index).state();
+  detail::State state = *index.body().one().state();
   std::reverse(state.segments.begin(), state.segments.end());  // first the one with fewer rows
   const auto segments = segments_of(state);
   ASSERT_GT(segments.size(), 1u);
@@ -190,9 +204,9 @@ TEST(DevicePqIndex, RowsOfAllSegmentsAreDecodedOrNone) {
 // Rows are decoded by one of them, while the other waits or has others decoded.
 TEST(DevicePqIndex, SearchesByProductsAtTheSameTime) {
   constexpr std::int64_t many = 140;
-  IvfPqIndex index(dim, 2, 2, Metric::l2, {.bits = 4});
+  Index index = make_index("IVF2,PQ2x4", dim);
   fill(index);
-  const auto state = impl_of(index).state();
+  const auto state = index.body().one().state();
   const auto segments = segments_of(*state);
   const Matrix<float> vectors = clustered(many, dim, 4);
   const detail::SearchRequest request =
@@ -226,10 +240,10 @@ TEST(DevicePqIndex, SearchesByProductsAtTheSameTime) {
 // As many queries at a time as the processor's memory holds with what is found for them.
 TEST(DevicePqIndex, ManyNeighboursAreFoundForSomeQueriesAtATime) {
   constexpr std::int64_t many = 140, k = 40;
-  IvfPqIndex index(dim, 2, 2, Metric::l2, {.bits = 4});
+  Index index = make_index("IVF2,PQ2x4", dim);
   index.train(clustered(300, dim, 1).view());
   index.add(clustered(150, dim, 2).view());
-  const auto state = impl_of(index).state();
+  const auto state = index.body().one().state();
   const auto segments = segments_of(*state);
   const Matrix<float> vectors = clustered(many, dim, 4);
   int searches = 0;
@@ -261,7 +275,7 @@ TEST(DevicePqIndex, ManyNeighboursAreFoundForSomeQueriesAtATime) {
 }
 
 TEST(DevicePqIndex, VectorsMeasureWhatItFinds) {
-  IvfPqIndex index(dim, 6, 4, Metric::l2, {.refined = true});
+  Index index = make_index("IVF6,PQ4,RFlat", dim);
   fill(index);
   check(index, 7, 4);
 }
@@ -269,7 +283,7 @@ TEST(DevicePqIndex, VectorsMeasureWhatItFinds) {
 // The id of a row that was removed is given again, or a row gets another vector: ids are there
 // twice, and only one of the two rows may be found and measured.
 TEST(DevicePqIndex, IdsThatWereGivenAgain) {
-  IvfPqIndex index(dim, 6, 4, Metric::l2, {.refined = true});
+  Index index = make_index("IVF6,PQ4,RFlat", dim);
   fill(index);
   std::vector<Id> ids;
   for (Id id = 0; id < 400; id += 24)
@@ -279,18 +293,18 @@ TEST(DevicePqIndex, IdsThatWereGivenAgain) {
 }
 
 TEST(DevicePqIndex, WithoutListsAndOfScalarQuantizers) {
-  PqIndex product(dim, 4, Metric::l2);
+  Index product = make_index("PQ4", dim);
   fill(product);
   check(product, 20, 0);
-  SqIndex scalar(dim, Metric::ip, {.bits = 8});
+  Index scalar = make_index("SQ8", dim, Metric::ip);
   fill(scalar);
   check(scalar, 20, 0);
 }
 
 TEST(DevicePqIndex, TheProcessorAnswersWhatTheDeviceHasNoMemoryFor) {
-  IvfPqIndex index(dim, 6, 4);
+  Index index = make_index("IVF6,PQ4", dim);
   fill(index);
-  const auto state = impl_of(index).state();
+  const auto state = index.body().one().state();
   const auto segments = segments_of(*state);
   const Matrix<float> vectors = clustered(queries, dim, 4);
   const detail::SearchRequest request =
@@ -305,7 +319,7 @@ TEST(DevicePqIndex, TheProcessorAnswersWhatTheDeviceHasNoMemoryFor) {
 }
 
 TEST(DevicePqIndex, RefusesWhatItHasNot) {
-  IvfPqIndex index(dim, 6, 4);
+  Index index = make_index("IVF6,PQ4", dim);
   fill(index);
   const Matrix<float> vectors = clustered(queries, dim, 4);
   SearchOptions options;

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "tests/io/file_cases.hpp"
 
@@ -26,9 +27,9 @@ class FlatFiles : public io::FileTest {
  protected:
   // An index with every kind of section: panels and a matrix, own ids, an order, removed rows,
   // equal rows, a mean.
-  static FlatIndex varied(Metric metric = Metric::l2) {
+  static Index varied(Metric metric = Metric::l2) {
     Random random(11);
-    FlatIndex index(9, metric);
+    Index index = make_index("Flat", 9, metric);
     Matrix<float> real(900, 9), whole(700, 9);
     for (std::int64_t i = 0; i < 900 * 9; ++i)
       real.data()[i] = static_cast<float>(random.uniform() + (i % 9 == 2 ? 5 : 0));
@@ -53,7 +54,7 @@ class FlatFiles : public io::FileTest {
           static_cast<float>(i < 180 ? random.uniform() * 6 : double(random.below(200)));
     return out;
   }
-  static void expect_same(const FlatIndex& got, const FlatIndex& want) {
+  static void expect_same(const Index& got, const Index& want) {
     EXPECT_EQ(got.size(), want.size());
     EXPECT_EQ(got.dim(), want.dim());
     EXPECT_EQ(got.metric(), want.metric());
@@ -75,9 +76,9 @@ class FlatFiles : public io::FileTest {
 
 TEST_F(FlatFiles, WhatIsSavedComesBack) {
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
-    const FlatIndex index = varied(metric);
+    const Index index = varied(metric);
     index.save(path("a.knear"));
-    FlatIndex loaded = FlatIndex::load(path("a.knear"));
+    Index loaded = Index::load(path("a.knear"));
     expect_same(loaded, index);
     KnnReport report;
     Matrix<float> whole = queries();  // both kinds of codes can score these
@@ -87,23 +88,23 @@ TEST_F(FlatFiles, WhatIsSavedComesBack) {
     EXPECT_EQ(report.prepare_seconds, 0);  // the packed codes are in the file
     // Saved over its own file, twice.
     loaded.save(path("a.knear"));
-    expect_same(FlatIndex::load(path("a.knear")), index);
+    expect_same(Index::load(path("a.knear")), index);
     expect_same(loaded, index);
     loaded.compact();
     loaded.save(path("a.knear"));
-    expect_same(FlatIndex::load(path("a.knear")), index);
+    expect_same(Index::load(path("a.knear")), index);
     EXPECT_EQ(file_count(), 1);
   }
 }
 
 TEST_F(FlatFiles, AnEmptyIndexAndOneEmptiedComeBack) {
-  FlatIndex index(4, Metric::ip);
+  Index index = make_index("Flat", 4, Metric::ip);
   index.save(path("a.knear"));
-  EXPECT_EQ(FlatIndex::load(path("a.knear")).size(), 0);
+  EXPECT_EQ(Index::load(path("a.knear")).size(), 0);
   index.add(Matrix<std::uint8_t>(3, 4).view());
   index.remove(std::vector<Id>{0, 1, 2});
   index.save(path("a.knear"));
-  FlatIndex loaded = FlatIndex::load(path("a.knear"));
+  Index loaded = Index::load(path("a.knear"));
   EXPECT_EQ(loaded.next_id(), 3);
   EXPECT_EQ(loaded.element_type(), ElementType::u8);
   EXPECT_EQ(loaded.metric(), Metric::ip);
@@ -111,12 +112,12 @@ TEST_F(FlatFiles, AnEmptyIndexAndOneEmptiedComeBack) {
 }
 
 TEST_F(FlatFiles, EveryFirstPassServesALoadedIndex) {
-  const FlatIndex index = varied();
+  const Index index = varied();
   index.save(path("a.knear"));
   const Matrix<float> q = queries();
   const Neighbors want = index.search(q.view(), 30);
   for (FirstPass pass : {FirstPass::int8, FirstPass::int16, FirstPass::fp32, FirstPass::direct}) {
-    const FlatIndex loaded = FlatIndex::load(path("a.knear"));
+    const Index loaded = Index::load(path("a.knear"));
     const Neighbors near = loaded.search(q.view(), 30, {.first_pass = pass});
     for (std::int64_t i = 0; i < 1200; ++i) ASSERT_EQ(near.ids.data()[i], want.ids.data()[i]);
   }
@@ -130,10 +131,10 @@ TEST_F(FlatFiles, EveryCutIsRefused) {
        size += size < 5000 ? 61 : 1 + whole.size() / 400) {
     write("b.knear", whole.substr(0, size));
     if (size == 0) {
-      expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); }, "empty");
+      expect_error<CorruptFile>([&] { Index::load(path("b.knear")); }, "empty");
       continue;
     }
-    const std::string message = expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); },
+    const std::string message = expect_error<CorruptFile>([&] { Index::load(path("b.knear")); },
                                                           size < 8 ? "no .knear file" : "cut off");
     if (size < 8) continue;
     const auto from = message.find("section '");
@@ -142,12 +143,12 @@ TEST_F(FlatFiles, EveryCutIsRefused) {
   }
   EXPECT_GT(named.size(), 15u);
   write("b.knear", whole + "x");
-  expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); }, "its header says");
+  expect_error<CorruptFile>([&] { Index::load(path("b.knear")); }, "its header says");
 }
 
 // Loading, searching and reading all rows of an altered file gives an error that names a section.
 TEST_F(FlatFiles, EveryAlteredByteIsNoticedBeforeItIsUsed) {
-  const FlatIndex index = varied();
+  const Index index = varied();
   index.save(path("a.knear"));
   const std::string whole = read("a.knear");
   const Matrix<float> q = queries();
@@ -160,7 +161,7 @@ TEST_F(FlatFiles, EveryAlteredByteIsNoticedBeforeItIsUsed) {
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
     write("b.knear", bytes);
     try {
-      const FlatIndex loaded = FlatIndex::load(path("b.knear"));
+      const Index loaded = Index::load(path("b.knear"));
       loaded.search(q.view(), 20);
       loaded.reconstruct(ids);
       // A block of which nothing is asked for is looked at by verify() alone.
@@ -248,7 +249,7 @@ TEST_F(FlatFiles, WrongNumbersWithRightChecksumsAreHarmless) {
     if (random.below(20) == 0) writer.add_copy("surprise", "x", 1);
     writer.write(path("b.knear"), {});
     try {
-      FlatIndex loaded = FlatIndex::load(path("b.knear"));
+      Index loaded = Index::load(path("b.knear"));
       loaded.search(q.view(), 20);
       loaded.reconstruct(loaded.ids());
       loaded.compact();
@@ -262,7 +263,7 @@ TEST_F(FlatFiles, WrongNumbersWithRightChecksumsAreHarmless) {
 // Panels of fewer rows than their segment once led to a write out of bounds when it was merged.
 TEST_F(FlatFiles, PanelsOfFewerRowsThanTheirSegmentAreRefused) {
   Matrix<std::uint8_t> small(300, 4);
-  FlatIndex index(4);
+  Index index = make_index("Flat", 4);
   index.add(small.view());
   index.save(path("a.knear"));
   const auto archive = io::Archive::open(path("a.knear"));
@@ -274,13 +275,13 @@ TEST_F(FlatFiles, PanelsOfFewerRowsThanTheirSegmentAreRefused) {
     writer.add_copy(std::string(section.name), bytes.data(), bytes.size());
   }
   writer.write(path("b.knear"), {});
-  expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); },
+  expect_error<CorruptFile>([&] { Index::load(path("b.knear")); },
                             "section '0/integer/fields' is wrong");
 }
 
 TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
   Random random(7);
-  FlatIndex old_one(16), new_one(16);
+  Index old_one = make_index("Flat", 16), new_one = make_index("Flat", 16);
   Matrix<float> x(20000, 16);
   for (std::int64_t i = 0; i < 20000 * 16; ++i) x.data()[i] = static_cast<float>(random.uniform());
   old_one.add(x.view().rows(0, 15000));
@@ -318,7 +319,7 @@ TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
     killed += WIFSIGNALED(status);
     const auto archive = io::Archive::open(path("a.knear"));
     archive->verify({});
-    const std::int64_t size = FlatIndex::load(path("a.knear")).size();
+    const std::int64_t size = Index::load(path("a.knear")).size();
     ASSERT_TRUE(size == 15000 || size == 20000) << size;
     (size == 15000 ? saw_old : saw_new) += 1;
   }
@@ -332,7 +333,7 @@ TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
 
 // A segment costs every search some time, so their number must not grow with the changes made.
 TEST_F(FlatFiles, SegmentsStayFewThroughManyChanges) {
-  const auto segments = [&](const FlatIndex& index) {
+  const auto segments = [&](const Index& index) {
     index.save(path("s.knear"));
     std::set<std::string> numbers;  // sections of a segment are called NUMBER/NAME
     const auto archive = io::Archive::open(path("s.knear"));
@@ -346,7 +347,7 @@ TEST_F(FlatFiles, SegmentsStayFewThroughManyChanges) {
     Matrix<float> x(600, 9);
     for (std::int64_t i = 0; i < 600 * 9; ++i)
       x.data()[i] = whole ? static_cast<float>(random.below(200)) : float(random.uniform());
-    FlatIndex index(9);
+    Index index = make_index("Flat", 9);
     std::vector<Id> live;
     for (int round = 0; round < 600; ++round) {
       const std::int64_t rows = 1 + static_cast<std::int64_t>(random.below(600));
@@ -359,7 +360,7 @@ TEST_F(FlatFiles, SegmentsStayFewThroughManyChanges) {
       index.remove(gone);
       std::erase_if(live, [&](Id id) { return id >= gone.front() && id <= gone.back(); });
       if (round % 3 == 0) {
-        FlatIndex other(9);
+        Index other = make_index("Flat", 9);
         other.add(x.view().rows(0, 1 + static_cast<std::int64_t>(random.below(20))));
         const Id first = index.next_id();
         index.merge(other, MergeIds::shifted);
@@ -374,9 +375,9 @@ TEST_F(FlatFiles, SegmentsStayFewThroughManyChanges) {
 }
 
 TEST_F(FlatFiles, ErrorsNameTheFile) {
-  expect_error<IoError>([&] { FlatIndex::load(path("none.knear")); }, "none.knear");
+  expect_error<IoError>([&] { Index::load(path("none.knear")); }, "none.knear");
   write("text.knear", std::string(200, 'x'));
-  expect_error<CorruptFile>([&] { FlatIndex::load(path("text.knear")); }, "is no .knear file");
+  expect_error<CorruptFile>([&] { Index::load(path("text.knear")); }, "is no .knear file");
   expect_error<CorruptFile>([&] { Index::load(path("text.knear")); }, "is no .knear file");
   write("text", std::string(200, 'x'));
   expect_error<CorruptFile>([&] { Index::load(path("text")); },
@@ -389,14 +390,14 @@ TEST_F(FlatFiles, ErrorsNameTheFile) {
   std::string whole = (varied().save(path("a.knear")), read("a.knear"));
   whole[8] = 2;
   write("later.knear", whole);
-  expect_error<CorruptFile>([&] { FlatIndex::load(path("later.knear")); },
+  expect_error<CorruptFile>([&] { Index::load(path("later.knear")); },
                             "has format version 2, this program reads version 1");
   io::ArchiveWriter other("IVF");
   other.write(path("ivf.knear"), {});
-  expect_error<CorruptFile>([&] { FlatIndex::load(path("ivf.knear")); }, "kind 'IVF'");
+  expect_error<CorruptFile>([&] { Index::load(path("ivf.knear")); }, "kind 'IVF'");
   const Progress stop = [](std::string_view, double) { return false; };
   EXPECT_THROW(varied().save(path("a.knear"), stop), Cancelled);
-  EXPECT_EQ(FlatIndex::load(path("a.knear")).size(), varied().size());
+  EXPECT_EQ(Index::load(path("a.knear")).size(), varied().size());
 }
 
 }  // namespace

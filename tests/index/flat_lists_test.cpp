@@ -17,7 +17,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/index/index.hpp"
 #include "tests/index/index_test.hpp"
 
 namespace knear {
@@ -170,7 +170,7 @@ TEST(FlatListsOfAnIndex, KeepThePromiseForTheRowsThemselves) {
 
 TEST(FlatListsOfAnIndex, AreNotMadeWhereThatIsRefused) {
   const Matrix<float> base = clustered(rows, 1), queries = clustered(2000, 2);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(base.view());
   KnnReport report;
   // Other things that pay sooner are refused first, and made by the one query that is allowed to.
@@ -193,7 +193,7 @@ TEST(FlatListsOfAnIndex, AreNotMadeWhereThatIsRefused) {
 
 TEST(FlatListsOfAnIndex, AreMadeOnceTheyWouldHavePaid) {
   const Matrix<float> base = clustered(rows, 1), queries = clustered(2000, 2);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(base.view());
   const Neighbors truth = index.search(queries.view(), k);
   KnnReport report;
@@ -224,7 +224,7 @@ TEST(FlatListsOfAnIndex, AreMadeOnceTheyWouldHavePaid) {
 
 TEST(FlatListsOfAnIndex, AreTheSameWhateverTheHistory) {
   const Matrix<float> base = clustered(rows, 1), queries = clustered(1500, 2);
-  FlatIndex whole(dim), changed(dim);
+  Index whole = make_index("Flat", dim), changed = make_index("Flat", dim);
   std::vector<Id> ids(static_cast<std::size_t>(rows));
   std::iota(ids.begin(), ids.end(), 100);
   whole.add(base.view(), ids);
@@ -250,7 +250,7 @@ TEST(FlatListsOfAnIndex, AreTheSameWhateverTheHistory) {
 
 TEST(FlatListsOfAnIndex, AreLeftAloneWhereTheyPromiseNothing) {
   const Matrix<float> base = clustered(rows, 1), queries = clustered(1500, 2);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(base.view());
   index.tune(k);
   KnnReport report;
@@ -286,7 +286,7 @@ TEST(FlatListsOfAnIndex, AreLeftAloneWhereTheyPromiseNothing) {
 
 TEST(FlatListsOfAnIndex, AreTunedByQueriesToo) {
   const Matrix<float> base = clustered(rows, 1), far = clustered(1500, 3, 1.3f);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(base.view());
   const Neighbors truth = index.search(far.view(), k);
   index.tune(k, clustered(1500, 4, 1.3f).view());
@@ -299,7 +299,7 @@ TEST(FlatListsOfAnIndex, AreTunedByQueriesToo) {
 
 TEST(FlatListsOfAnIndex, ServeManyThreadsWhileTheyAreMade) {
   const Matrix<float> base = clustered(20000, 1), queries = clustered(400, 2);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(base.view());
   const Neighbors truth = index.search(queries.view(), k);
   std::atomic<bool> tuned = false;
@@ -327,7 +327,7 @@ TEST(FlatListsOfAnIndex, ServeManyThreadsWhileTheyAreMade) {
 
 TEST(FlatListsOfAnIndex, StopWhenToldSo) {
   const Matrix<float> base = clustered(rows, 1), queries = clustered(1500, 2);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(base.view());
   EXPECT_THROW(index.tune(k, {}, {.progress = [](std::string_view, double) { return false; }}),
                Cancelled);

@@ -1,5 +1,5 @@
-// tests/index/flat_test.cpp -- FlatIndex against the float64 reference, its growth, types, errors.
-#include "knear/index/flat.hpp"
+// tests/index/flat_test.cpp -- flat indexes against the float64 reference, its growth, types,
+// errors.
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,8 @@
 
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 
 namespace knear {
 namespace {
@@ -58,7 +60,7 @@ void expect_same(const Neighbors& got, const Neighbors& want) {
 TEST(FlatIndex, AnswersAsTheReferenceForEveryMetric) {
   const auto base = random_matrix(300, 19, 1), queries = random_matrix(7, 19, 2);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
-    FlatIndex index(19, metric);
+    Index index = make_index("Flat", 19, metric);
     index.add(base.view());
     for (std::int64_t k : {1, 10, 300, 305})
       expect_same(index.search(queries.view(), k),
@@ -68,7 +70,7 @@ TEST(FlatIndex, AnswersAsTheReferenceForEveryMetric) {
 
 TEST(FlatIndex, ManySmallAddsEqualOneLargeOne) {
   const auto base = whole_matrix(500, 6, 4, 3), queries = whole_matrix(11, 6, 4, 4);
-  FlatIndex index(6);
+  Index index = make_index("Flat", 6);
   for (std::int64_t begin = 0, step = 1; begin < 500; begin += step, step = step % 17 + 1) {
     index.add(base.view().rows(begin, std::min<std::int64_t>(begin + step, 500)));
     if (step % 5 == 0) {  // a search between adds makes codes that the next add outdates
@@ -84,7 +86,7 @@ TEST(FlatIndex, KeepsTheElementTypeOfTheFirstRowsAndConvertsLaterOnes) {
   const auto base = whole_matrix(40, 5, 100, 5), queries = whole_matrix(3, 5, 100, 6);
   const auto want = reference_knn(queries.view(), base.view(), 12, Metric::l2);
   const auto check = [&]<class First>(First) {
-    FlatIndex index(5);
+    Index index = make_index("Flat", 5);
     index.add(as_type<First>(base).view().rows(0, 10));
     index.add(as_type<float>(base).view().rows(10, 20));
     index.add(as_type<f16>(base).view().rows(20, 26));
@@ -103,7 +105,7 @@ TEST(FlatIndex, KeepsTheElementTypeOfTheFirstRowsAndConvertsLaterOnes) {
 
 TEST(FlatIndex, RefusesValuesThatTheElementTypeCannotHoldAndAddsNothing) {
   for (float bad : {0.5f, -1.0f, 256.0f, 1e30f, -1e30f}) {
-    FlatIndex index(2);
+    Index index = make_index("Flat", 2);
     index.add(Matrix<std::uint8_t>(3, 2).view());
     Matrix<float> later(2, 2);
     later.row(1)[0] = bad;
@@ -118,7 +120,7 @@ TEST(FlatIndex, RefusesNanAndInfinityAndNamesTheRow) {
                     -std::numeric_limits<float>::infinity()}) {
     auto vectors = random_matrix(6, 4, 7);
     vectors.row(5)[3] = bad;
-    FlatIndex index(4);
+    Index index = make_index("Flat", 4);
     try {
       index.add(vectors.view());
       FAIL() << "no exception for " << bad;
@@ -130,9 +132,9 @@ TEST(FlatIndex, RefusesNanAndInfinityAndNamesTheRow) {
 }
 
 TEST(FlatIndex, RefusesWrongShapesAndArguments) {
-  EXPECT_THROW(FlatIndex(0), InvalidArgument);
-  EXPECT_THROW(FlatIndex(65537), InvalidArgument);
-  FlatIndex index(4);
+  EXPECT_THROW(make_index("Flat", 0), InvalidArgument);
+  EXPECT_THROW(make_index("Flat", 65537), InvalidArgument);
+  Index index = make_index("Flat", 4);
   EXPECT_THROW(index.add(Matrix<float>(1, 5).view()), ShapeMismatch);
   index.add(Matrix<float>(1, 4).view());
   EXPECT_THROW(index.search(Matrix<float>(1, 5).view(), 1), ShapeMismatch);
@@ -142,7 +144,7 @@ TEST(FlatIndex, RefusesWrongShapesAndArguments) {
 
 TEST(FlatIndex, AnEmptyOneGivesPaddingOnly) {
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
-    FlatIndex index(3, metric);
+    Index index = make_index("Flat", 3, metric);
     index.add(Matrix<float>(0, 3).view());
     const auto near = index.search(Matrix<float>(2, 3).view(), 2);
     for (int i = 0; i < 4; ++i) {
@@ -156,13 +158,13 @@ TEST(FlatIndex, SearchesRowsThatLieApart) {
   const auto wide = random_matrix(50, 12, 8);
   const MatrixView<float> base(wide.data() + 1, 50, 7, 12);
   const MatrixView<float> queries(wide.data() + 3, 4, 7, 12);
-  FlatIndex index(7, Metric::cosine);
+  Index index = make_index("Flat", 7, Metric::cosine);
   index.add(base);
   expect_same(index.search(queries, 5), reference_knn(queries, base, 5, Metric::cosine));
 }
 
 TEST(FlatIndex, ReportSaysWhatWasSearched) {
-  FlatIndex index(4, Metric::ip);
+  Index index = make_index("Flat", 4, Metric::ip);
   index.add(random_matrix(30, 4, 9).view());
   KnnReport report;
   index.search(random_matrix(3, 4, 10).view(), 2, {.threads = 1}, &report);
@@ -177,7 +179,7 @@ TEST(FlatIndex, ReportSaysWhatWasSearched) {
 
 TEST(FlatIndex, SearchesAndAddsFromManyThreadsAtOnce) {
   const auto base = whole_matrix(400, 8, 6, 11), queries = whole_matrix(5, 8, 6, 12);
-  FlatIndex index(8);
+  Index index = make_index("Flat", 8);
   index.add(base.view().rows(0, 100));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)

@@ -1,6 +1,5 @@
-// tests/index/graph_flat_test.cpp -- GraphFlatIndex: the codes' distances, what a walk finds beside
-// exact search, its life beside a plain map, files, and what is refused.
-#include "knear/index/graph_flat.hpp"
+// tests/index/graph_flat_test.cpp -- indexes with a graph: the codes' distances, what a walk finds
+// beside exact search, its life beside a plain map, files, and what is refused.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -25,10 +24,9 @@
 #include "knear/core/stop_check.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/flat.hpp"
 #include "knear/index/graph/row_graph_building.hpp"
-#include "knear/index/index_of_shape.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/scan/kernels/row_code_kernels.hpp"
@@ -135,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Metrics, GraphFlat,
 
 TEST_P(GraphFlat, FindsMostOfWhatExactSearchFindsAtExactDistances) {
   const Matrix<float> base = rows(8000, 20, 1), queries = rows(200, 20, 2);
-  GraphFlatIndex index(20, 16, metric);
+  Index index = make_index("Graph16", 20, metric);
   index.add(base.view());
   EXPECT_EQ(index.description(), "Graph16");
   const Neighbors truth = knn(queries.view(), base.view(), 10, {.metric = metric});
@@ -161,7 +159,7 @@ TEST_P(GraphFlat, FindsMostOfWhatExactSearchFindsAtExactDistances) {
 
 TEST_P(GraphFlat, IsTheSameForAnyThreadsBatchLevelAndOrderOfAdding) {
   const Matrix<float> base = rows(5000, 12, 1), queries = rows(90, 12, 2);
-  GraphFlatIndex index(12, 8, metric), slowly(12, 8, metric);
+  Index index = make_index("Graph8", 12, metric), slowly = make_index("Graph8", 12, metric);
   index.add(base.view());
   for (std::int64_t begin = 0, step = 1; begin < 5000; begin += step, step = 2 * step + 3)
     slowly.add(base.view().rows(begin, std::min<std::int64_t>(5000, begin + step)));
@@ -180,7 +178,7 @@ TEST_P(GraphFlat, IsTheSameForAnyThreadsBatchLevelAndOrderOfAdding) {
   for (const Isa isa : available_isas()) {
     if (metric != Metric::l2) break;
     setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
-    GraphFlatIndex again(12, 8, metric);
+    Index again = make_index("Graph8", 12, metric);
     again.add(base.view());
     expect_equal(again.search(queries.view(), 10, options), all);
   }
@@ -189,7 +187,7 @@ TEST_P(GraphFlat, IsTheSameForAnyThreadsBatchLevelAndOrderOfAdding) {
 
 TEST_P(GraphFlat, KeepsTheRecallThatIsAsked) {
   const Matrix<float> base = rows(8000, 16, 1), queries = rows(900, 16, 2);
-  GraphFlatIndex index(16, 16, metric);
+  Index index = make_index("Graph16", 16, metric);
   index.add(base.view());
   const Neighbors truth = knn(queries.view(), base.view(), 10, {.metric = metric});
   double before = 0;
@@ -229,7 +227,7 @@ TEST(GraphFlatReach, FindsEveryRowAmongCopiesAndClusters) {
   for (std::int64_t i = 2000; i < 3000; ++i) std::copy_n(base.row(2000 + i % 50), dim, base.row(i));
   for (std::int64_t i = 4000; i < 4010; ++i)
     for (std::int64_t j = 0; j < dim; ++j) base.row(i)[j] = static_cast<float>(50 + i % 7 + j);
-  GraphFlatIndex index(dim, 8);
+  Index index = make_index("Graph8", dim);
   index.add(base.view());
   const Neighbors found = index.search(base.view(), 1, by_ef(64));
   std::int64_t missed = 0;
@@ -245,10 +243,10 @@ TEST(GraphFlatReach, WaysLeadToEveryNode) {
   const Clusters sets[] = {{.count = 1500, .spread = 0.01}, {.count = 40, .spread = 0.05}, tight};
   for (const Clusters& how : sets)
     for (const std::int64_t dim : {2, 8, 30}) {
-      Index index = GraphFlatIndex(dim, 4);
+      Index index = make_index("Graph4", dim);
       index.add(clustered(6000, dim, 3, how).view());
-      const auto state = impl_of(index).state();
-      const auto graph = detail::build_row_graph(*state, impl_of(index).shape, 2, {});
+      const auto state = index.body().one().state();
+      const auto graph = detail::build_row_graph(*state, index.body().one().shape, 2, {});
       const std::int64_t nodes = graph->nodes();
       ASSERT_GT(nodes, 2000);
       std::vector<char> reached(static_cast<std::size_t>(nodes), 0);
@@ -272,7 +270,7 @@ TEST(GraphFlatReach, WalksFromGroupToGroup) {
   const Clusters groups{.count = 400, .spread = 0.2};
   const Matrix<float> base = clustered(6000, 10, 1, groups),
                       queries = clustered(300, 10, 2, groups);
-  GraphFlatIndex index(10, 8);
+  Index index = make_index("Graph8", 10);
   index.add(base.view());
   const Neighbors truth = knn(queries.view(), base.view(), 10);
   EXPECT_GT(shared(index.search(queries.view(), 10, by_ef(60)), truth), 0.85);
@@ -280,7 +278,7 @@ TEST(GraphFlatReach, WalksFromGroupToGroup) {
 
 TEST(GraphFlatFilter, WalksThroughRowsThatMayNotBeFound) {
   const Matrix<float> base = clustered(12000, 10, 1, tight), queries = clustered(100, 10, 2, tight);
-  GraphFlatIndex index(10, 16);
+  Index index = make_index("Graph16", 10);
   index.add(base.view());
   index.optimize();
   Random random(1);
@@ -316,7 +314,7 @@ TEST(GraphFlatLife, FollowsAPlainMapThroughRandomChanges) {
   const std::string path = testing::TempDir() + "/graph_life_" + std::to_string(getpid());
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
     Random random(17 + static_cast<std::uint64_t>(metric));
-    Index index = GraphFlatIndex(dim, 16, metric);
+    Index index = make_index("Graph16", dim, metric);
     std::map<Id, std::vector<float>> rows;
     std::uint64_t seed = 100;
     const auto add = [&](std::int64_t count) {
@@ -356,7 +354,7 @@ TEST(GraphFlatLife, FollowsAPlainMapThroughRandomChanges) {
         expect_equal(index.search(queries.view(), 10, by_ef(30), &report), before);
         EXPECT_EQ(report.note, "");
       } else {
-        Index other = GraphFlatIndex(dim, 16, metric);
+        Index other = make_index("Graph16", dim, metric);
         const Matrix<float> more = clustered(some, dim, ++seed, tight);
         other.add(more.view());
         for (std::int64_t i = 0; i < some; ++i)
@@ -433,7 +431,7 @@ TEST(GraphFlatLife, ForgetsRowsThatAreGoneAgain) {
 TEST(GraphFlatFile, IsRefusedWhereItWasAltered) {
   const std::string path = testing::TempDir() + "/graph_file_" + std::to_string(getpid());
   const Matrix<float> base = clustered(1500, 8, 1, tight), queries = clustered(20, 8, 2, tight);
-  GraphFlatIndex index(8, 4);
+  Index index = make_index("Graph4", 8);
   index.add(base.view());
   index.tune(5);
   index.save(path);
@@ -466,7 +464,7 @@ TEST(GraphFlatFile, IsRefusedWhereItWasAltered) {
 TEST(GraphFlatFile, WrongNumbersWithRightChecksumsAreHarmless) {
   const std::string path = testing::TempDir() + "/graph_numbers_" + std::to_string(getpid());
   const Matrix<float> base = clustered(6000, 8, 1, tight), queries = clustered(20, 8, 2, tight);
-  GraphFlatIndex index(8, 4);
+  Index index = make_index("Graph4", 8);
   index.add(base.view().rows(0, 5990));
   index.tune(5);
   index.add(base.view().rows(5990, 6000));
@@ -523,7 +521,7 @@ TEST(GraphFlatFile, WrongNumbersWithRightChecksumsAreHarmless) {
 
 TEST(GraphFlatRefused, SaysWhatIsWrong) {
   const Matrix<float> base = clustered(2000, 8, 1, tight);
-  GraphFlatIndex index(8, 8);
+  Index index = make_index("Graph8", 8);
   index.add(base.view());
   const auto search = [&](SearchMethod method, std::int64_t k = 10) {
     return message([&] { index.search(base.view().rows(0, 3), k, {.method = method}); });
@@ -540,23 +538,22 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
   EXPECT_EQ(search({.recall = 1.5}), "recall must be in (0, 1], but is 1.5");
   EXPECT_EQ(search({.recall = 0.9, .lists = {.certify = true}}),
             "certify is on, but a walk on a graph proves nothing: recall = 1 does");
-  EXPECT_EQ(message([] { GraphFlatIndex(8, 2); }), "degree must be between 4 and 256, but is 2");
   EXPECT_EQ(message([] { make_index("Graph2", 8); }),
             "factory 'Graph2' has 'Graph2' at place 1, but a row has 4 to 256 links");
   EXPECT_EQ(message([] { make_index("IVF8,Graph32", 8); }),
             "factory 'IVF8,Graph32' has 'Graph32' at place 6, but a graph goes over all vectors, "
             "without lists");
   EXPECT_EQ(make_index("PCA4,Graph32,Flat", 8).description(), "PCA4,Graph32");
-  FlatIndex flat(8);
+  Index flat = make_index("Flat", 8);
   flat.add(base.view());
   EXPECT_EQ(message([&] { flat.search(base.view().rows(0, 1), 3, by_ef(10)); }),
             "ef is 10, but there is no graph");
-  IvfFlatIndex lists(8, 4);
+  Index lists = make_index("IVF4,Flat", 8);
   lists.train(base.view());
   EXPECT_EQ(message([&] { lists.search(base.view().rows(0, 1), 3, by_ef(10)); }),
             "ef is 10, but index IVF4,Flat has no graph");
   EXPECT_EQ(message([&] {
-              GraphFlatIndex fresh(8, 8);
+              Index fresh = make_index("Graph8", 8);
               fresh.add(base.view());
               fresh.search(base.view().rows(0, 1), 3, {.memory = 100'000, .method = {.ef = 10}});
             }).substr(0, 84),
@@ -574,7 +571,7 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
   expect_equal(index.search(base.view().rows(0, 99), 3, narrow),
                index.search(base.view().rows(0, 99), 3, by_ef(2000)));
   // Fewer rows than a graph is worth are all compared.
-  GraphFlatIndex few(8, 8);
+  Index few = make_index("Graph8", 8);
   few.add(base.view().rows(0, 100));
   KnnReport report;
   expect_equal(few.search(base.view().rows(0, 9), 5, by_ef(10), &report),
@@ -583,13 +580,13 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
   EXPECT_EQ(message([&] { few.tune(5); }),
             "index Graph8 has 100 rows, but below 1024 all are compared, whatever the recall: "
             "there is nothing to tune");
-  GraphFlatIndex empty(8, 8);
+  Index empty = make_index("Graph8", 8);
   EXPECT_EQ(empty.search(base.view().rows(0, 1), 2, by_ef(10)).ids.row(0)[0], no_id);
 }
 
 TEST(GraphFlatReach, ComparesAllRowsWhereItMayNotMakeTheGraph) {
   const Matrix<float> base = clustered(5000, 8, 1, tight), queries = clustered(40, 8, 2, tight);
-  GraphFlatIndex index(8, 16);
+  Index index = make_index("Graph16", 8);
   index.add(base.view());
   const Neighbors truth = knn(queries.view(), base.view(), 10);
   KnnReport report;

@@ -16,10 +16,9 @@
 
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/index_of_shape.hpp"
-#include "knear/index/ivf_flat.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/index.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"
 
@@ -34,8 +33,8 @@ struct Kind {
   Matrix<float> centroids = {};
 
   Index make(std::int64_t dim, Metric metric) const {
-    if (lists == 0) return FlatIndex(dim, metric);
-    return IvfFlatIndex(centroids.view(), metric);
+    if (lists == 0) return make_index("Flat", dim, metric);
+    return index_with_centroids(centroids.view(), metric);
   }
 };
 
@@ -286,7 +285,7 @@ class History {
       EXPECT_THROW(index_.search(one, 1, {.method = {.probes = kind_.lists + 1}}), InvalidArgument);
       EXPECT_THROW(index_.search(one, 1, {.method = {.recall = 1, .probes = 1}}), InvalidArgument);
       EXPECT_THROW(index_.train(two), InvalidArgument);
-      EXPECT_THROW(index_.merge(FlatIndex(dim_, index_.metric())), InvalidArgument);
+      EXPECT_THROW(index_.merge(make_index("Flat", dim_, index_.metric())), InvalidArgument);
     } else {
       EXPECT_THROW(index_.search(one, 1, {.method = {.probes = 1}}), InvalidArgument);
     }
@@ -464,7 +463,7 @@ TEST(FlatRemoved, StayAwayWhereNoBoundHelps) {
   for (std::int64_t i = 0; i < 6000 * 24; ++i)
     x.data()[i] = static_cast<float>(1e-3 * random.uniform() + (i / 24 % 4 < 2 ? 100.0 : -100.0));
   for (std::int64_t i = 0; i < 40 * 24; ++i) queries.data()[i] = x.data()[i];
-  FlatIndex index(24);
+  Index index = make_index("Flat", 24);
   index.add(x.view());
   std::vector<Id> removed;
   for (Id id = 0; id < 2000; ++id) removed.push_back(id);
@@ -486,18 +485,18 @@ Matrix<float> counted(std::int64_t rows, std::int64_t cols) {
 
 TEST(FlatMemory, IsWhatTheHeaderStates) {
   const std::int64_t n = 40000, d = 96;
-  FlatIndex floats(d);
+  Index floats = make_index("Flat", d);
   floats.add(counted(n, d).view());
   EXPECT_LE(floats.memory_bytes(), n * (4 * d + d + 16) * 103 / 100);
   // Whole numbers of any type: their bytes, 5 % and 16 bytes a row.
-  FlatIndex whole(d);
+  Index whole = make_index("Flat", d);
   Matrix<float> x(n, d);
   for (std::int64_t i = 0; i < n * d; ++i) x.data()[i] = static_cast<float>(i * 7919 % 256);
   whole.add(x.view());
   EXPECT_LE(whole.memory_bytes(), n * (d * 105 / 100 + 16));
   EXPECT_EQ(whole.element_type(), ElementType::f32);
   // Many small adds take little more.
-  FlatIndex slowly(d);
+  Index slowly = make_index("Flat", d);
   for (std::int64_t begin = 0; begin < n; begin += 100)
     slowly.add(x.view().rows(begin, begin + 100));
   EXPECT_LE(slowly.memory_bytes(), n * (d * 107 / 100 + 17) + 1024 * 4 * d);  // and the chunk
@@ -524,7 +523,7 @@ TEST(FlatMemory, RemovedRowsGoBackToTheSystem) {
   const std::int64_t bytes = 60000 * 256 * 4;
   const Matrix<float> rows = counted(60000, 256);
   for (const bool reserved : {false, true}) {
-    FlatIndex index(256);
+    Index index = make_index("Flat", 256);
     const std::int64_t before = resident_bytes();
     if (reserved) index.reserve(60000);
     for (std::int64_t begin = 0; begin < 60000; begin += 20000)
@@ -542,7 +541,7 @@ TEST(FlatMemory, RemovedRowsGoBackToTheSystem) {
 // One small segment in a chunk must not keep the chunk alive for good.
 TEST(FlatMemory, AChunkGoesWhenLittleOfItIsLeft) {
   const Matrix<float> rows = counted(60000, 256);
-  FlatIndex index(256);
+  Index index = make_index("Flat", 256);
   const std::int64_t before = resident_bytes();
   index.reserve(60000);
   index.add(rows.view().rows(0, 100));
@@ -559,7 +558,7 @@ TEST(FlatMemory, AChunkGoesWhenLittleOfItIsLeft) {
 #endif
 
 TEST(FlatMemory, ReservingMoreThanThereIsIsAnError) {
-  FlatIndex index(3);
+  Index index = make_index("Flat", 3);
   for (const int power : {50, 58, 61, 62}) {
     try {
       index.reserve(std::int64_t{1} << power);
@@ -581,7 +580,7 @@ TEST(FlatMemory, ARefusalNamesWhatIsEnoughForEverySegment) {
   for (const Method method : {Method::automatic, Method::threshold_heap})
     for (const FirstPass pass : {FirstPass::automatic, FirstPass::fp32}) {
       if (method != Method::automatic && pass != FirstPass::automatic) continue;
-      FlatIndex index(48), other(48);
+      Index index = make_index("Flat", 48), other = make_index("Flat", 48);
       index.add(whole.view());
       other.add(parts.view());
       index.merge(other, MergeIds::shifted);
@@ -607,7 +606,7 @@ TEST(FlatMemory, ARefusalNamesWhatIsEnoughForEverySegment) {
 }
 
 TEST(FlatMemory, ReservedRowsKeepTheirValuesThroughManyAdds) {
-  FlatIndex index(8);
+  Index index = make_index("Flat", 8);
   index.reserve(100000);
   const Matrix<float> x = counted(100000, 8);
   for (std::int64_t begin = 0; begin < 100000; begin += 1000)
@@ -621,15 +620,15 @@ TEST(FlatMemory, ReservedRowsKeepTheirValuesThroughManyAdds) {
 TEST(FlatIds, ThoseThatAreGivenLeaveSomeForRowsWithout) {
   const Matrix<float> x = counted(3, 2);
   for (const Id wrong : {last_given_id + 1, std::numeric_limits<Id>::max()}) {
-    FlatIndex index(2);
-    ShardedIndex shards(index, {.shards = 2});
+    Index index = make_index("Flat", 2);
+    Index shards = index.divided({.shards = 2});
     const std::vector<Id> ids{5, wrong, 0};
     EXPECT_THROW(index.add(x.view(), ids), InvalidArgument);
     EXPECT_THROW(shards.add(x.view(), ids), InvalidArgument);
     EXPECT_EQ(index.size() + shards.size(), 0);
   }
-  FlatIndex index(2);
-  ShardedIndex shards(index, {.shards = 2});
+  Index index = make_index("Flat", 2);
+  Index shards = index.divided({.shards = 2});
   const std::vector<Id> ids{5, last_given_id, 0};
   index.add(x.view(), ids);
   index.add(x.view());
@@ -642,13 +641,13 @@ TEST(FlatIds, ThoseThatAreGivenLeaveSomeForRowsWithout) {
 // An index of before given ids had an end, and the replay of its log.
 TEST(FlatIds, GoToTheEndOf64Bits) {
   const Id last = std::numeric_limits<Id>::max();
-  FlatIndex index(2);
+  Index index = make_index("Flat", 2);
   const Matrix<float> x = counted(3, 2);
-  impl_of(index).add_with_any_ids(x.view(), std::vector<Id>{last, 0, last - 1}, {});
+  index.body().one().add_with_any_ids(x.view(), std::vector<Id>{last, 0, last - 1}, {});
   EXPECT_EQ(index.search(x.view().rows(0, 1), 1).ids.row(0)[0], last);
   EXPECT_THROW(index.add(x.view()), InvalidArgument);  // no id is left above
   EXPECT_EQ(index.size(), 3);
-  FlatIndex other(2);
+  Index other = make_index("Flat", 2);
   other.add(x.view());
   EXPECT_THROW(index.merge(other, MergeIds::shifted), InvalidArgument);
   EXPECT_THROW(index.merge(other), InvalidArgument);  // 0 is held by both
@@ -657,13 +656,14 @@ TEST(FlatIds, GoToTheEndOf64Bits) {
 }
 
 TEST(FlatMerge, RefusesWhatDiffers) {
-  FlatIndex index(2), other(3), cosine(2, Metric::cosine), bytes(2);
+  Index index = make_index("Flat", 2), other = make_index("Flat", 3),
+        cosine = make_index("Flat", 2, Metric::cosine), bytes = make_index("Flat", 2);
   index.add(counted(3, 2).view());
   EXPECT_THROW(index.merge(other), ShapeMismatch);
   EXPECT_THROW(index.merge(cosine), InvalidArgument);
   bytes.add(Matrix<std::uint8_t>(1, 2).view(), std::vector<Id>{9});
   EXPECT_THROW(index.merge(bytes), InvalidArgument);
-  FlatIndex empty(2);
+  Index empty = make_index("Flat", 2);
   empty.merge(index);
   EXPECT_EQ(empty.size(), 3);
   for (MergeIds ids : {MergeIds::keep, MergeIds::shifted})

@@ -26,10 +26,10 @@
 #include "knear/core/value_range.hpp"
 #include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/index/lists/flat_lists.hpp"
 #include "knear/index/recall/recall_rule.hpp"
-#include "knear/index/sharded.hpp"
 #include "knear/knn/rows/prepared_rows.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/small.hpp"
@@ -438,7 +438,7 @@ struct Gate {
 
 TEST(IndexConcurrency, ChangesDoNotWaitForASearch) {
   Random random(5);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   const Matrix<float> x = random_rows(random, 3000, false);
   index.add(x.view());
   const Neighbors before = index.search(x.view().rows(0, 20), 7);
@@ -470,7 +470,7 @@ TEST(IndexConcurrency, ChangesDoNotWaitForASearch) {
 
 TEST(IndexConcurrency, SearchesDoNotWaitForAChange) {
   Random random(6);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   const Matrix<float> x = random_rows(random, 3000, false);
   index.add(x.view().rows(0, 1000));
   Gate gate;
@@ -489,7 +489,7 @@ TEST(IndexConcurrency, SearchesDoNotWaitForAChange) {
 
 TEST(IndexConcurrency, AStoppedChangeLeavesNothing) {
   Random random(7);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   const Matrix<float> x = random_rows(random, 3000, false);
   index.add(x.view().rows(0, 1000));
   const Progress stop = [](std::string_view, double) { return false; };
@@ -507,7 +507,7 @@ TEST(IndexConcurrency, AStoppedChangeLeavesNothing) {
 // A change waits for the one before it, which would be itself.
 TEST(IndexConcurrency, AChangeByTheProgressOfAChangeIsRefused) {
   Random random(8);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   const Matrix<float> x = random_rows(random, 3000, false);
   index.add(x.view().rows(0, 1000));
   const std::vector<Id> first = {0};
@@ -551,10 +551,10 @@ void expect_children_look(const std::function<void()>& look) {
 TEST(IndexConcurrency, AChildFindsNoLockOfAnotherThread) {
   Random random(9);
   const Matrix<float> x = random_rows(random, 3000, false);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(x.view());
   expect_children_look([&] { index.size(); });
-  ShardedIndex sharded(index, {});
+  Index sharded = index.divided({});
   expect_children_look([&] { sharded.size(); });
   detail::RecallCurves curves(10);
   detail::RecallCurve curve;

@@ -23,7 +23,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_impl.hpp"
 #include "knear/index/life/segment_store.hpp"
 
 namespace knear {
@@ -31,10 +31,11 @@ namespace knear {
 // An index that a test can look into.
 class OpenIndex : public Index {
  public:
-  explicit OpenIndex(const detail::IndexShape& shape) : Index(IndexOfShape(shape)) {}
+  explicit OpenIndex(const detail::IndexShape& shape)
+      : Index(std::make_unique<detail::IndexImpl>(shape)) {}
   explicit OpenIndex(Index index) : Index(std::move(index)) {}
-  std::shared_ptr<const detail::State> state() const { return impl().state(); }
-  const detail::IndexShape& shape() const { return impl().shape; }
+  std::shared_ptr<const detail::State> state() const { return body().one().state(); }
+  const detail::IndexShape& shape() const { return body().shape; }
 };
 
 inline AnyMatrix copy_of(AnyMatrixView rows) {

@@ -1,6 +1,5 @@
-// tests/index/ivf_flat_test.cpp -- IvfFlatIndex: training, which queries are certified, wider
-// probing, memory, and what is refused. Its life is in index_changes_test.cpp.
-#include "knear/index/ivf_flat.hpp"
+// tests/index/ivf_flat_test.cpp -- vectors in inverted lists: training, which queries are
+// certified, wider probing, memory, and what is refused. Its life is in index_changes_test.cpp.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,9 +15,8 @@
 #include "knear/cluster/k_means.hpp"
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/graph_flat.hpp"
-#include "knear/index/ivf_pq.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
@@ -69,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Metrics, IvfFlat,
 TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
   const std::int64_t n = test::small() ? 2000 : 6000;
   const Matrix<float> base = rows(n, 24, 1), queries = rows(300, 24, 2);
-  IvfFlatIndex index(24, 50, metric), slowly(24, 50, metric);
+  Index index = make_index("IVF50,Flat", 24, metric), slowly = make_index("IVF50,Flat", 24, metric);
   EXPECT_FALSE(index.is_trained());
   index.train(base.view(), {.seed = 3, .threads = 2});
   slowly.train(base.view(), {.seed = 3, .threads = 1});
@@ -107,7 +105,7 @@ TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
 // codes there; they are found all the same.
 TEST(IvfFlatSegments, AreCodedInOneSpaceWhereThatSuitsThem) {
   const Matrix<float> base = clustered(4000, 16, 1), far = clustered(600, 16, 2, {.offset = 40});
-  OpenIndex index(IvfFlatIndex(16, 20));
+  OpenIndex index(make_index("IVF20,Flat", 16));
   index.train(base.view());
   IndexModel model(index);
   const auto put = [&](MatrixView<float> rows) {
@@ -136,7 +134,7 @@ TEST(IvfFlatSegments, AreCodedInOneSpaceWhereThatSuitsThem) {
 
 TEST_P(IvfFlat, ListsAreThoseOfTheNearestCentroids) {
   const Matrix<float> base = rows(3000, 10, 4);
-  IvfFlatIndex index(10, 30, metric);
+  Index index = make_index("IVF30,Flat", 10, metric);
   index.train(base.view(), {.iterations = 3});
   index.add(base.view());
   const Matrix<float> centroids = index.centroids();
@@ -155,7 +153,7 @@ TEST_P(IvfFlat, ListsAreThoseOfTheNearestCentroids) {
             }),
             "ids hold 9000 in place 1, which the index does not hold");
   // Centroids that are given make the same index.
-  IvfFlatIndex given(centroids.view(), metric);
+  Index given = index_with_centroids(centroids.view(), metric);
   EXPECT_TRUE(given.is_trained());
   given.add(base.view());
   EXPECT_EQ(given.list_sizes(), sizes);
@@ -185,12 +183,13 @@ std::vector<double> doubles_of(AnyMatrixView rows, std::int64_t i) {
 // By a plain loop: certified queries have the flat index's answer, and those are certified whose
 // lists' radii say so; at all probes, and by recall = 1, all are.
 void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView queries) {
-  IvfFlatIndex trained(12, 40, metric);
+  Index trained = make_index("IVF40,Flat", 12, metric);
   trained.train(base);
-  IvfFlatIndex index(trained.centroids().view(), metric);  // by ip, the order is that of products
+  Index index = index_with_centroids(trained.centroids().view(),
+                                     metric);  // by ip, the order is that of products
   index.add(base);
   EXPECT_EQ(index.element_type(), base.type());
-  FlatIndex flat(12, metric);
+  Index flat = make_index("Flat", 12, metric);
   flat.add(base);
   const Neighbors truth = flat.search(queries, 5);
   const Matrix<float> centroids = index.centroids();
@@ -303,7 +302,7 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
 TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
   const std::int64_t n = test::small() ? 1500 : 6000, many = test::small() ? 40 : 300;
   const Matrix<float> base = rows(n, 16, 31), queries = rows(many, 16, 32);
-  IvfFlatIndex index(16, 20, metric);
+  Index index = make_index("IVF20,Flat", 16, metric);
   index.train(base.view());
   Random random(33);
   const auto check = [&] {
@@ -347,7 +346,7 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
     if (id % 5 == 0) removed.push_back(id);
   index.remove(removed);
   check();
-  IvfFlatIndex other(16, 20, metric);
+  Index other = make_index("IVF20,Flat", 16, metric);
   other.train(base.view());
   other.add(base.view().rows(0, n / 4));
   index.merge(other, MergeIds::shifted);
@@ -357,7 +356,7 @@ TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
 // What a filter leaves is counted as what was measured, where nothing was scored.
 TEST_P(IvfFlat, FiltersThatLeaveLittlePassNoOtherRow) {
   const Matrix<float> base = rows(6000, 16, 34), queries = rows(300, 16, 35);
-  IvfFlatIndex index(16, 20, metric);
+  Index index = make_index("IVF20,Flat", 16, metric);
   index.train(base.view());
   index.add(base.view());
   std::vector<Id> few;
@@ -376,7 +375,7 @@ TEST_P(IvfFlat, FiltersThatLeaveLittlePassNoOtherRow) {
 
 TEST_P(IvfFlat, WidensUntilEnoughRowsAreFound) {
   const Matrix<float> base = rows(2000, 8, 7), queries = rows(30, 8, 8);
-  IvfFlatIndex index(8, 60, metric);
+  Index index = make_index("IVF60,Flat", 8, metric);
   index.train(base.view());
   index.add(base.view());
   std::vector<Id> few;
@@ -418,7 +417,7 @@ TEST(IvfFlatProducts, AreProbedByLiftedDistances) {
     for (std::int64_t j = 0; j < 12; ++j) base.row(i)[j] *= scale;
   }
   const Matrix<float> queries = clustered(40, 12, 13, tight);
-  IvfFlatIndex index(12, 30, Metric::ip);
+  Index index = make_index("IVF30,Flat", 12, Metric::ip);
   index.train(base.view());  // from all of them
   index.add(base.view());
   const std::string path =
@@ -474,10 +473,10 @@ TEST_P(IvfFlat, ZeroVectors) {
   Matrix<float> base = rows(900, 6, 9), queries = rows(4, 6, 10);
   for (std::int64_t i = 0; i < 900; i += 5) std::fill_n(base.row(i), 6, 0.0f);
   std::fill_n(queries.row(1), 6, 0.0f);
-  IvfFlatIndex index(6, 8, metric);
+  Index index = make_index("IVF8,Flat", 6, metric);
   index.train(base.view());
   index.add(base.view());
-  FlatIndex flat(6, metric);
+  Index flat = make_index("Flat", 6, metric);
   flat.add(base.view());
   for (const std::int64_t k : {1, 20, 900}) {
     expect_equal(index.search(queries.view(), k, {.method = {.probes = 8}}),
@@ -491,16 +490,14 @@ TEST(IvfFlatFiles, KeepListsOfAllSizes) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("knear-ivf-" + std::to_string(getpid()));
   const Matrix<float> base = clustered(3000, 16, 1, tight), queries = clustered(40, 16, 2, tight);
-  IvfFlatIndex untrained(16, 12, Metric::ip);
+  Index untrained = make_index("IVF12,Flat", 16, Metric::ip);
   untrained.save(path);
-  IvfFlatIndex again = IvfFlatIndex::load(path);
+  Index again = Index::load(path);
   EXPECT_FALSE(again.is_trained());
   EXPECT_EQ(again.lists(), 12);
   EXPECT_EQ(again.metric(), Metric::ip);
-  EXPECT_EQ(message([&] { FlatIndex::load(path); }),
-            path + " holds an index of kind IVF12,Flat, not Flat");
   for (const std::int64_t n : {0, 1, 40, 3000}) {  // none, not packed, packed
-    IvfFlatIndex index(16, 12);
+    Index index = make_index("IVF12,Flat", 16);
     index.train(base.view());
     index.add(base.view().rows(0, n));
     index.save(path);
@@ -510,7 +507,7 @@ TEST(IvfFlatFiles, KeepListsOfAllSizes) {
     const SearchOptions options{.method = {.probes = 3}};
     expect_equal(loaded.search(queries.view(), 5, options),
                  index.search(queries.view(), 5, options));
-    EXPECT_EQ(IvfFlatIndex::load(path).list_sizes(), index.list_sizes());
+    EXPECT_EQ(Index::load(path).list_sizes(), index.list_sizes());
   }
   std::filesystem::remove(path);
 }
@@ -518,11 +515,11 @@ TEST(IvfFlatFiles, KeepListsOfAllSizes) {
 TEST(IvfFlatMemory, IsWhatTheHeaderStates) {
   const std::int64_t n = 40000, d = 96, lists = 100;
   const Matrix<float> base = clustered(n, d, 1, tight);
-  IvfFlatIndex index(d, lists);
+  Index index = make_index(fmt::format("IVF{},Flat", lists), d);
   index.train(base.view());
   index.add(base.view());
   EXPECT_LE(index.memory_bytes(), n * (4 * d + d + 16) * 106 / 100 + 4 * d * lists);
-  IvfFlatIndex bytes(d, lists);
+  Index bytes = make_index(fmt::format("IVF{},Flat", lists), d);
   const Matrix<float> numbers = whole(n, d, 1);
   bytes.train(numbers.view());
   bytes.add(numbers.view());
@@ -535,7 +532,7 @@ TEST(IvfFlatMemory, OfASearchCountsTheCodesOfQueries) {
   const std::int64_t dim = 512, queries = 2000;
   constexpr Clusters one{.count = 1, .spread = 1};  // whose lists are as wide as all rows
   const Matrix<float> base = clustered(3000, dim, 1, one), asked = clustered(queries, dim, 2, one);
-  IvfFlatIndex index(dim, 16);
+  Index index = make_index("IVF16,Flat", dim);
   index.train(base.view(), {.iterations = 2});
   index.add(base.view());
   const auto bytes = [&](std::int64_t probes) {
@@ -561,9 +558,9 @@ TEST(IvfFlatOfFewColumns, MeasuresFewRows) {
   constexpr Clusters uniform{.count = 1, .spread = 1};
   const Matrix<float> base = clustered(20000, 2, 1, uniform),
                       queries = clustered(300, 2, 2, uniform);
-  FlatIndex flat(2);
+  Index flat = make_index("Flat", 2);
   flat.add(base.view());
-  IvfFlatIndex index(2, 200);
+  Index index = make_index("IVF200,Flat", 2);
   index.train(base.view(), {.iterations = 4});
   index.add(base.view().rows(0, 9000));
   index.add(base.view().rows(9000, 20000));
@@ -571,7 +568,7 @@ TEST(IvfFlatOfFewColumns, MeasuresFewRows) {
   const Index loaded = Index::load(path);
   std::vector<Id> gone;
   for (Id id = 0; id < 20000; id += 3) gone.push_back(id);
-  const auto check = [&](const Index& of, const FlatIndex& all) {
+  const auto check = [&](const Index& of, const Index& all) {
     KnnReport report;
     expect_equal(of.search(queries.view(), 10, {.method = {.recall = 1}}, &report),
                  all.search(queries.view(), 10));
@@ -602,11 +599,11 @@ TEST(IvfFlatOfFewColumns, MeasuresFewRows) {
 
 TEST(IvfFlatErrors, SayWhatIsWrong) {
   const Matrix<float> base = clustered(500, 4, 1, tight);
-  EXPECT_EQ(message([] { IvfFlatIndex(0, 10); }), "dim must be between 1 and 65536, but is 0");
-  EXPECT_EQ(message([] { IvfFlatIndex(4, 0); }), "lists must be between 1 and 16777216, but is 0");
-  EXPECT_EQ(message([] { IvfFlatIndex(Matrix<float>(0, 4).view()); }),
+  EXPECT_EQ(message([] { make_index("IVF10,Flat", 0); }),
+            "dim must be between 1 and 65536, but is 0");
+  EXPECT_EQ(message([] { index_with_centroids(Matrix<float>(0, 4).view()); }),
             "lists must be between 1 and 16777216, but is 0");
-  IvfFlatIndex index(4, 16);
+  Index index = make_index("IVF16,Flat", 4);
   EXPECT_EQ(message([&] { index.add(base.view()); }),
             "index IVF16,Flat is not trained, which comes before adding vectors");
   EXPECT_EQ(message([&] { index.search(base.view(), 1, {.method = {.probes = 1}}); }),
@@ -647,12 +644,12 @@ TEST(IvfFlatErrors, SayWhatIsWrong) {
   EXPECT_NE(search({.memory = 1000, .method = {.probes = 2}}).find("needs at least"),
             std::string::npos);
   EXPECT_EQ(message([&] {
-              FlatIndex flat(4);
+              Index flat = make_index("Flat", 4);
               flat.add(base.view());
               flat.search(base.view(), 1, {.method = {.probes = 2}});
             }),
             "probes is 2, but there are no inverted lists");
-  EXPECT_EQ(message([&] { index.merge(FlatIndex(4)); }),
+  EXPECT_EQ(message([&] { index.merge(make_index("Flat", 4)); }),
             "other is an index Flat, this one is IVF16,Flat");
   EXPECT_THROW(index.search(base.view(), 3,
                             {.progress = [](std::string_view, double) { return false; },
@@ -669,9 +666,9 @@ TEST(IvfFlat, SaysWhichSearchesADeviceHas) {
     index.add(base.view());
     return index;
   };
-  const IvfFlatIndex lists = made(IvfFlatIndex(4, 16));
-  const IvfPqIndex codes = made(IvfPqIndex(4, 4, 2, Metric::l2, {.bits = 4}));
-  const GraphFlatIndex graph = made(GraphFlatIndex(4, 8));
+  const Index lists = made(make_index("IVF16,Flat", 4));
+  const Index codes = made(make_index("IVF4,PQ2x4", 4));
+  const Index graph = made(make_index("Graph8", 4));
   const auto on = [](std::string device, SearchMethod method) {
     return SearchOptions{.method = method, .device = std::move(device)};
   };

@@ -15,7 +15,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"
@@ -431,7 +431,7 @@ TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
                       " keeps no vectors as they were added, and nothing is proven of these");
       }
       // In shards too.
-      ShardedIndex shards(make_index(name, 24, metric), {.shards = 2});
+      Index shards = make_index(name, 24, metric).divided({.shards = 2});
       shards.train(base.view());
       shards.add(base.view());
       KnnReport of_shards;

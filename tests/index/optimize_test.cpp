@@ -1,4 +1,4 @@
-// FlatIndex::optimize -- the prefix that it makes changes no answer, whatever happens to the index
+// Index::optimize -- the prefix that it makes changes no answer, whatever happens to the index
 // afterwards; files keep it; and a file with wrong numbers in it is refused or harmless.
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,8 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/knn/knn.hpp"
 #include "tests/io/file_cases.hpp"
@@ -76,7 +77,7 @@ TEST_F(Optimize, TheFirstSearchGoesByThePrefixAndAnswersTheSame) {
     SCOPED_TRACE(std::string(name_of(type)) + ' ' + std::string(name_of(metric)));
     constexpr std::int64_t rows = 12000;
     const AnyMatrix base = falling(type, rows, 1), queries = falling(type, 120, 2);
-    const auto expect_answers = [&](const FlatIndex& index) {
+    const auto expect_answers = [&](const Index& index) {
       // One query and many; few neighbours and many; with a memory limit.
       for (const std::int64_t k : {1, 10, 150}) {
         const Neighbors all = expected(queries, base, first_ids(rows), k, metric);
@@ -97,7 +98,7 @@ TEST_F(Optimize, TheFirstSearchGoesByThePrefixAndAnswersTheSame) {
           }
       }
     };
-    FlatIndex index(dim, metric);
+    Index index = make_index("Flat", dim, metric);
     index.add(base);
     KnnReport report;
     index.search(queries.view().rows(0, 1), 10, {}, &report);
@@ -111,7 +112,7 @@ TEST_F(Optimize, TheFirstSearchGoesByThePrefixAndAnswersTheSame) {
     EXPECT_EQ(index.memory_bytes(), after);
     index.save(path("a.knear"));
     for (int round = 0; round < 2; ++round) {
-      const FlatIndex loaded = FlatIndex::load(path("a.knear"));
+      const Index loaded = Index::load(path("a.knear"));
       expect_answers(loaded);
       loaded.save(path("a.knear"));  // from a file over itself
     }
@@ -124,7 +125,7 @@ TEST_F(Optimize, WhatIsFilteredRemovedAddedAndReplacedIsAnsweredRight) {
     AnyMatrix rows = falling(type, 12000, 3);
     const AnyMatrix more = falling(type, 500, 4), queries = falling(type, 120, 5);
     std::vector<Id> ids = first_ids(12000);
-    FlatIndex index(dim, metric);
+    Index index = make_index("Flat", dim, metric);
     index.add(rows);
     ASSERT_EQ(index.optimize(), 12000);
     Random random(6);
@@ -168,7 +169,7 @@ TEST_F(Optimize, WhatIsFilteredRemovedAddedAndReplacedIsAnsweredRight) {
     EXPECT_GT(report.scan.prefix_columns, 0);
     EXPECT_TRUE(all(1) && all(10) && filtered(0.5));
     index.save(path("a.knear"));
-    index = FlatIndex::load(path("a.knear"));
+    index = Index::load(path("a.knear"));
     EXPECT_TRUE(all(10) && filtered(0.5));
     index.optimize();
     EXPECT_TRUE(all(10) && filtered(0.5));
@@ -194,7 +195,7 @@ TEST_F(Optimize, HardRowsOfIpAreAnsweredRight) {
     if (q % 9 == 0) std::memcpy(queries.row(q), base.view().row(100 * q), dim * 4);
   }
   scale(queries, 13, 0);
-  FlatIndex index(dim, Metric::ip);
+  Index index = make_index("Flat", dim, Metric::ip);
   index.add(base);
   ASSERT_EQ(index.optimize(), 10000);
   const std::vector<Id> ids = first_ids(10000);
@@ -208,7 +209,7 @@ TEST_F(Optimize, HardRowsOfIpAreAnsweredRight) {
   }
   AnyMatrix negative = rows_of(positive, {1, 2, 3, 400, 5000});
   for (std::int64_t q = 0; q < 5; ++q) scale(negative, q, -1);
-  FlatIndex one_sided(dim, Metric::ip);
+  Index one_sided = make_index("Flat", dim, Metric::ip);
   one_sided.add(positive);
   one_sided.optimize();
   KnnReport report;
@@ -221,7 +222,7 @@ TEST_F(Optimize, HardRowsOfIpAreAnsweredRight) {
 
 TEST_F(Optimize, MakesNoneWhereNonePays) {
   const auto optimized = [&](const AnyMatrix& base) {
-    FlatIndex index(base.cols());
+    Index index = make_index("Flat", base.cols());
     index.add(base);
     const std::int64_t before = index.memory_bytes(), rows = index.optimize();
     index.save(path("a.knear"));
@@ -236,12 +237,12 @@ TEST_F(Optimize, MakesNoneWhereNonePays) {
   }
   EXPECT_EQ(optimized(falling(ElementType::f32, 1000, 1)), 0);
   EXPECT_EQ(optimized(make(ElementType::f32, 9000, 8, [](auto i, auto j) { return i * j; })), 0);
-  EXPECT_EQ(FlatIndex(dim).optimize(), 0);
+  EXPECT_EQ(make_index("Flat", dim).optimize(), 0);
   EXPECT_EQ(optimized(falling(ElementType::f32, 20000, 1)), 20000);
 }
 
 TEST_F(Optimize, CanBeCancelledAndChangesNothingThen) {
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(falling(ElementType::f32, 10000, 1));
   const auto stop = [](std::string_view stage, double) { return stage != "map rows"; };
   EXPECT_THROW(index.optimize({.progress = stop}), Cancelled);
@@ -268,7 +269,7 @@ void rewrite(const std::string& from, const std::string& to, F change) {
 TEST_F(Optimize, FilesWithoutAPrefixOpenAndOthersMayBeReadWithoutIt) {
   const AnyMatrix base = falling(ElementType::f32, 10000, 1),
                   queries = falling(ElementType::f32, 20, 2);
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(base);
   index.save(path("old.knear"));
   ASSERT_EQ(index.optimize(), 10000);
@@ -291,13 +292,13 @@ TEST_F(Optimize, FilesWithoutAPrefixOpenAndOthersMayBeReadWithoutIt) {
   EXPECT_EQ(read("without.knear"), read("old.knear"));
   const Neighbors want = expected(queries, base, first_ids(10000), 10, Metric::l2);
   for (const char* name : {"old.knear", "new.knear"})
-    EXPECT_TRUE(same(FlatIndex::load(path(name)).search(queries, 10), want)) << name;
+    EXPECT_TRUE(same(Index::load(path(name)).search(queries, 10), want)) << name;
 }
 
 TEST_F(Optimize, EveryAlteredByteOfAPrefixIsNoticedBeforeItIsUsed) {
   const AnyMatrix base = falling(ElementType::f32, 8500, 1),
                   queries = falling(ElementType::f32, 12, 2);
-  FlatIndex index(dim, Metric::ip);
+  Index index = make_index("Flat", dim, Metric::ip);
   index.add(base);
   ASSERT_EQ(index.optimize(), 8500);
   index.save(path("a.knear"));
@@ -326,7 +327,7 @@ TEST_F(Optimize, EveryAlteredByteOfAPrefixIsNoticedBeforeItIsUsed) {
     const std::string section = "section '" + name + "'";
     EXPECT_THROW(io::Archive::open(path("b.knear"))->verify({}), CorruptFile) << name;
     try {
-      const FlatIndex loaded = FlatIndex::load(path("b.knear"));
+      const Index loaded = Index::load(path("b.knear"));
       ASSERT_TRUE(name.find("codes") != std::string::npos) << name;  // others are checked at once
       const Neighbors near = loaded.search(queries, 10);
       EXPECT_TRUE(same(near, want)) << name;
@@ -349,7 +350,7 @@ TEST_F(Optimize, WrongNumbersWithRightChecksumsAreHarmless) {
     const auto row_bytes = static_cast<std::size_t>(dim * size_of(type));
     for (std::int64_t r = 0; r < 8500; r += 3)  // some rows are copies
       std::memcpy(base.row(r), base.view().row(r / 2), row_bytes);
-    FlatIndex index(dim, metric);
+    Index index = make_index("Flat", dim, metric);
     index.add(base);
     ASSERT_EQ(index.optimize(), 8500);
     index.save(path("a.knear"));
@@ -390,7 +391,7 @@ TEST_F(Optimize, WrongNumbersWithRightChecksumsAreHarmless) {
         return true;
       });
       try {
-        FlatIndex loaded = FlatIndex::load(path("b.knear"));
+        Index loaded = Index::load(path("b.knear"));
         loaded.search(queries, 20);
         loaded.search(queries, 20, {.first_pass = FirstPass::prefix});
         ++searched;
@@ -406,7 +407,7 @@ TEST_F(Optimize, WrongNumbersWithRightChecksumsAreHarmless) {
 }
 
 TEST_F(Optimize, WhatNoPrefixCanBeIsRefused) {
-  FlatIndex index(dim, Metric::ip);
+  Index index = make_index("Flat", dim, Metric::ip);
   index.add(falling(ElementType::f32, 8500, 1));
   ASSERT_EQ(index.optimize(), 8500);
   index.save(path("a.knear"));
@@ -415,7 +416,7 @@ TEST_F(Optimize, WhatNoPrefixCanBeIsRefused) {
       if (name == section) std::memcpy(bytes.data() + at, &value, sizeof value);
       return true;
     });
-    return expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); },
+    return expect_error<CorruptFile>([&] { Index::load(path("b.knear")); },
                                      "section '" + section + "' is wrong");
   };
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "knear/cluster/k_means.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/convert.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
@@ -207,8 +207,8 @@ TEST(OutOfMemory, Changes) {
     const AnyMatrix queries = gaussians(8, 16, 4, 30);
     const Matrix<float> some_rows = floats(rows);
     const auto made = [&, count = lists]() -> Index {
-      if (count == 0) return FlatIndex(16);
-      return IvfFlatIndex(some_rows.view().rows(0, count));
+      if (count == 0) return make_index("Flat", 16);
+      return index_with_centroids(some_rows.view().rows(0, count));
     };
     SearchOptions how{.threads = 2};
     if (lists > 0) how.method.probes = lists / 2;
@@ -266,8 +266,9 @@ TEST(OutOfMemory, Changes) {
     if (lists == 0) continue;
     how.method.lists.widen = how.method.lists.certify = true;
     refuse_each("certified", [&] { index.search(queries, 6, how); });
-    refuse_each("train",
-                [&] { IvfFlatIndex(16, lists).train(rows, {.iterations = 2, .threads = 2}); });
+    refuse_each("train", [&] {
+      make_index(fmt::format("IVF{},Flat", lists), 16).train(rows, {.iterations = 2, .threads = 2});
+    });
     refuse_each("tune", [&] { index.tune(6, queries, options); });
     for (const double recall : {0.8, 1.0}) {
       const SearchOptions asking{.threads = 2, .method = {.recall = recall}};
@@ -280,7 +281,7 @@ using OutOfMemoryFiles = io::FileTest;
 
 TEST_F(OutOfMemoryFiles, SavingAndLoading) {
   const AnyMatrix rows = gaussians(700, 16, 5), queries = gaussians(8, 16, 6);
-  FlatIndex first(16), second(16);
+  Index first = make_index("Flat", 16), second = make_index("Flat", 16);
   first.add(rows.view().rows(0, 300));
   second.add(rows);
   const Neighbors expected = first.search(queries, 6);
@@ -289,10 +290,10 @@ TEST_F(OutOfMemoryFiles, SavingAndLoading) {
       "save", [&] { second.save(file); }, [&] { first.save(file); },
       [&] {
         EXPECT_EQ(file_count(), 1);
-        EXPECT_TRUE(same(FlatIndex::load(file).search(queries, 6), expected));
+        EXPECT_TRUE(same(Index::load(file).search(queries, 6), expected));
       });
   first.save(file);
-  refuse_each("load", [&] { FlatIndex::load(file).search(queries, 6, {.threads = 2}); });
+  refuse_each("load", [&] { Index::load(file).search(queries, 6, {.threads = 2}); });
 }
 
 TEST_F(OutOfMemoryFiles, VectorFiles) {
@@ -332,7 +333,7 @@ void search_within(std::int64_t room) {
   const rlimit limit{all, all};
   if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
   try {
-    FlatIndex index(32);
+    Index index = make_index("Flat", 32);
     index.add(base, {.threads = 4});
     index.search(queries, 10, {.threads = 4});
     knn(queries, base, 10, {.threads = 4});

@@ -14,7 +14,7 @@
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/given_lists.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_impl.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/knn/knn.hpp"
 #include "tests/small.hpp"

@@ -14,9 +14,9 @@
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/flat.hpp"
 #include "knear/index/impl/device_query_index.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/index.hpp"
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/device/emulated_gpus.hpp"
@@ -63,7 +63,7 @@ class There {
     options.device = "cuda:0";
     const std::int64_t up = gpus_[0].bytes_up(), down = gpus_[0].bytes_down();
     detail::search_on_device<HostQueue>(
-        impl_of(index), queue_,
+        index.body().one(), queue_,
         [&] {
           if (meanwhile) std::exchange(meanwhile, nullptr)();
           return gpus_.queue(0);
@@ -117,7 +117,7 @@ TEST(DeviceQuerySearch, AnswersAreThoseOfTheIndex) {
     SCOPED_TRACE(std::string(name_of(one.type)) + " " + std::string(name_of(one.metric)));
     EmulatedGpus gpus(1);
     There there(gpus);
-    FlatIndex index(one.dim, one.metric);
+    Index index = make_index("Flat", one.dim, one.metric);
     fill(index, one.type);
     const AnyMatrix queries = vectors(one.type, 130, one.dim, 9);
     const auto check = [&](std::int64_t count, std::int64_t k, const SearchOptions& options) {
@@ -152,7 +152,7 @@ TEST(DeviceQuerySearch, NeitherQueriesNorAnswersCross) {
   EmulatedGpus gpus(1);
   There there(gpus);
   constexpr std::int64_t dim = 32, count = 300, k = 20;
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(vectors(ElementType::f32, 700, dim, 1));
   const AnyMatrix queries = vectors(ElementType::f32, count, dim, 9);
   there.search(index, queries, k);
@@ -177,7 +177,7 @@ TEST(DeviceQuerySearch, WhatIsLeftIsAnsweredAllTheSame) {
     return q % 3 == 0 ? 0.0 : double(q * 7 + i % 5) / 100;  // zeros among them
   });
   for (const Metric metric : {Metric::ip, Metric::cosine}) {
-    FlatIndex index(dim, metric);
+    Index index = make_index("Flat", dim, metric);
     index.add(vectors(ElementType::f32, 300, dim, 1));
     KnnReport report;
     expect_same(there.search(index, queries, 5, {}, &report), index.search(queries, 5));
@@ -185,7 +185,7 @@ TEST(DeviceQuerySearch, WhatIsLeftIsAnsweredAllTheSame) {
   }
   // Copies of one row, more than a list has room for (those of a block of queries or fewer are
   // longer), and of another, so many that the first rows that are scanned have some.
-  FlatIndex copies(dim);
+  Index copies = make_index("Flat", dim);
   copies.add(make(ElementType::f32, 3000, dim,
                   [](std::int64_t row, std::int64_t) { return row < 2200 ? 0.25 : 0.5; }));
   const AnyMatrix many = make(ElementType::f32, 130, dim, [](std::int64_t q, std::int64_t) {
@@ -205,7 +205,7 @@ TEST(DeviceQuerySearch, AChangeMeanwhileIsSeenByNone) {
   const AnyMatrix queries = make(ElementType::f32, 6, dim, [](std::int64_t q, std::int64_t i) {
     return q % 2 == 0 ? 0.0 : double(q * 7 + i % 5) / 100;  // zeros among them
   });
-  FlatIndex index(dim, Metric::ip);
+  Index index = make_index("Flat", dim, Metric::ip);
   index.add(vectors(ElementType::f32, 300, dim, 1));
   const Neighbors wanted = index.search(queries, 5);
   std::vector<Id> gone;
@@ -236,13 +236,13 @@ TEST(DeviceQuerySearch, OtherKindsGoByTheProcessorsMemory) {
     expect_same(there.search(index, some, 6, options), index.search(some, 6, options));
   }
   // An index without rows, and no queries.
-  const FlatIndex empty(8);
+  const Index empty = make_index("Flat", 8);
   expect_same(there.search(empty, queries, 3), empty.search(queries, 3));
   EXPECT_EQ(there.search(empty, queries.view().rows(0, 0), 3).ids.rows(), 0);
 }
 
 TEST(DeviceQuerySearch, ADeviceWithoutMemoryAndWrongArguments) {
-  FlatIndex index(8);
+  Index index = make_index("Flat", 8);
   index.add(vectors(ElementType::f32, 2000, 8, 1));
   const AnyMatrix queries = vectors(ElementType::f32, 10, 8, 2);
   const Neighbors wanted = index.search(queries, 4);

@@ -16,8 +16,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/ivf_flat.hpp"
-#include "knear/index/ivf_pq.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/knn.hpp"
 #include "tests/index/index_model.hpp"
@@ -414,7 +413,7 @@ TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
   } catch (const InvalidArgument& e) {
     EXPECT_STREQ(e.what(), "base has 50 rows, but recall of codes is calibrated by 100 at least");
   }
-  IvfFlatIndex vectors(16, 8);
+  Index vectors = make_index("IVF8,Flat", 16);
   vectors.train(base.view());
   vectors.add(base.view());
   EXPECT_THROW(vectors.tune(10, {}, base.view(), {}), InvalidArgument);

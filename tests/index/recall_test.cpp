@@ -14,8 +14,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/index/index.hpp"
 #include "knear/index/lists/list_probing.hpp"
 #include "knear/index/recall/recall_rule.hpp"
 #include "knear/io/archive.hpp"
@@ -62,15 +61,15 @@ class Recall : public testing::TestWithParam<std::tuple<Metric, bool>> {
   const bool whole = std::get<1>(GetParam());
   const Matrix<float> base = rows_of(20000, 1, whole);
 
-  IvfFlatIndex lists(std::int64_t count) const {
-    IvfFlatIndex index(dim, count, metric);
+  Index lists(std::int64_t count) const {
+    Index index = make_index(fmt::format("IVF{},Flat", count), dim, metric);
     index.train(base.view(), {.rows = 20 * count});
     index.add(base.view());
     return index;
   }
   Neighbors truth(MatrixView<float> queries, std::int64_t k,
                   const SearchOptions& options = {}) const {
-    FlatIndex flat(dim, metric);
+    Index flat = make_index("Flat", dim, metric);
     flat.add(base.view());
     return flat.search(queries, k, options);
   }
@@ -85,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Metrics, Recall,
                          });
 
 TEST_P(Recall, IsMetForQueriesLikeTheRows) {
-  const IvfFlatIndex index = lists(100);
+  const Index index = lists(100);
   const Matrix<float> queries = rows_of(3000, 2, whole);
   for (const std::int64_t k : {1, 10}) {
     const Neighbors exact = truth(queries.view(), k);
@@ -119,7 +118,7 @@ TEST_P(Recall, IsMetForQueriesLikeTheRows) {
 
 // Calibration only simulates rules; a search of the same queries must do what it saw.
 TEST_P(Recall, OfTheQueriesTunedByIsWhatWasSeen) {
-  IvfFlatIndex index = lists(400);
+  Index index = lists(400);
   const Matrix<float> queries = rows_of(1500, 4, whole, 0.1);
   const Neighbors exact = truth(queries.view(), 7);
   const std::vector<OperatingPoint> points = index.tune(7, queries.view());
@@ -144,7 +143,7 @@ TEST_P(Recall, OfTheQueriesTunedByIsWhatWasSeen) {
 }
 
 TEST_P(Recall, QueriesFromElsewhereAreNoticed) {
-  const IvfFlatIndex index = lists(100);
+  const Index index = lists(100);
   const Matrix<float> queries = rows_of(1200, 5, whole, 0.35);
   const Neighbors exact = truth(queries.view(), 10);
   KnnReport report;
@@ -193,7 +192,7 @@ TEST_P(Recall, QueriesLikeTheRowsAreNoStrangers) {
 // Batches have periods: each vector followed by altered copies of it. Every so many of 1,500
 // queries were looked at, all of one phase.
 TEST_P(Recall, IsMetForBatchesWithAPeriod) {
-  const IvfFlatIndex index = lists(100);
+  const Index index = lists(100);
   const Matrix<float> easy = rows_of(1500, 21, whole);
   Matrix<float> queries = rows_of(1500, 22, whole);
   Random random(23);
@@ -219,7 +218,7 @@ TEST_P(Recall, IsMetForBatchesWithAPeriod) {
 }
 
 TEST_P(Recall, OfFilteredRows) {
-  const IvfFlatIndex index = lists(100);
+  const Index index = lists(100);
   const Matrix<float> queries = rows_of(1500, 6, whole);
   std::vector<Id> some;
   for (Id id = 0; id < 20000; id += 40) some.push_back(id);
@@ -237,13 +236,13 @@ TEST_P(Recall, OfFilteredRows) {
 TEST_P(Recall, IsKeptInFilesAndThroughSmallChanges) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("knear-recall-" + std::to_string(getpid()));
-  IvfFlatIndex index = lists(50);
+  Index index = lists(50);
   const Matrix<float> queries = rows_of(500, 7, whole, 0.2);
   index.tune(10, queries.view());
   KnnReport report, same;
   const Neighbors found = index.search(queries.view(), 10, asking(0.9), &report);
   index.save(path);
-  IvfFlatIndex loaded = IvfFlatIndex::load(path);
+  Index loaded = Index::load(path);
   expect_equal(loaded.search(queries.view(), 10, asking(0.9), &same), found);
   EXPECT_EQ(same.lists.probes, report.lists.probes);
   EXPECT_EQ(same.promise.expected_recall, report.promise.expected_recall);
@@ -258,8 +257,9 @@ TEST_P(Recall, IsKeptInFilesAndThroughSmallChanges) {
 
 // Rows that were removed, and are still in their segments, have no say.
 TEST_P(Recall, IsThatOfAnIndexWithoutHistory) {
-  IvfFlatIndex changed = lists(100);
-  IvfFlatIndex plain(changed.centroids().view(), metric), same(changed.centroids().view(), metric);
+  Index changed = lists(100);
+  Index plain = index_with_centroids(changed.centroids().view(), metric),
+        same = index_with_centroids(changed.centroids().view(), metric);
   same.add(base.view());
   std::vector<Id> gone, left;
   const std::vector<std::int64_t> of = same.lists_of(same.ids());
@@ -280,7 +280,7 @@ TEST_P(Recall, IsThatOfAnIndexWithoutHistory) {
 }
 
 TEST_P(Recall, BeyondWhatCalibrationPromisesIsCertain) {
-  const IvfFlatIndex index = lists(30);
+  const Index index = lists(30);
   const Matrix<float> queries = rows_of(100, 8, whole);
   SearchOptions options = asking(1 - 1e-9);
   options.method.lists.certify = options.method.lists.widen = true;
@@ -294,7 +294,7 @@ TEST_P(Recall, BeyondWhatCalibrationPromisesIsCertain) {
 TEST(RecallOfLists, WhereThereIsNothingToCalibrate) {
   Matrix<float> x(40, 4);
   for (std::int64_t i = 0; i < 160; ++i) x.data()[i] = static_cast<float>(i * 37 % 101);
-  IvfFlatIndex index(4, 40);
+  Index index = make_index("IVF40,Flat", 4);
   index.train(x.view());
   KnnReport report;
   EXPECT_EQ(index.search(x.view(), 3, asking(0.9), &report).ids.row(0)[0], no_id);  // no rows
@@ -306,7 +306,7 @@ TEST(RecallOfLists, WhereThereIsNothingToCalibrate) {
   // All rows are one: the nearest lists hold as good ones as any.
   Matrix<float> one(3000, 4);
   std::fill_n(one.data(), 12000, 2.0f);
-  IvfFlatIndex same(4, 8, Metric::cosine);
+  Index same = make_index("IVF8,Flat", 4, Metric::cosine);
   same.train(one.view());
   same.add(one.view());
   EXPECT_EQ(same.search(one.view().rows(0, 2), 5, asking(0.9)).ids.row(1)[4], 4);
@@ -330,7 +330,7 @@ TEST(RecallOfLists, OfNearCopiesIsNotPromisedToOtherQueries) {
         base.row(i)[j] = centres.row(i / 10)[j] + apart * noise();
     for (std::int64_t i = 0; i < 1200; ++i)
       for (std::int64_t j = 0; j < 24; ++j) alike.row(i)[j] = centres.row(i)[j] + apart * noise();
-    FlatIndex flat(24);
+    Index flat = make_index("Flat", 24);
     flat.add(base.view());
     const Neighbors truth = flat.search(other.view(), 10), same = flat.search(alike.view(), 10);
     for (const std::string name : {"IVF32,Flat", "IVF32,PQ12,RFlat", "IVF32,PQ12"}) {
@@ -371,7 +371,7 @@ TEST(RecallOfLists, IsMeasuredAgainWhereAFileDoesNotKnowNearness) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("knear-recall-" + std::to_string(getpid()));
   const Matrix<float> base = rows_of(5000, 1, false), queries = rows_of(50, 2, false);
-  IvfFlatIndex index(dim, 50);
+  Index index = make_index("IVF50,Flat", dim);
   index.train(base.view());
   index.add(base.view());
   index.tune(10);
@@ -383,9 +383,8 @@ TEST(RecallOfLists, IsMeasuredAgainWhereAFileDoesNotKnowNearness) {
       writer.add_copy(std::string(section.name), section.data, section.bytes);
   writer.write(path + ".old", {});
   KnnReport report, again;
-  const Neighbors now = IvfFlatIndex::load(path).search(queries.view(), 10, asking(0.9), &report);
-  expect_equal(IvfFlatIndex::load(path + ".old").search(queries.view(), 10, asking(0.9), &again),
-               now);
+  const Neighbors now = Index::load(path).search(queries.view(), 10, asking(0.9), &report);
+  expect_equal(Index::load(path + ".old").search(queries.view(), 10, asking(0.9), &again), now);
   EXPECT_EQ(report.note, "");
   EXPECT_NE(again.note.find("was calibrated first"), std::string::npos) << again.note;
   EXPECT_EQ(report.promise.expected_recall, again.promise.expected_recall);
@@ -410,7 +409,7 @@ TEST(RecallOfLists, GoesOnUntilEnoughRowsAreFound) {
     EXPECT_EQ(report.short_queries, 0) << kind;
   }
   const Matrix<float> rows = rows_of(3000, 1, false), queries = rows_of(200, 2, false, 0.2);
-  IvfFlatIndex index(dim, 1024);
+  Index index = make_index("IVF1024,Flat", dim);
   index.train(rows.view());
   index.add(rows.view());
   for (const std::int64_t k : {5, 50}) {
@@ -441,7 +440,7 @@ TEST(RecallOfLists, GoesOnUntilEnoughRowsAreFound) {
 
 TEST(RecallOfLists, RefusesWhatIsNone) {
   const Matrix<float> x = rows_of(2000, 1, false);
-  IvfFlatIndex index(dim, 10);
+  Index index = make_index("IVF10,Flat", dim);
   const auto message = [](auto f) -> std::string {
     try {
       f();
@@ -466,7 +465,7 @@ TEST(RecallOfLists, RefusesWhatIsNone) {
             "refine_factor is 2, but index IVF10,Flat has no codes to refine");
   EXPECT_EQ(message([&] { index.tune(3, Matrix<float>(5, 3).view()); }),
             "queries have 3 columns, index has 16");
-  FlatIndex flat(4);
+  Index flat = make_index("Flat", 4);
   EXPECT_EQ(
       message([&] { flat.tune(3); }),
       "index Flat has 0 rows, but below 16384 all are compared, whatever the recall: there is "
@@ -612,7 +611,7 @@ TEST_P(OneKind, IsToldByHowNearTheRowsAreThatItFinds) {
 
 // Queries like the rows keep what is promised, in batches of any size.
 TEST_P(Recall, OfQueriesLikeTheRowsStaysPromised) {
-  const IvfFlatIndex index = lists(100);
+  const Index index = lists(100);
   const Matrix<float> queries = rows_of(4000, 31, whole);
   for (const double recall : {0.7, 0.9})
     for (const std::int64_t count : {1, 5, 20, 200}) {
@@ -664,7 +663,7 @@ TEST(RecallOfLists, ThousandsOfQueriesLikeTheRowsAreNoStrangers) {
 // Nor does it wait for a curve of another k that is being made.
 TEST(RecallOfLists, IsNotCalibratedWhereThatIsRefused) {
   const Matrix<float> base = rows_of(3000, 1, false);
-  IvfFlatIndex index(dim, 16);
+  Index index = make_index("IVF16,Flat", dim);
   index.train(base.view());
   index.add(base.view());
   {

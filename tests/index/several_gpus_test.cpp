@@ -18,9 +18,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/replicated.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "knear/knn/device/device_grid.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/lists/listed_rows.hpp"
@@ -52,8 +50,8 @@ AnyMatrix vectors(std::int64_t rows, std::uint64_t seed) {
   return out;
 }
 
-ShardedIndex sharded(const std::string& description, int shards, Metric metric = Metric::l2) {
-  ShardedIndex index(make_index(description, dim, metric), {.shards = shards});
+Index sharded(const std::string& description, int shards, Metric metric = Metric::l2) {
+  Index index = make_index(description, dim, metric).divided({.shards = shards});
   const AnyMatrix all = vectors(410, 1);
   if (!index.is_trained()) index.train(all);
   index.add(all);
@@ -61,7 +59,7 @@ ShardedIndex sharded(const std::string& description, int shards, Metric metric =
   return index;
 }
 
-void remove_some(ShardedIndex& index) {
+void remove_some(Index& index) {
   std::vector<Id> gone;
   for (Id id = 3; id < index.next_id(); id += 11) gone.push_back(id);
   index.remove(gone);
@@ -75,7 +73,7 @@ void expect_same(const RangeNeighbors& got, const RangeNeighbors& wanted) {
 
 // The processor's answer, and what it says of it, by numbers of GPUs that go with the shards: the
 // first of the queries, so many that each replica has a block of them.
-void expect_as_here(const EmulatedGpus& there, const ShardedIndex& index, AnyMatrixView all,
+void expect_as_here(const EmulatedGpus& there, const Index& index, AnyMatrixView all,
                     std::int64_t k, const SearchOptions& options, const std::string& what) {
   SCOPED_TRACE(what);
   for (const int gpus : {2, 3, 4}) {
@@ -112,7 +110,7 @@ void expect_as_here(const EmulatedGpus& there, const ShardedIndex& index, AnyMat
   }
 }
 
-IdFilter third(const ShardedIndex& index) {
+IdFilter third(const Index& index) {
   std::vector<std::uint8_t> bits(static_cast<std::size_t>((index.next_id() + 7) / 8));
   for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint8_t>(73 * i);
   return IdFilter::of_bits(bits, index.next_id());
@@ -125,7 +123,7 @@ TEST(SeveralGpus, FlatAnswersAreTheProcessors) {
   const AnyMatrix queries = vectors(many, 9);
   for (const int shards : {1, 2, 3, 4}) {
     if (test::small() && shards % 2 == 0) continue;
-    ShardedIndex index = sharded("Flat", shards, shards == 3 ? Metric::cosine : Metric::l2);
+    Index index = sharded("Flat", shards, shards == 3 ? Metric::cosine : Metric::l2);
     const EmulatedGpus gpus(4);
     const std::string what = std::to_string(shards) + " shards";
     expect_as_here(gpus, index, queries, 10, {}, what);
@@ -139,7 +137,7 @@ TEST(SeveralGpus, FlatAnswersAreTheProcessors) {
 TEST(SeveralGpus, AnswersOfInvertedListsAreTheProcessors) {
   const AnyMatrix queries = vectors(many, 9);
   for (const int shards : {1, 2}) {
-    ShardedIndex index = sharded("IVF12,Flat", shards, shards == 2 ? Metric::ip : Metric::l2);
+    Index index = sharded("IVF12,Flat", shards, shards == 2 ? Metric::ip : Metric::l2);
     const EmulatedGpus gpus(4);
     const std::string what = std::to_string(shards) + " shards";
     expect_as_here(gpus, index, queries, 10, {.method = {.probes = 3}}, what);
@@ -162,7 +160,7 @@ TEST(SeveralGpus, AnswersOfCodesAreTheProcessors) {
   for (const std::string description : {"IVF12,PQ3", "IVF6,PQ3,RFlat", "PQ3"})
     for (const int shards : {1, 2}) {
       if (shards == 1 && description == "PQ3") continue;
-      ShardedIndex index = sharded(description, shards);
+      Index index = sharded(description, shards);
       const SearchMethod method{.probes = description == "PQ3" ? 0 : 3};
       const EmulatedGpus gpus(4);
       const std::string what = description + ", " + std::to_string(shards) + " shards";
@@ -175,9 +173,9 @@ TEST(SeveralGpus, AnswersOfCodesAreTheProcessors) {
 }
 
 TEST(SeveralGpus, EachHasTheRowsOfItsShardsAlone) {
-  const ShardedIndex four = sharded("Flat", 4), one = sharded("Flat", 1);
+  const Index four = sharded("Flat", 4), one = sharded("Flat", 1);
   const AnyMatrix queries = vectors(20, 9);
-  const auto bytes = [&](const ShardedIndex& index, const std::string& device) {
+  const auto bytes = [&](const Index& index, const std::string& device) {
     EmulatedGpus gpus(4);
     for (int i = 0; i < 4; ++i) index.search(queries, 10, {.device = device});
     std::vector<std::size_t> out;
@@ -193,7 +191,7 @@ TEST(SeveralGpus, EachHasTheRowsOfItsShardsAlone) {
   }
   for (const std::size_t replica : bytes(one, "cuda:0,1,2,3")) EXPECT_EQ(replica, all);
   // In turn where there are more shards than GPUs; in the order in which they are named.
-  const ShardedIndex three = sharded("Flat", 3);
+  const Index three = sharded("Flat", 3);
   const auto two = bytes(three, "cuda:3,1");
   EXPECT_EQ(two[0], 0u);
   EXPECT_EQ(two[2], 0u);
@@ -240,7 +238,7 @@ TEST(SeveralGpus, WhatStaysIsMadeOnAllAtTheSameTime) {
 }
 
 TEST(SeveralGpus, ReplicasShareABatchAndFewQueriesTakeTurns) {
-  const ReplicatedIndex index(sharded("Flat", 1).as_one(), 2);
+  const Index index = sharded("Flat", 1).as_one().divided({.replicas = 2});
   EmulatedGpus gpus(2);
   const AnyMatrix queries = vectors(many, 9);
   KnnReport report;
@@ -369,7 +367,7 @@ TEST(SeveralGpus, SearchesWithoutAnIndexAreDivided) {
 TEST(SeveralGpus, RangeSearchesOfShards) {
   const AnyMatrix queries = vectors(many, 9);
   for (const int shards : {1, 2, 3}) {
-    const ShardedIndex index = sharded("Flat", shards);
+    const Index index = sharded("Flat", shards);
     const RangeNeighbors wanted = index.range_search(queries, 0.5);
     EmulatedGpus gpus(4);
     for (const std::string device : {"cuda:0,1", "cuda:3", "cuda:1,0,2,3"}) {
@@ -382,7 +380,7 @@ TEST(SeveralGpus, RangeSearchesOfShards) {
 }
 
 TEST(SeveralGpus, APlainIndexHasAReplicaOnEach) {
-  FlatIndex index(dim);
+  Index index = make_index("Flat", dim);
   index.add(vectors(300, 1));
   const AnyMatrix queries = vectors(many, 9);
   const Neighbors wanted = index.search(queries, 9);
@@ -419,10 +417,10 @@ TEST(SeveralGpus, WhatCannotBeIsSaid) {
                                 "device must be cpu, cuda or cuda:N, but is 'cuda:0,1'");
   check_device("cuda:0,2");
   // Where one would have nothing to do.
-  const ShardedIndex two = sharded("Flat", 2);
+  const Index two = sharded("Flat", 2);
   expect_error<InvalidArgument>([&] { two.search(queries, 3, {.device = "cuda:0,1,2"}); },
                                 "device is cuda:0,1,2, 3 GPUs, but the index has 2 shards");
-  const ShardedIndex graph(make_index("Graph8,Flat", dim), {.shards = 2});
+  const Index graph = make_index("Graph8,Flat", dim).divided({.shards = 2});
   expect_error<InvalidArgument>([&] { graph.search(queries, 3, {.device = "cuda:0,1"}); },
                                 "device is cuda:0,1");
 }
@@ -430,7 +428,7 @@ TEST(SeveralGpus, WhatCannotBeIsSaid) {
 TEST(SeveralGpus, TheProcessorAnswersForOneWithoutMemory) {
   const AnyMatrix queries = vectors(many, 9);
   for (const std::string description : {"Flat", "IVF12,Flat", "IVF12,PQ3"}) {
-    const ShardedIndex index = sharded(description, 2);
+    const Index index = sharded(description, 2);
     const SearchMethod method{.probes = description == "Flat" ? 0 : 3};
     const Neighbors wanted = index.search(queries, 10, {.method = method});
     EmulatedGpus gpus(2, 2000);
@@ -442,7 +440,7 @@ TEST(SeveralGpus, TheProcessorAnswersForOneWithoutMemory) {
 }
 
 TEST(SeveralGpus, SearchesFromSeveralThreads) {
-  const ShardedIndex index = sharded("Flat", 2), lists = sharded("IVF12,Flat", 1);
+  const Index index = sharded("Flat", 2), lists = sharded("IVF12,Flat", 1);
   const AnyMatrix queries = vectors(100, 9);
   const Neighbors wanted = index.search(queries, 10);
   const Neighbors probed = lists.search(queries, 10, {.method = {.probes = 3}});
@@ -464,7 +462,7 @@ TEST(SeveralGpus, SearchesFromSeveralThreads) {
 }
 
 TEST(SeveralGpus, ProgressGoesOnAndStops) {
-  const ShardedIndex index = sharded("Flat", 2);
+  const Index index = sharded("Flat", 2);
   const AnyMatrix queries = vectors(many, 9);
   EmulatedGpus gpus(2);
   double most = 0;

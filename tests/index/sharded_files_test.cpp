@@ -17,9 +17,7 @@
 #include <vector>
 
 #include "knear/factory/factory.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/replicated.hpp"
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "tests/index/sharded_cases.hpp"
 #include "tests/io/file_cases.hpp"
@@ -49,7 +47,7 @@ TEST_F(ShardedFiles, AAKilledSaveLeavesTheOldOrTheNew) {
   const AnyMatrix first = rows_in_clusters(90, 4, 1), more = rows_in_clusters(30, 4, 2);
   const std::string file = path("base.knear");
   const auto save_again = [&](const Progress& progress) {
-    ShardedIndex index = ShardedIndex::load(file);
+    Index index = Index::load(file);
     index.add(more, one_thread);
     index.save(file, progress);
   };
@@ -68,13 +66,13 @@ TEST_F(ShardedFiles, AAKilledSaveLeavesTheOldOrTheNew) {
   };
   std::int64_t rows = 90;
   {
-    ShardedIndex index(FlatIndex(4), {.shards = 3});
+    Index index = make_index("Flat", 4).divided({.shards = 3});
     index.add(first, one_thread);
     index.save(file);
   }
   // What is there is whole, whatever else lies beside it.
   const auto check = [&](bool may_be_new) {
-    const ShardedIndex index = ShardedIndex::load(file);
+    const Index index = Index::load(file);
     if (may_be_new && index.size() == rows + 30) rows += 30;
     ASSERT_EQ(index.size(), rows);
     ASSERT_EQ(std::ssize(index.ids()), rows);
@@ -119,22 +117,23 @@ TEST_F(ShardedFiles, AAKilledSaveLeavesTheOldOrTheNew) {
 
 // Each removes what the one before has left, but never what a manifest names.
 TEST_F(ShardedFiles, SavesToOnePathFollowEachOther) {
-  ShardedIndex few(FlatIndex(4), {.shards = 2}), many(FlatIndex(4), {.shards = 3});
+  Index few = make_index("Flat", 4).divided({.shards = 2}),
+        many = make_index("Flat", 4).divided({.shards = 3});
   few.add(rows_in_clusters(40, 4, 1)), many.add(rows_in_clusters(50, 4, 2));
   const std::string file = path("base.knear");
   for (int round = 0; round < 20; ++round) {
     std::vector<std::thread> threads;
-    for (ShardedIndex* index : {&few, &many, &few, &many})
+    for (Index* index : {&few, &many, &few, &many})
       threads.emplace_back([&, index] { index->save(file); });
     for (std::thread& thread : threads) thread.join();
-    const ShardedIndex index = ShardedIndex::load(file);
+    const Index index = Index::load(file);
     ASSERT_TRUE(index.size() == 40 || index.size() == 50);
     ASSERT_EQ(file_count(), 1 + index.shards());
   }
 }
 
 TEST_F(ShardedFiles, OfAManifestThatWasRenamedOrCopiedStay) {
-  ShardedIndex index(FlatIndex(4), {.shards = 2});
+  Index index = make_index("Flat", 4).divided({.shards = 2});
   index.add(rows_in_clusters(40, 4, 1));
   const std::string file = path("base.knear");
   index.save(file);
@@ -142,21 +141,21 @@ TEST_F(ShardedFiles, OfAManifestThatWasRenamedOrCopiedStay) {
   std::filesystem::copy_file(path("old.knear"), path("copy.knear"));
   index.add(rows_in_clusters(10, 4, 2));
   index.save(file);
-  EXPECT_EQ(ShardedIndex::load(path("old.knear")).size(), 40);
-  EXPECT_EQ(ShardedIndex::load(file).size(), 50);
+  EXPECT_EQ(Index::load(path("old.knear")).size(), 40);
+  EXPECT_EQ(Index::load(file).size(), 50);
   EXPECT_EQ(file_count(), 7);
   // The renamed one is replaced, but its copy names the files still.
   index.save(path("old.knear"));
-  EXPECT_EQ(ShardedIndex::load(path("copy.knear")).size(), 40);
+  EXPECT_EQ(Index::load(path("copy.knear")).size(), 40);
   EXPECT_EQ(file_count(), 9);
   std::filesystem::remove(path("copy.knear"));
   index.save(file);
   EXPECT_EQ(file_count(), 6);
-  EXPECT_EQ(ShardedIndex::load(path("old.knear")).size(), 50);
+  EXPECT_EQ(Index::load(path("old.knear")).size(), 50);
 }
 
 TEST_F(ShardedFiles, MayBeReadByWhoMayReadTheManifest) {
-  ShardedIndex index(FlatIndex(4), {.shards = 2});
+  Index index = make_index("Flat", 4).divided({.shards = 2});
   index.add(rows_in_clusters(40, 4, 1));
   const std::string file = path("base.knear");
   index.save(file);
@@ -173,13 +172,13 @@ TEST_F(ShardedFiles, ComeBackAsTheyWere) {
        {"Flat", "IVF16,Flat", "IVF16,PQ4", "PQ4,RFlat", "PCA8,IVF16,SQ8", "Graph8"}) {
     const SearchOptions options{.method = {.probes = kind.find("IVF") != std::string::npos ? 4 : 0,
                                            .ef = kind == "Graph8" ? 64 : 0}};
-    ShardedIndex index(make_index(kind, 16), {.shards = 3});
+    Index index = make_index(kind, 16).divided({.shards = 3});
     index.train(vectors), index.add(vectors);
     index.remove(std::vector<Id>{17, 4, 3999});
     const Neighbors wanted = index.search(queries, 10, options);
     index.save(path("base.knear"));
     EXPECT_EQ(file_count(), 4) << kind;
-    ShardedIndex same = ShardedIndex::load(path("base.knear"), {.replicas = 2});
+    Index same = Index::load(path("base.knear"), {.replicas = 2});
     EXPECT_EQ(same.shards(), 3);
     EXPECT_EQ(same.replicas(), 2);
     EXPECT_EQ(same.description(), kind);
@@ -201,17 +200,17 @@ TEST_F(ShardedFiles, ComeBackAsTheyWere) {
     EXPECT_EQ(same.memory_bytes() > 0, true);
   }
   // One shard, which is replicated.
-  FlatIndex flat(16);
+  Index flat = make_index("Flat", 16);
   flat.add(vectors);
-  ReplicatedIndex(flat, 2).save(path("one.knear"));
-  expect_same(ShardedIndex::load(path("one.knear")).search(queries, 10), flat.search(queries, 10));
+  flat.divided({.replicas = 2}).save(path("one.knear"));
+  expect_same(Index::load(path("one.knear")).search(queries, 10), flat.search(queries, 10));
 }
 
 TEST_F(ShardedFiles, FewerRowsThanShards) {
-  ShardedIndex index(FlatIndex(4), {.shards = 5, .replicas = 3});
+  Index index = make_index("Flat", 4).divided({.shards = 5, .replicas = 3});
   for (int rows = 0; rows < 3; ++rows) {
     index.save(path("base.knear"));
-    const ShardedIndex same = ShardedIndex::load(path("base.knear"));
+    const Index same = Index::load(path("base.knear"));
     EXPECT_EQ(same.size(), rows);
     EXPECT_EQ(same.replicas(), 3);
     EXPECT_EQ(same.element_type(), rows > 0 ? ElementType::f64 : ElementType::f32);
@@ -222,22 +221,23 @@ TEST_F(ShardedFiles, FewerRowsThanShards) {
 }
 
 TEST_F(ShardedFiles, OfAnotherKindAreRefused) {
-  FlatIndex flat(4);
+  Index flat = make_index("Flat", 4);
   flat.add(rows_in_clusters(9, 4, 1));
   flat.save(path("flat.knear"));
-  expect_error<InvalidArgument>([&] { ShardedIndex::load(path("flat.knear")); },
-                                "kind Flat, not a manifest of shards");
-  ShardedIndex(flat).save(path("base.knear"));
-  expect_error<InvalidArgument>([&] { Index::load(path("base.knear")); },
-                                "an index in shards, of which 'knear convert' makes one file");
-  expect_error<IoError>([&] { ShardedIndex::load(path("none.knear")); }, "none.knear");
+  expect_error<InvalidArgument>(
+      [&] { Index::load(path("flat.knear"), {.allow_partial = true}); },
+      "allow_partial is for an index in shards, but '" + path("flat.knear") + "' is one file");
+  expect_error<InvalidArgument>([&] { Index::load(path("flat.knear"), {.replicas = 5000}); },
+                                "replicas must be between 1 and 4096, but is 5000");
+  EXPECT_EQ(Index::load(path("flat.knear"), {.replicas = 2}).replicas(), 2);
+  expect_error<IoError>([&] { Index::load(path("none.knear")); }, "none.knear");
   write("text.knear", "no archive");
-  expect_error<CorruptFile>([&] { ShardedIndex::load(path("text.knear")); }, "no .knear file");
-  expect_error<IoError>([&] { ShardedIndex(flat).save(path("no/folder.knear")); }, "folder.knear");
+  expect_error<CorruptFile>([&] { Index::load(path("text.knear")); }, "no .knear file");
+  expect_error<IoError>([&] { flat.divided({}).save(path("no/folder.knear")); }, "folder.knear");
 }
 
 TEST_F(ShardedFiles, StoppedSavesLeaveNothing) {
-  ShardedIndex index(FlatIndex(4), {.shards = 3});
+  Index index = make_index("Flat", 4).divided({.shards = 3});
   index.add(rows_in_clusters(90, 4, 1));
   index.save(path("base.knear"));
   const std::vector<std::string> before = shard_files();
@@ -260,7 +260,7 @@ TEST_F(ShardedFiles, StoppedSavesLeaveNothing) {
 }
 
 TEST_F(ShardedFiles, OthersFilesStay) {
-  ShardedIndex index(FlatIndex(4), {.shards = 2});
+  Index index = make_index("Flat", 4).divided({.shards = 2});
   index.add(rows_in_clusters(9, 4, 1));
   const std::vector<std::string> others = {"base.knear.0123456789abcdef.1.sharp",
                                            "base.knear.0123456789abcde.1.shard",
@@ -279,19 +279,19 @@ TEST_F(ShardedFiles, OthersFilesStay) {
     EXPECT_EQ(std::filesystem::exists(path(name)), !name.starts_with("other")) << name;
   EXPECT_FALSE(std::filesystem::exists(path("base.knear.0123456789abcdef.1.shard")));
   EXPECT_EQ(file_count(), std::ssize(others) - 1 + 6);
-  EXPECT_EQ(ShardedIndex::load(path("other.knear")).size(), 9);
+  EXPECT_EQ(Index::load(path("other.knear")).size(), 9);
   // A link leads to the manifest, beside which the shards are.
   std::filesystem::create_directory(path("elsewhere"));
   std::filesystem::create_symlink(path("base.knear"), path("elsewhere/link.knear"));
-  EXPECT_EQ(ShardedIndex::load(path("elsewhere/link.knear")).size(), 9);
+  EXPECT_EQ(Index::load(path("elsewhere/link.knear")).size(), 9);
   index.save(path("elsewhere/link.knear"));
   EXPECT_TRUE(std::filesystem::is_symlink(path("elsewhere/link.knear")));
-  EXPECT_EQ(ShardedIndex::load(path("base.knear")).size(), 9);
+  EXPECT_EQ(Index::load(path("base.knear")).size(), 9);
 }
 
 TEST_F(ShardedFiles, MissingAndAlteredShardsAreNamed) {
   const AnyMatrix vectors = rows_in_clusters(900, 4, 1), queries = rows_in_clusters(100, 4, 2);
-  ShardedIndex index(FlatIndex(4), {.shards = 3});
+  Index index = make_index("Flat", 4).divided({.shards = 3});
   index.add(vectors);
   index.save(path("base.knear"));
   const std::string name = shard_files()[1], good = read(name);
@@ -301,13 +301,12 @@ TEST_F(ShardedFiles, MissingAndAlteredShardsAreNamed) {
   std::iota(kept.begin() + 300, kept.end(), 600);
   const Neighbors rest = index.search(queries, 10, {.filter = IdFilter::of_ids(kept)});
   const auto check = [&](const std::string& why) {
-    const auto load = [&] { ShardedIndex::load(path("base.knear")); };
+    const auto load = [&] { Index::load(path("base.knear")); };
     if (why == "is no file")
       expect_error<IoError>(load, name);
     else
       EXPECT_NE(expect_error<CorruptFile>(load, "shard " + name).find(why), std::string::npos);
-    ShardedIndex part =
-        ShardedIndex::load(path("base.knear"), {.replicas = 2, .allow_partial = true});
+    Index part = Index::load(path("base.knear"), {.replicas = 2, .allow_partial = true});
     EXPECT_EQ(part.size(), 600);
     EXPECT_EQ(part.shards(), 3);
     EXPECT_EQ(part.missing_shards(), std::vector<std::string>{name});
@@ -339,7 +338,7 @@ TEST_F(ShardedFiles, MissingAndAlteredShardsAreNamed) {
   check("cut off");
   write(name, read(shard_files()[0]));
   check("not the file that was saved with the manifest");
-  FlatIndex other(4);
+  Index other = make_index("Flat", 4);
   other.add(vectors);
   other.save(path(name));
   check("not the file that was saved with the manifest");
@@ -350,17 +349,16 @@ TEST_F(ShardedFiles, MissingAndAlteredShardsAreNamed) {
   write(name, altered);
   check("altered");
   write(name, good);
-  expect_same(ShardedIndex::load(path("base.knear")).search(queries, 10),
-              index.search(queries, 10));
+  expect_same(Index::load(path("base.knear")).search(queries, 10), index.search(queries, 10));
   for (const std::string& file : shard_files()) std::filesystem::remove(path(file));
-  expect_error<IoError>([&] { ShardedIndex::load(path("base.knear"), {.allow_partial = true}); },
+  expect_error<IoError>([&] { Index::load(path("base.knear"), {.allow_partial = true}); },
                         "shard ");
 }
 
 // Vectors are compared with their checksums when a search comes to them.
 TEST_F(ShardedFiles, AShardThatIsFoundAlteredByASearch) {
   const AnyMatrix vectors = rows_in_clusters(9000, 16, 1), queries = rows_in_clusters(200, 16, 2);
-  ShardedIndex index(FlatIndex(16), {.shards = 3});
+  Index index = make_index("Flat", 16).divided({.shards = 3});
   index.add(vectors);
   index.save(path("base.knear"));
   const std::string name = shard_files()[2];
@@ -376,11 +374,10 @@ TEST_F(ShardedFiles, AShardThatIsFoundAlteredByASearch) {
     }
   EXPECT_GT(altered, 0);
   write(name, bytes);
-  const ShardedIndex whole = ShardedIndex::load(path("base.knear"), {.replicas = 2});
+  const Index whole = Index::load(path("base.knear"), {.replicas = 2});
   expect_error<CorruptFile>([&] { whole.search(queries, 10); }, "shard " + name);
   expect_error<CorruptFile>([&] { whole.range_search(queries, 1); }, "shard " + name);
-  const ShardedIndex part =
-      ShardedIndex::load(path("base.knear"), {.replicas = 2, .allow_partial = true});
+  const Index part = Index::load(path("base.knear"), {.replicas = 2, .allow_partial = true});
   EXPECT_TRUE(part.missing_shards().empty());
   std::vector<Id> kept(6000);
   std::iota(kept.begin(), kept.end(), 0);
@@ -394,7 +391,7 @@ TEST_F(ShardedFiles, AShardThatIsFoundAlteredByASearch) {
 
 // Manifests with right checksums that somebody wrote to do harm.
 TEST_F(ShardedFiles, HostileManifestsAreCorruptFiles) {
-  ShardedIndex index(FlatIndex(4), {.shards = 2});
+  Index index = make_index("Flat", 4).divided({.shards = 2});
   index.add(rows_in_clusters(10, 4, 1));
   index.save(path("base.knear"));
   const std::vector<std::string> files = shard_files();
@@ -421,7 +418,7 @@ TEST_F(ShardedFiles, HostileManifestsAreCorruptFiles) {
     }
     if (!extra.empty()) writer.add_copy(extra, "x", 1);
     writer.write(path("base.knear"), {});
-    return ShardedIndex::load(path("base.knear"));
+    return Index::load(path("base.knear"));
   };
   EXPECT_EQ(load({}, files, right).size(), 10);
   const auto refuse = [&](const std::string& part, const Fields& fields,
@@ -457,7 +454,7 @@ TEST_F(ShardedFiles, HostileManifestsAreCorruptFiles) {
   refuse("'1/fields'", {}, files, wrong);
   // The manifest as its own shard, and shards that are of two indexes.
   const auto own = io::Archive::open(path("base.knear"));
-  ShardedIndex other(FlatIndex(4, Metric::ip), {.shards = 2});
+  Index other = make_index("Flat", 4, Metric::ip).divided({.shards = 2});
   other.add(rows_in_clusters(10, 4, 1));
   other.save(path("other.knear"));
   std::string foreign;
@@ -474,14 +471,14 @@ TEST_F(ShardedFiles, HostileManifestsAreCorruptFiles) {
     bad[at] ^= 0x10;
     write("base.knear", bad);
     try {
-      ShardedIndex::load(path("base.knear"));
+      Index::load(path("base.knear"));
       ADD_FAILURE() << at;
     } catch (const CorruptFile& error) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
     }
     if (at % 16 == 0) {
       write("base.knear", good.substr(0, at));
-      expect_error<CorruptFile>([&] { ShardedIndex::load(path("base.knear")); }, "base.knear");
+      expect_error<CorruptFile>([&] { Index::load(path("base.knear")); }, "base.knear");
     }
   }
 }
@@ -489,7 +486,7 @@ TEST_F(ShardedFiles, HostileManifestsAreCorruptFiles) {
 // Somebody who opens what is saved again and again gets one of the states.
 TEST_F(ShardedFiles, OpeningWhileAnotherSaves) {
   const AnyMatrix some = rows_in_clusters(30, 4, 1);
-  ShardedIndex index(FlatIndex(4), {.shards = 3});
+  Index index = make_index("Flat", 4).divided({.shards = 3});
   index.add(some);
   index.save(path("base.knear"));
   std::thread writer([&] {
@@ -500,7 +497,7 @@ TEST_F(ShardedFiles, OpeningWhileAnotherSaves) {
   });
   std::int64_t last = 0;
   for (int i = 0; i < 200; ++i) {
-    const ShardedIndex opened = ShardedIndex::load(path("base.knear"), {.allow_partial = true});
+    const Index opened = Index::load(path("base.knear"), {.allow_partial = true});
     EXPECT_TRUE(opened.missing_shards().empty());
     EXPECT_GE(opened.size(), last);
     last = opened.size();

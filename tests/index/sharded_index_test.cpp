@@ -1,7 +1,7 @@
 // tests/index/sharded_index_test.cpp -- an index in shards beside one index: the same bits through
 // all changes, whatever the number of shards, replicas and threads; changes that are whole or not
 // at all; and what a report says of all shards.
-#include "knear/index/sharded.hpp"
+#include "knear/index/index.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,9 +21,6 @@
 
 #include "knear/core/cpu_groups.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/ivf_flat.hpp"
-#include "knear/index/replicated.hpp"
 #include "knear/knn/device/replica_speeds.hpp"
 #include "tests/core/present_cpus.hpp"
 #include "tests/index/index_model.hpp"
@@ -87,7 +84,7 @@ void change_all(AnyIndex& index, ElementType type, std::int64_t dim) {
 }
 
 // Searches of both that have to be the same.
-void expect_same_answers(const Index& one, const ShardedIndex& all, AnyMatrixView queries,
+void expect_same_answers(const Index& one, const Index& all, AnyMatrixView queries,
                          SearchMethod method, std::initializer_list<std::int64_t> ks,
                          std::initializer_list<int> threads) {
   const std::vector<Id> ids = one.ids();
@@ -130,8 +127,9 @@ TEST(ShardedIndex, FlatAnswersAreThoseOfOneIndex) {
       const AnyMatrix queries = vectors_of(type, 9, dim, 77);
       for (const int shards : {1, 2, 3, 7}) {
         if (test::small() && shards != 3) continue;
-        FlatIndex one(dim, metric);
-        ShardedIndex all(FlatIndex(dim, metric), {.shards = shards, .replicas = shards % 3 + 1});
+        Index one = make_index("Flat", dim, metric);
+        Index all =
+            make_index("Flat", dim, metric).divided({.shards = shards, .replicas = shards % 3 + 1});
         add_all(one, type, dim), add_all(all, type, dim);
         expect_same_answers(one, all, queries, {}, {1, 10}, {2});
         change_all(one, type, dim), change_all(all, type, dim);
@@ -152,7 +150,7 @@ TEST(ShardedIndex, FlatAnswersAreThoseOfOneIndex) {
 
 TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
   const AnyMatrix base = rows_in_clusters(3000, 24, 1), queries = rows_in_clusters(400, 24, 2);
-  FlatIndex one(24);
+  Index one = make_index("Flat", 24);
   one.add(base);
   const Neighbors wanted = one.search(queries, 10);
   const RangeNeighbors near = one.range_search(queries, 2);
@@ -163,7 +161,7 @@ TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
              (std::to_string(cpus.front()) + ":" + std::to_string(cpus.back())).c_str(), 1);
   for (const int shards : {1, 2, 3})
     for (const int replicas : {1, 2, 3}) {
-      ShardedIndex all(FlatIndex(24), {.shards = shards, .replicas = replicas});
+      Index all = make_index("Flat", 24).divided({.shards = shards, .replicas = replicas});
       all.add(base);
       for (const int threads : {1, 2, 3, 6})
         for (int again = 0; again < 2; ++again) {
@@ -179,10 +177,10 @@ TEST(ShardedIndex, ReplicasDoNotChangeAnswers) {
     }
   AnyMatrix wrong = rows_in_clusters(400, 24, 2);
   static_cast<float*>(wrong.row(390))[3] = std::numeric_limits<float>::quiet_NaN();
-  ShardedIndex all(FlatIndex(24), {.shards = 2, .replicas = 2});
+  Index all = make_index("Flat", 24).divided({.shards = 2, .replicas = 2});
   all.add(base);
   expect_error<InvalidArgument>([&] { all.search(wrong, 10, {.threads = 4}); }, "row 390");
-  const ReplicatedIndex copies(one, 2);
+  const Index copies = one.divided({.replicas = 2});
   EXPECT_EQ(copies.size(), 3000);
   expect_same(copies.search(queries, 10, {.threads = 2}), wanted);
   ::unsetenv("KNEAR_CPU_GROUPS");
@@ -202,8 +200,8 @@ TEST(ShardedIndex, MergesBeforeDistancesAreRounded) {
     const AnyMatrix query = make(ElementType::f64, 1, 3, [&](std::int64_t, std::int64_t) {
       return metric == Metric::ip ? 1.0 : 0.0;
     });
-    FlatIndex one(3, metric);
-    ShardedIndex all(FlatIndex(3, metric), {.shards = 3});
+    Index one = make_index("Flat", 3, metric);
+    Index all = make_index("Flat", 3, metric).divided({.shards = 3});
     one.add(base), all.add(base);
     // In one group of processors, and in two.
     const CpuSet cpus = present_cpus();
@@ -227,7 +225,7 @@ TEST(ShardedIndex, TiesGoToTheSmallerId) {
       make(ElementType::u8, 600, 4, [](std::int64_t, std::int64_t) { return 3.0; });
   std::vector<Id> ids(600);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<Id>(i * 7 % 600);
-  ShardedIndex all(FlatIndex(4), {.shards = 3});
+  Index all = make_index("Flat", 4).divided({.shards = 3});
   all.add(base, ids);
   const AnyMatrix query =
       make(ElementType::u8, 1, 4, [](std::int64_t, std::int64_t) { return 1.0; });
@@ -248,7 +246,7 @@ TEST(ShardedIndex, ListsAndCodesAnswerAsOneIndexWithTheSameProbes) {
       for (const int shards : {2, 3}) {
         Index trained = make_index(kind, 16, metric);
         trained.train(vectors);
-        ShardedIndex all(trained, {.shards = shards, .replicas = 2});
+        Index all = trained.divided({.shards = shards, .replicas = 2});
         if (one.size() == 0) add_all(one, ElementType::f32, 16);
         add_all(all, ElementType::f32, 16);
         for (const std::int64_t probes : {1, 5, 32}) {
@@ -288,7 +286,7 @@ TEST(ShardedIndex, ListsOfAllShardsAnswerAsAPlainLoop) {
       trained.train(base);
       for (const int shards : {1, 3}) {
         IndexModel model(trained);
-        ShardedIndex all(trained, {.shards = shards});
+        Index all = trained.divided({.shards = shards});
         std::vector<Id> ids;
         for (std::int64_t i = 0; i < n; ++i) ids.push_back(5 + 7 * i % n);  // to and fro
         const auto put = [&](std::int64_t begin, std::int64_t end) {
@@ -347,16 +345,16 @@ TEST_F(ListsOfShards, AreScannedAsOne) {
                       queries = rows_in_clusters(300, dim, 2);
       Index one = make_index("IVF32,Flat", dim, metric);
       one.train(vectors);
-      ShardedIndex shards(one, {.shards = 3});
+      Index shards = one.divided({.shards = 3});
       one.add(vectors);
       shards.add(vectors);
       shards.save(path("shards.knear"));
-      ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
+      Index loaded = Index::load(path("shards.knear"));
       const auto check = [&](const IdFilter& filter, const std::string& what) {
         const SearchOptions options{.filter = filter, .method = {.probes = 8}};
         KnnReport alone, report;
         const Neighbors near = one.search(queries, 10, options, &alone);
-        for (const ShardedIndex* each : {&std::as_const(shards), &std::as_const(loaded)}) {
+        for (const Index* each : {&std::as_const(shards), &std::as_const(loaded)}) {
           expect_same(each->search(queries, 10, options, &report), near);
           EXPECT_LT(report.scan.survivors_per_query, 1.1 * alone.scan.survivors_per_query) << what;
         }
@@ -378,7 +376,7 @@ TEST(ShardedIndex, MergesWhatOtherIndexesHold) {
     for (const MergeIds ids : {MergeIds::keep, MergeIds::shifted}) {
       Index one = make_index(kind, 16), more = make_index(kind, 16), few = make_index(kind, 16);
       one.train(vectors), more.train(vectors), few.train(vectors);
-      ShardedIndex all(one, {.shards = 3}), other(one, {.shards = 4});
+      Index all = one.divided({.shards = 3}), other = one.divided({.shards = 4});
       const Id first = ids == MergeIds::keep ? 1000 : 0;
       std::vector<Id> own(1500), last(100);
       std::iota(own.begin(), own.end(), first), std::iota(last.begin(), last.end(), 3 * first);
@@ -400,14 +398,15 @@ TEST(ShardedIndex, MergesWhatOtherIndexesHold) {
       EXPECT_EQ(other.size(), 1500);
     }
   // An id that both hold is refused as a whole, in whatever shards it is.
-  ShardedIndex all(FlatIndex(16), {.shards = 2}), other(FlatIndex(16), {.shards = 3});
+  Index all = make_index("Flat", 16).divided({.shards = 2}),
+        other = make_index("Flat", 16).divided({.shards = 3});
   std::vector<Id> own(30);
   std::iota(own.begin(), own.end(), 9);
   all.add(rows.rows(0, 10)), other.add(rows.rows(0, 30), own);
   expect_error<InvalidArgument>([&] { all.merge(other); }, "holds id 9");
   EXPECT_EQ(all.size(), 10);
   EXPECT_EQ(all.version(), 1);
-  expect_error<ShapeMismatch>([&] { all.merge(FlatIndex(17)); }, "17 columns");
+  expect_error<ShapeMismatch>([&] { all.merge(make_index("Flat", 17)); }, "17 columns");
   expect_error<InvalidArgument>([&] { all.lists_of(own); }, "no inverted lists");
   for (MergeIds ids : {MergeIds::keep, MergeIds::shifted})
     expect_error<InvalidArgument>([&] { all.merge(all, ids); }, "other is the index itself");
@@ -417,7 +416,7 @@ TEST(ShardedIndex, MergesWhatOtherIndexesHold) {
 
 TEST(ShardedIndex, TrainsOnceForAllShards) {
   const AnyMatrix vectors = rows_in_clusters(5000, 16, 1), queries = rows_in_clusters(60, 16, 2);
-  ShardedIndex all(make_index("IVF16,PQ4", 16), {.shards = 3});
+  Index all = make_index("IVF16,PQ4", 16).divided({.shards = 3});
   EXPECT_FALSE(all.is_trained());
   expect_error<InvalidArgument>([&] { all.add(vectors); }, "not trained");
   all.train(vectors);
@@ -428,7 +427,7 @@ TEST(ShardedIndex, TrainsOnceForAllShards) {
   expect_same(all.search(queries, 10, options), one.search(queries, 10, options));
   // What shards share is counted once: centroids alone take more than these few rows.
   const auto bytes_of = [&](int shards, std::int64_t rows) {
-    ShardedIndex index(make_index("IVF1024,Flat", 16), {.shards = shards});
+    Index index = make_index("IVF1024,Flat", 16).divided({.shards = shards});
     index.train(vectors);
     if (rows > 0) index.add(AnyMatrixView(vectors).rows(0, rows));
     return index.memory_bytes();
@@ -441,9 +440,9 @@ TEST(ShardedIndex, TrainsOnceForAllShards) {
 
 TEST(ShardedIndex, CertificatesAreThoseOfAllShards) {
   const AnyMatrix vectors = rows_in_clusters(6000, 16, 1), queries = rows_in_clusters(300, 16, 2);
-  ShardedIndex all(make_index("IVF32,Flat", 16), {.shards = 3, .replicas = 2});
+  Index all = make_index("IVF32,Flat", 16).divided({.shards = 3, .replicas = 2});
   all.train(vectors), all.add(vectors);
-  FlatIndex flat(16);
+  Index flat = make_index("Flat", 16);
   flat.add(vectors);
   const Neighbors truth = flat.search(queries, 5);
   KnnReport report;
@@ -483,7 +482,7 @@ TEST(ShardedIndex, ReplicasOfListsAnswerEachQuery) {
     const RangeNeighbors within = one.range_search(queries, 1, ranged);
     // Each of several shards refines as many codes as all together would.
     for (int shards = 1; shards <= (certify ? 2 : 1); ++shards) {
-      ShardedIndex all(make_index(factory, 16), {.shards = shards, .replicas = 2});
+      Index all = make_index(factory, 16).divided({.shards = shards, .replicas = 2});
       all.train(vectors), all.add(vectors);
       ::setenv("KNEAR_CPU_GROUPS", two.c_str(), 1);
       KnnReport report;
@@ -521,7 +520,7 @@ TEST(ShardedIndex, PartialReduceKeepsItsPromiseAfterTheMerge) {
   });
   const AnyMatrix queries = make(ElementType::f32, 300, dim,
                                  [&](std::int64_t, std::int64_t) { return random.uniform(); });
-  ShardedIndex all(FlatIndex(dim), {.shards = 3});
+  Index all = make_index("Flat", dim).divided({.shards = 3});
   all.add(base);
   const Neighbors truth = all.search(queries, k);
   for (const double recall : {0.5, 0.9, 0.99}) {
@@ -565,7 +564,7 @@ TEST(ShardedIndex, PartialReduceKeepsItsPromiseAfterTheMerge) {
 }
 
 TEST(ShardedIndex, RowsAreSpreadEvenly) {
-  ShardedIndex all(FlatIndex(3), {.shards = 3});
+  Index all = make_index("Flat", 3).divided({.shards = 3});
   using Sizes = std::vector<std::int64_t>;
   all.add(vectors_of(ElementType::f32, 10, 3, 1));
   EXPECT_EQ(all.shard_sizes(), (Sizes{4, 3, 3}));
@@ -583,8 +582,8 @@ TEST(ShardedIndex, RowsAreSpreadEvenly) {
 }
 
 TEST(ShardedIndex, FewerRowsThanShards) {
-  ShardedIndex all(FlatIndex(3), {.shards = 7, .replicas = 2});
-  FlatIndex one(3);
+  Index all = make_index("Flat", 3).divided({.shards = 7, .replicas = 2});
+  Index one = make_index("Flat", 3);
   const AnyMatrix queries = vectors_of(ElementType::f32, 5, 3, 9);
   expect_same(all.search(queries, 4), one.search(queries, 4));
   const AnyMatrix two = vectors_of(ElementType::f32, 2, 3, 1);
@@ -600,7 +599,7 @@ TEST(ShardedIndex, FewerRowsThanShards) {
 // Whatever goes wrong in one shard, no shard has changed, and the row is named as the caller
 // counts.
 TEST(ShardedIndex, ChangesAreWholeOrNotAtAll) {
-  ShardedIndex all(FlatIndex(4), {.shards = 3});
+  Index all = make_index("Flat", 4).divided({.shards = 3});
   all.add(vectors_of(ElementType::u8, 900, 4, 1));
   const AnyMatrix queries = vectors_of(ElementType::u8, 20, 4, 2);
   const Neighbors before = all.search(queries, 30);
@@ -659,15 +658,15 @@ TEST(ShardedIndex, ChangesAreWholeOrNotAtAll) {
 }
 
 TEST(ShardedIndex, RefusesWhatCannotBe) {
-  const FlatIndex flat(4);
-  expect_error<InvalidArgument>([&] { ShardedIndex(flat, {.shards = 0}); },
+  const Index flat = make_index("Flat", 4);
+  expect_error<InvalidArgument>([&] { flat.divided({.shards = 0}); },
                                 "shards must be between 1 and 4096, but is 0");
-  expect_error<InvalidArgument>([&] { ShardedIndex(flat, {.replicas = 5000}); },
+  expect_error<InvalidArgument>([&] { flat.divided({.replicas = 5000}); },
                                 "replicas must be between 1 and 4096, but is 5000");
-  FlatIndex rows(4);
+  Index rows = make_index("Flat", 4);
   rows.add(vectors_of(ElementType::f32, 3, 4, 1));
-  expect_error<InvalidArgument>([&] { ShardedIndex(rows, {.shards = 2}); }, "has 3 rows");
-  ShardedIndex all(flat, {.shards = 2});
+  expect_error<InvalidArgument>([&] { rows.divided({.shards = 2}); }, "has 3 rows");
+  Index all = flat.divided({.shards = 2});
   all.add(vectors_of(ElementType::f32, 3, 4, 1));
   const AnyMatrix queries = vectors_of(ElementType::f32, 2, 4, 1);
   expect_error<InvalidArgument>([&] { all.search(queries, 0); }, "k must be at least 1");
@@ -688,7 +687,7 @@ TEST(ShardedIndex, ASearchSeesOneStateOfAllShards) {
   const AnyMatrix near = rows_at(1), far = rows_at(2);
   const AnyMatrix query =
       make(ElementType::f32, 1, 4, [](std::int64_t, std::int64_t) { return 0.0; });
-  ShardedIndex all(FlatIndex(4), {.shards = 3});
+  Index all = make_index("Flat", 4).divided({.shards = 3});
   all.add(near);
   std::vector<Id> ids(rows);
   std::iota(ids.begin(), ids.end(), 0);
@@ -710,9 +709,9 @@ TEST(ShardedIndex, ASearchSeesOneStateOfAllShards) {
 
 // The index that shards were made like goes its own way.
 TEST(ShardedIndex, SharesNothingThatChanges) {
-  FlatIndex one(4);
+  Index one = make_index("Flat", 4);
   one.add(vectors_of(ElementType::f32, 500, 4, 1));
-  ShardedIndex all(one);
+  Index all = one.divided({});
   const AnyMatrix queries = vectors_of(ElementType::f32, 20, 4, 2);
   const Neighbors before = one.search(queries, 10);
   one.add(vectors_of(ElementType::f32, 500, 4, 3));
@@ -725,7 +724,7 @@ TEST(ShardedIndex, SharesNothingThatChanges) {
 
 TEST(ShardedIndex, RecallIsTheLeastPromise) {
   const AnyMatrix vectors = rows_in_clusters(12000, 16, 1), queries = rows_in_clusters(500, 16, 2);
-  ShardedIndex all(make_index("IVF64,Flat", 16), {.shards = 2, .replicas = 2});
+  Index all = make_index("IVF64,Flat", 16).divided({.shards = 2, .replicas = 2});
   all.train(vectors), all.add(vectors);
   const Neighbors truth = all.search(queries, 10, {.method = {.recall = 1}});
   const std::vector<OperatingPoint> points = all.tune(10);
@@ -742,10 +741,10 @@ TEST(ShardedIndex, RecallIsTheLeastPromise) {
 
 TEST(ShardedIndex, GraphsFindWhatIsNear) {
   const AnyMatrix vectors = rows_in_clusters(6000, 16, 1), queries = rows_in_clusters(200, 16, 2);
-  ShardedIndex all(make_index("Graph16", 16), {.shards = 2, .replicas = 2});
+  Index all = make_index("Graph16", 16).divided({.shards = 2, .replicas = 2});
   all.add(vectors);
   EXPECT_EQ(all.optimize(), 6000);
-  FlatIndex flat(16);
+  Index flat = make_index("Flat", 16);
   flat.add(vectors);
   KnnReport report;
   const Neighbors near = all.search(queries, 10, {.threads = 2, .method = {.ef = 64}}, &report);
@@ -757,7 +756,7 @@ TEST(ShardedIndex, GraphsFindWhatIsNear) {
 
 TEST(ShardedIndex, ChangesThatKeepAnswers) {
   const AnyMatrix vectors = rows_in_clusters(5000, 16, 1), queries = rows_in_clusters(50, 16, 2);
-  ShardedIndex all(FlatIndex(16), {.shards = 2});
+  Index all = make_index("Flat", 16).divided({.shards = 2});
   all.reserve(5000);
   for (std::int64_t i = 0; i < 5000; i += 500) all.add(AnyMatrixView(vectors).rows(i, i + 500));
   all.remove(some_ids(all.ids(), 9));
@@ -785,11 +784,11 @@ TEST(ShardedIndex, PartsStayOnGroupsOfProcessors) {
       std::to_string(all_cpus.front()) + ":" + std::to_string(all_cpus.back());
   ::setenv("KNEAR_CPU_GROUPS", groups.c_str(), 1);
   const AnyMatrix base = rows_in_clusters(3000, 24, 1), queries = rows_in_clusters(400, 24, 2);
-  FlatIndex one(24);
+  Index one = make_index("Flat", 24);
   one.add(base);
   const Neighbors wanted = one.search(queries, 10);
   for (const auto& [shards, replicas] : {std::pair(2, 1), std::pair(1, 2), std::pair(3, 2)}) {
-    ShardedIndex all(FlatIndex(24), {.shards = shards, .replicas = replicas});
+    Index all = make_index("Flat", 24).divided({.shards = shards, .replicas = replicas});
     all.add(base, {.threads = 2});
     for (const int threads : {2, 4, 6}) {
       bool searched = false;
@@ -808,7 +807,7 @@ TEST(ShardedIndex, PartsStayOnGroupsOfProcessors) {
     EXPECT_EQ(present_cpus(), all_cpus);
   }
   ::setenv("KNEAR_CPU_GROUPS", "0;1", 1);
-  ShardedIndex all(FlatIndex(24), {.shards = 2});
+  Index all = make_index("Flat", 24).divided({.shards = 2});
   expect_error<InvalidArgument>([&] { all.add(base); }, "KNEAR_CPU_GROUPS is '0;1'");
   ::unsetenv("KNEAR_CPU_GROUPS");
 }
@@ -822,11 +821,11 @@ TEST_F(RecallOfShards, IsThatOfOneIndex) {
   for (const std::string kind :
        {"PQ4", "IVF32,PQ4", "IVF32,PQ4,Refine(SQ8)", "IVF32,PQ4,RFlat", "IVF32,Flat"}) {
     SCOPED_TRACE(kind);
-    ShardedIndex all(make_index(kind, 16), {.shards = 3});
+    Index all = make_index(kind, 16).divided({.shards = 3});
     Index one = make_index(kind, 16);
     all.train(vectors), one.train(vectors);
     all.add(vectors), one.add(vectors);
-    const auto expect_alike = [&](const ShardedIndex& shards, double recall) {
+    const auto expect_alike = [&](const Index& shards, double recall) {
       const SearchOptions asked{.method = {.recall = recall}};
       KnnReport got, wanted;
       expect_same(shards.search(queries, 5, asked, &got), one.search(queries, 5, asked, &wanted));
@@ -843,7 +842,7 @@ TEST_F(RecallOfShards, IsThatOfOneIndex) {
       EXPECT_EQ(points[i].promised_recall, wanted[i].promised_recall);
     // What was found out is in the files: nothing is calibrated first.
     all.save(path("shards.knear"));
-    const ShardedIndex loaded = ShardedIndex::load(path("shards.knear"));
+    const Index loaded = Index::load(path("shards.knear"));
     KnnReport report;
     loaded.search(queries, 5, {.method = {.recall = 0.3}}, &report);
     EXPECT_EQ(report.note.find("calibrated first"), std::string::npos) << report.note;
@@ -854,7 +853,7 @@ TEST_F(RecallOfShards, IsThatOfOneIndex) {
 // With the vectors from which codes were made, after changes, and once a shard is missing.
 TEST_F(RecallOfShards, OfCodesIsTunedByVectors) {
   const AnyMatrix vectors = rows_in_clusters(6000, 16, 1), queries = rows_in_clusters(120, 16, 2);
-  ShardedIndex all(make_index("IVF32,PQ8", 16), {.shards = 3});
+  Index all = make_index("IVF32,PQ8", 16).divided({.shards = 3});
   Index one = make_index("IVF32,PQ8", 16);
   all.train(vectors, {.hold_out = false}), one.train(vectors, {.hold_out = false});
   all.add(vectors), one.add(vectors);
@@ -885,9 +884,9 @@ TEST_F(RecallOfShards, OfCodesIsTunedByVectors) {
   }
   expect_same(all.search(queries, 7, asked), one.search(queries, 7, asked));
   all.save(path("shards.knear"));
-  const std::vector<std::string> names = ShardedIndex::load(path("shards.knear")).shard_names();
+  const std::vector<std::string> names = Index::load(path("shards.knear")).shard_names();
   ASSERT_TRUE(std::filesystem::remove(path(names.at(1))));
-  const ShardedIndex part = ShardedIndex::load(path("shards.knear"), {.allow_partial = true});
+  const Index part = Index::load(path("shards.knear"), {.allow_partial = true});
   expect_error<InvalidArgument>([&] { part.search(queries, 5, asked); }, "some are missing");
   EXPECT_NO_THROW(part.search(queries, 5, {.method = {.probes = 3}}));
 }

@@ -6,7 +6,8 @@
 
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear {
@@ -77,7 +78,7 @@ TEST(Choices, Tile) {
   for (const bool whole : {true, false}) {
     const Matrix<float> base = filled(4500, 96, 1, whole), queries = filled(70, 96, 2, whole);
     ExactSearcher searcher(base.view(), {});
-    FlatIndex index(96, Metric::l2);
+    Index index = make_index("Flat", 96, Metric::l2);
     index.add(base.view());
     const Neighbors expected = reference_knn(queries.view(), base.view(), 40, Metric::l2);
     std::int64_t usual = 0;
@@ -138,7 +139,7 @@ TEST(Choices, Prefix) {
   const Matrix<float> base = filled(3000, 40, 1, false), queries = filled(60, 40, 2, false);
   const Neighbors expected = reference_knn(queries.view(), base.view(), 10, Metric::l2);
   ExactSearcher searcher(base.view(), {});
-  FlatIndex index(40, Metric::l2);
+  Index index = make_index("Flat", 40, Metric::l2);
   index.add(base.view());
   for (const std::int64_t columns : {8, 40, 16})
     for (const std::int64_t clusters : {1, 70, 5000}) {
@@ -297,7 +298,7 @@ TEST(Choices, RefiningIsRefusedWhereItDoesNothing) {
 // An index starts to refine by itself, once the saved time pays for the codes, and reports it.
 TEST(Choices, AnIndexStartsToRefine) {
   const Matrix<float> base = tight(6000, 768, 1), queries = tight(400, 768, 2);
-  FlatIndex index(768, Metric::ip);
+  Index index = make_index("Flat", 768, Metric::ip);
   index.add(base.view());
   const Neighbors expected = reference_knn(queries.view(), base.view(), 3, Metric::ip);
   std::int64_t before = 0;

@@ -15,7 +15,8 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/select/bins.hpp"
 #include "tests/knn/knn_cases.hpp"
@@ -329,7 +330,7 @@ TEST(PartialReduce, ShardsDrawnAtRandomAndAFilter) {
 
 TEST(Methods, AnIndexInSegmentsWithRowsTakenAway) {
   const Matrix<float> base = clustered(4000, 16, false, 12), queries = clustered(80, 16, false, 13);
-  FlatIndex index(16);
+  Index index = make_index("Flat", 16);
   for (std::int64_t begin = 0; begin < 4000; begin += 1000)
     index.add(base.view().rows(begin, begin + 1000));
   std::vector<Id> gone;

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear {
@@ -105,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FewColumns,
 TEST(FewColumnsOfAnIndex, KeepItsTree) {
   const Shape shape{"uniform", 2};
   const AnyMatrix base = rows_of(shape, 20000, 3), queries = rows_of(shape, 2000, 4);
-  FlatIndex index(2);
+  Index index = make_index("Flat", 2);
   index.add(base.view());
   const auto check = [&](const SearchOptions& options, bool by_tree) {
     KnnReport report;

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/index_of_shape.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/impl/index_impl.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/serve/refusal.hpp"
 #include "tests/io/file_cases.hpp"
@@ -80,8 +80,8 @@ class DurableIndexTest : public io::FileTest, public testing::WithParamInterface
 
   // Rows 0, ..., rows - 1, each with its id as its first number.
   static void write_base(const std::string& path, int rows, float shift = 0) {
-    if (GetParam() == 1) return write_rows(FlatIndex(dim), path, rows, shift);
-    write_rows(ShardedIndex(FlatIndex(dim), {.shards = GetParam()}), path, rows, shift);
+    if (GetParam() == 1) return write_rows(make_index("Flat", dim), path, rows, shift);
+    write_rows(make_index("Flat", dim).divided({.shards = GetParam()}), path, rows, shift);
   }
   template <class AnyIndex>
   static void write_rows(AnyIndex index, const std::string& path, int rows, float shift) {
@@ -372,7 +372,7 @@ TEST_P(DurableIndexTest, AReloadTakesTheNewFile) {
   apply(index, remove({0}));
   index.checkpoint();
   EXPECT_EQ(StoredIndex::load(path()).size(), 4);
-  FlatIndex other(dim + 1);
+  Index other = make_index("Flat", dim + 1);
   other.save(path());
   EXPECT_THROW(index.reload(true), Refusal);
   EXPECT_EQ(content(index).size(), 4u);
@@ -702,9 +702,9 @@ TEST_P(DurableIndexTest, OtherKindsOfIndexToo) {
     index.save(path());
   };
   if (GetParam() == 1)
-    build(IvfFlatIndex(dim, 8));
+    build(make_index("IVF8,Flat", dim));
   else
-    build(ShardedIndex(IvfFlatIndex(dim, 8), {.shards = GetParam()}));
+    build(make_index("IVF8,Flat", dim).divided({.shards = GetParam()}));
   DurableIndex index(path());
   apply(index, add({}, 5000));
   apply(index, remove({5}));
@@ -726,9 +726,7 @@ TEST_P(DurableIndexTest, FarRowsAreRefusedUnlessALogHoldsThem) {
     near.data()[i] = static_cast<double>(random() % 1000) / 500;
     far.data()[i] = near.data()[i] + 1e9;
   }
-  IndexOfShape codes({.dim = dim,
-                      .codes = detail::CodeShape{.bits = 8, .residual = false},
-                      .refine = detail::RefineShape{}});
+  Index codes = make_index("SQ8,RFlat", dim).divided({.shards = GetParam()});
   codes.train(near.view());
   codes.add(near.view());
   codes.save(path());

@@ -10,7 +10,8 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/index.hpp"
 #include "knear/serve/refusal.hpp"
 #include "knear/serve/search_batch.hpp"
 
@@ -223,18 +224,18 @@ TEST_F(SearchQueueTest, ASearchThatWaitsIsWokenByTheFirst) {
   later.join();
 }
 
-FlatIndex made_index() {
+Index made_index() {
   Matrix<float> base(3000, 4);
   for (std::int64_t i = 0; i < base.rows(); ++i)
     for (std::int64_t j = 0; j < 4; ++j)
       base.row(i)[j] = static_cast<float>((i * 7919 + j * 104729) % 1009) / 7.f;
-  FlatIndex out(4);
+  Index out = make_index("Flat", 4);
   out.add(base.view());
   return out;
 }
 
 TEST(SearchBatch, AnswersAreThoseOfEachSearchAlone) {
-  const FlatIndex index = made_index();
+  const Index index = made_index();
   Batch batch;
   std::vector<JobAnswer> answers(20);
   for (std::int64_t i = 0; i < 20; ++i) {
@@ -268,7 +269,7 @@ TEST(SearchBatch, AnswersAreThoseOfEachSearchAlone) {
 }
 
 TEST(SearchBatch, AnErrorIsOfTheOneWhoseItIs) {
-  const FlatIndex index = made_index();
+  const Index index = made_index();
   Batch batch;
   std::vector<JobAnswer> answers(3);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -298,7 +299,7 @@ TEST(SearchBatch, AnErrorIsOfTheOneWhoseItIs) {
 }
 
 // Has job(rows) search the index for queries that differ, and keeps its answer.
-SearchJob asked(const FlatIndex& index, std::int64_t rows, JobAnswer& answer) {
+SearchJob asked(const Index& index, std::int64_t rows, JobAnswer& answer) {
   SearchJob out = job(rows, 7);
   for (std::int64_t r = 0; r < rows; ++r)
     for (int j = 0; j < 4; ++j)
@@ -317,7 +318,7 @@ Batch batch_of(SearchJob job) {
 }
 
 TEST(SearchBatch, AnAnswerInPartsIsThatOfOneSearch) {
-  const FlatIndex index = made_index();
+  const Index index = made_index();
   JobAnswer found;
   SearchJob large = asked(index, 23, found);
   large.parts = 5;
@@ -362,7 +363,7 @@ TEST(SearchBatch, WhatNeedsAPreparationComesBackAsItWas) {
     for (const SearchJob& each : report.unprepared) EXPECT_EQ(each.queries.rows(), 2);
   }
   // What goes on without it is answered, and says so.
-  const FlatIndex index = made_index();
+  const Index index = made_index();
   JobAnswer found;
   SearchJob one = asked(index, 1, found);
   one.search = [&](AnyMatrixView queries, std::int64_t k, const SearchOptions& options,

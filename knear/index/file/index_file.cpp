@@ -25,11 +25,8 @@ SavedIndex load_index(std::shared_ptr<const io::Archive> archive) {
   return saved;
 }
 
-std::unique_ptr<IndexImpl> open_index(const std::string& path, std::string_view kind) {
+std::unique_ptr<IndexImpl> open_index(const std::string& path) {
   SavedIndex saved = load_index(io::Archive::open(path));
-  if (!kind.empty() && saved.shape.kind() != kind)
-    throw InvalidArgument("{} holds an index of kind {}, not {}", path, saved.shape.description(),
-                          kind);
   return std::make_unique<IndexImpl>(saved.shape, std::move(saved.state));
 }
 

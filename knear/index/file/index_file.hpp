@@ -27,7 +27,7 @@ SavedIndex load_index(std::shared_ptr<const io::Archive> archive);
 inline SavedIndex load_index(const std::string& path) {
   return load_index(io::Archive::open(path));
 }
-// The index of a file, of a kind that is asked for, or of any. InvalidArgument for another kind.
-std::unique_ptr<IndexImpl> open_index(const std::string& path, std::string_view kind = {});
+// The index of a file.
+std::unique_ptr<IndexImpl> open_index(const std::string& path);
 
 }  // namespace knear::detail

@@ -33,7 +33,7 @@ inline bool takes_device_queries(const State& state, const IndexShape& shape,
 // As Index::search(). queue: of the device on which queries, ids and distances [queries x k] are,
 // and which options.device names; open: makes others. Done when it returns.
 template <class Queue>
-void search_on_device(const Index::Impl& index, Queue& queue, const std::function<Queue()>& open,
+void search_on_device(const IndexImpl& index, Queue& queue, const std::function<Queue()>& open,
                       const DeviceRowData<Queue>& queries, std::int64_t k,
                       const SearchOptions& options, AnswerOnDevice to, KnnReport* report) {
   const Stopwatch time;

@@ -32,7 +32,7 @@ std::vector<Id> first_ids(std::int64_t n) {
 }
 
 IndexImpl::IndexImpl(const IndexShape& of, State from)
-    : shape(of), form(form_of(shape)), store(form->make_store()) {
+    : IndexBody(of), form(form_of(shape)), store(form->make_store()) {
   if (!shape.is_plain())
     check_by_products(shape.metric, fmt::format("index {}", shape.description()));
   form->begin(from);
@@ -50,12 +50,6 @@ void IndexImpl::publish(State next, std::span<const Id> added) {
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
   state_.swap(made);  // the old one goes after the lock, if no search has it
-}
-
-void IndexImpl::check_columns(std::string_view argument, AnyMatrixView vectors) const {
-  if (vectors.cols() != shape.dim)
-    throw ShapeMismatch("{} {} {} columns, index has {}", argument,
-                        argument == "base" ? "has" : "have", vectors.cols(), shape.dim);
 }
 
 void IndexImpl::check_trained(const State& state, std::string_view what) const {
@@ -162,6 +156,30 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
         throw InvalidArgument("filter holds id {}, which the index does not hold", id);
   check_bits(filter, state.next_id);
   return segments;
+}
+
+std::unique_ptr<IndexImpl> independent_copy(const IndexShape& shape, State state) {
+  state.flat_lists = nullptr;
+  if (state.size == 0) state.graph = nullptr;
+  if (const auto shared = std::exchange(state.recall, nullptr)) {
+    state.recall = std::make_shared<RecallCurves>(shared->rows());
+    for (const auto& curve : shared->all()) state.recall->set(*curve);
+  }
+  return std::make_unique<IndexImpl>(shape, std::move(state));
+}
+
+std::unique_ptr<IndexImpl> IndexImpl::as_one() const { return independent_copy(shape, *state()); }
+
+std::vector<std::shared_ptr<const IndexImpl>> IndexImpl::parts() const { return {as_one()}; }
+
+std::unique_ptr<IndexBody> IndexImpl::next() const {
+  return std::make_unique<IndexImpl>(*this, *state());
+}
+
+IndexCounts IndexImpl::counts() const {
+  const auto now = state();
+  return {now->size, now->next_id, now->version, now->type.value_or(ElementType::f32),
+          is_trained(*now)};
 }
 
 std::vector<Id> IndexImpl::ids() const {
@@ -295,11 +313,6 @@ void IndexImpl::add(AnyMatrixView vectors, const ChangeOptions& options) {
   if (vectors.rows() > 0) append(vectors, {}, options);
 }
 
-void IndexImpl::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
-  check_given_ids(ids);
-  add_with_any_ids(vectors, ids, options);
-}
-
 void IndexImpl::add_with_any_ids(AnyMatrixView vectors, std::span<const Id> ids,
                                  const ChangeOptions& options) {
   check_columns("vectors", vectors);
@@ -343,8 +356,12 @@ void IndexImpl::replace(std::span<const Id> ids, AnyMatrixView vectors,
   publish(std::move(next), ids);
 }
 
-void IndexImpl::merge(const IndexImpl& other, MergeIds ids) {
+void IndexImpl::merge(const IndexBody& other, MergeIds ids) {
   if (&other == this) throw InvalidArgument("other is the index itself: copy it first");
+  take_over(*other.as_one(), ids);
+}
+
+void IndexImpl::take_over(const IndexImpl& other, MergeIds ids) {
   const auto from = other.state();
   const IndexShape &theirs = other.shape, &ours = shape;
   if (theirs.kind() != ours.kind() || theirs.codes != ours.codes || theirs.refine != ours.refine ||
@@ -484,18 +501,15 @@ ExactNeighbors IndexImpl::nearest(const State& now, AnyMatrixView queries, std::
   return form->nearest({now, segments, inner.view(), queries, options}, k, report);
 }
 
-Neighbors IndexImpl::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
-                            KnnReport* report) const {
-  const Stopwatch time;
-  const bool aggregate = options.method.partial_reduce.aggregate;
+ExactNeighbors IndexImpl::nearest(AnyMatrixView queries, std::int64_t k,
+                                  const SearchOptions& options, KnnReport* report) const {
   const auto now = state();
   check_answer(queries.rows(), k);
-  if (aggregate) check_padding(queries.rows(), k, now->size, options.memory);
-  const ExactNeighbors near = nearest(*now, queries, k, options, report);
-  Neighbors out = rounded(near, shape.metric, queries.rows(), aggregate ? k : near.columns(),
-                          resolve_threads(options.threads));
-  if (report) set_call_of(*report, *now, time);
-  return out;
+  if (options.method.partial_reduce.aggregate)
+    check_padding(queries.rows(), k, now->size, options.memory);
+  ExactNeighbors near = nearest(*now, queries, k, options, report);
+  if (report) set_state_of(*report, *now);
+  return near;
 }
 
 RangeLists IndexImpl::within(const State& now, AnyMatrixView queries, double radius,
@@ -509,19 +523,20 @@ RangeLists IndexImpl::within(const State& now, AnyMatrixView queries, double rad
   return form->within({now, segments, inner.view(), queries, options}, radius, report);
 }
 
-RangeNeighbors IndexImpl::range_search(AnyMatrixView queries, double radius,
-                                       const SearchOptions& options, KnnReport* report) const {
-  const Stopwatch time;
+RangeNeighbors IndexImpl::within(AnyMatrixView queries, double radius, const SearchOptions& options,
+                                 KnnReport* report) const {
   const auto now = state();
   RangeLists near = within(*now, queries, radius, options, report);
-  RangeNeighbors out = sorted_neighbors(near, shape.metric, resolve_threads(options.threads));
-  if (report) set_call_of(*report, *now, time);
-  return out;
+  if (report) set_state_of(*report, *now);
+  return sorted_neighbors(near, shape.metric, resolve_threads(options.threads));
+}
+
+void IndexImpl::set_state_of(KnnReport& report, const State& now) const {
+  set_rows(report, now.size, shape.dim), report.version = now.version;
 }
 
 void IndexImpl::set_call_of(KnnReport& report, const State& now, const Stopwatch& time) const {
-  set_call(report, now.size, shape.dim, time);
-  report.version = now.version;
+  set_state_of(report, now), set_seconds(report, time);
 }
 
 }  // namespace knear::detail

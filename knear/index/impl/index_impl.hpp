@@ -13,6 +13,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/form/form.hpp"
+#include "knear/index/impl/index_body.hpp"
 #include "knear/index/life/index_state.hpp"
 #include "knear/index/life/segment_store.hpp"
 #include "knear/index/options.hpp"
@@ -61,9 +62,8 @@ class ChangeLock {
   ProcessMutex mutex_;
 };
 
-// The calls are those of Index (index/index.hpp), which says what they do. train() is given the
-// function that makes an index over the centroids of lists, since that is an index itself.
-class IndexImpl {
+// One index.
+class IndexImpl final : public IndexBody {
  public:
   explicit IndexImpl(const IndexShape& of, State from = {});
   // Another index with a state of this one, or one that was made of it: rows, lists and the graph
@@ -71,7 +71,6 @@ class IndexImpl {
   // changed again.
   IndexImpl(const IndexImpl& older, State from);
 
-  const IndexShape shape;
   const std::unique_ptr<const Form> form;
   ChangeLock writer;
   const std::unique_ptr<SegmentStore> store;  // the writer's
@@ -83,76 +82,80 @@ class IndexImpl {
   // added: ids of rows that are new, or have other vectors than before.
   void publish(State next, std::span<const Id> added = {});
 
-  std::vector<Id> ids() const;
-  ElementType element_type() const { return state()->type.value_or(ElementType::f32); }
-  std::int64_t memory_bytes() const;
-  Matrix<float> centroids() const;
-  std::vector<std::int64_t> list_sizes() const;
-  std::vector<std::int64_t> lists_of(std::span<const Id> ids) const;
-  AnyMatrix reconstruct(std::span<const Id> ids) const;
+  IndexCounts counts() const override;
+  bool contains(Id id) const override { return state()->find(id).row >= 0; }
+  std::vector<Id> ids() const override;
+  std::int64_t memory_bytes() const override;
+  Matrix<float> centroids() const override;
+  std::vector<std::int64_t> list_sizes() const override;
+  std::vector<std::int64_t> lists_of(std::span<const Id> ids) const override;
+  AnyMatrix reconstruct(std::span<const Id> ids) const override;
+  std::vector<ShardCounts> shards() const override { return {{"1 of 1", state()->size}}; }
+  std::int64_t replicas() const override { return 1; }
 
-  void train(AnyMatrixView vectors, const TrainOptions& options,
-             TrainCentroidIndex index = nullptr);
-  void add(AnyMatrixView vectors, const ChangeOptions& options);
-  void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options);
-  void reserve(std::int64_t rows);
-  void remove(std::span<const Id> ids, const ChangeOptions& options);
-  void replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options);
-  void merge(const IndexImpl& other, MergeIds ids);
-  void compact(const ChangeOptions& options);
-  std::int64_t optimize(const ChangeOptions& options);
+  void train(AnyMatrixView vectors, const TrainOptions& options) override;
+  // index: makes one over the centroids of lists, where the shape has one; nullptr otherwise.
+  void train(AnyMatrixView vectors, const TrainOptions& options, TrainCentroidIndex index);
+  void check_not_too_far(AnyMatrixView vectors) const override;
+  void add(AnyMatrixView vectors, const ChangeOptions& options) override;
+  void add_with_any_ids(AnyMatrixView vectors, std::span<const Id> ids,
+                        const ChangeOptions& options) override;
+  void reserve(std::int64_t rows) override;
+  void remove(std::span<const Id> ids, const ChangeOptions& options) override;
+  void replace(std::span<const Id> ids, AnyMatrixView vectors,
+               const ChangeOptions& options) override;
+  void merge(const IndexBody& other, MergeIds ids) override;
+  void compact(const ChangeOptions& options) override;
+  std::int64_t optimize(const ChangeOptions& options) override;
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries,
-                                   const ChangeOptions& options);
+                                   const ChangeOptions& options) override;
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
-                                   std::span<const Id> ids, const ChangeOptions& options);
+                                   std::span<const Id> ids, const ChangeOptions& options) override;
+  void save(const std::string& path, const SaveOptions& options) const override;
 
-  Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
-                   KnnReport* report) const;
-  RangeNeighbors range_search(AnyMatrixView queries, double radius, const SearchOptions& options,
-                              KnnReport* report) const;
+  std::unique_ptr<IndexBody> next() const override;
+  std::unique_ptr<IndexImpl> as_one() const override;
+  std::vector<std::shared_ptr<const IndexImpl>> parts() const override;
+  const IndexImpl& one() const override { return *this; }
+  IndexImpl& one() override { return *this; }
 
-  void check_columns(std::string_view argument, AnyMatrixView vectors) const;
+  ExactNeighbors nearest(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                         KnnReport* report) const override;
+  RangeNeighbors within(AnyMatrixView queries, double radius, const SearchOptions& options,
+                        KnnReport* report) const override;
+
+  ElementType element_type() const { return state()->type.value_or(ElementType::f32); }
   bool is_trained(const State& state) const {
     return (shape.transforms.empty() || state.transform) && form->is_trained(state);
   }
-  // Throws InvalidArgument for f64 rows whose codes or transformed vectors, which are float32,
-  // would be the same (core/far_rows.hpp). Not for rows of a log, which the index took before.
-  void check_not_too_far(AnyMatrixView vectors) const;
   // Throws InvalidArgument unless the index is trained, which `what` needs.
   void check_trained(const State& state, std::string_view what) const;
+  // The index of merge(), where it is one index.
+  void take_over(const IndexImpl& other, MergeIds ids);
 
-  // As Index::add() of rows with ids, which may also be above last_given_id: those of a log may
-  // have been given out to rows without ids.
-  void add_with_any_ids(AnyMatrixView vectors, std::span<const Id> ids,
-                        const ChangeOptions& options);
   // As Index::add(), of rows that have ids of their own, or none: the first of which has number
   // `first` in messages.
   void append(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options,
               std::int64_t first = 0);
-  // As Index::search() and Index::range_search(), before anything is rounded: the k nearest
-  // [q x k at most], of method.partial_reduce.aggregate = false the candidates; and all within a
-  // radius, in no order. k was checked. The caller completes the report by set_call_of().
-  ExactNeighbors nearest(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
-                         KnnReport* report) const {
-    const auto now = state();
-    return nearest(*now, queries, k, options, report);
-  }
-  // Of a state that this index had.
+  // The k nearest [q x k at most] of a state that this index had, of
+  // method.partial_reduce.aggregate = false the candidates; and all within a radius, in no order. k
+  // was checked. The caller completes the report by set_call_of().
   ExactNeighbors nearest(const State& now, AnyMatrixView queries, std::int64_t k,
                          const SearchOptions& options, KnnReport* report) const;
-  RangeLists within(AnyMatrixView queries, double radius, const SearchOptions& options,
-                    KnnReport* report) const {
-    const auto now = state();
-    return within(*now, queries, radius, options, report);
-  }
   RangeLists within(const State& now, AnyMatrixView queries, double radius,
                     const SearchOptions& options, KnnReport* report) const;
   // Writes what the call knows that searched a state.
   void set_call_of(KnnReport& report, const State& now, const Stopwatch& time) const;
+  // The same but for the time.
+  void set_state_of(KnnReport& report, const State& now) const;
 
  private:
   mutable ProcessMutex state_mutex_;  // held for the time of copying a pointer
   std::shared_ptr<const State> state_;
 };
+
+// An index with the rows of a state, which can be changed and tuned by itself. Memory of rows and
+// of what was learned is shared.
+std::unique_ptr<IndexImpl> independent_copy(const IndexShape& shape, State state);
 
 }  // namespace knear::detail

@@ -56,7 +56,7 @@ std::shared_ptr<const CentroidIndex> IndexOverCentroids::trained(const IndexShap
   by_centroids.rows = 0;
   if (shape.lists == 0) by_centroids.iterations = TrainOptions().iterations;
   by_centroids.hold_out = false;  // they are all that it will ever have
-  if (shape.learns()) index->train(centroids, by_centroids);
+  if (shape.learns()) index->train(centroids, by_centroids, nullptr);
   index->add(centroids, {.threads = options.threads, .progress = options.progress});
   const std::int64_t probes = probes_wanted(*index, centroids, metric, options.threads);
   return std::make_shared<const IndexOverCentroids>(std::move(index), probes);

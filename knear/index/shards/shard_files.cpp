@@ -201,8 +201,8 @@ class FolderLock {
   int folder_ = -1;
 };
 
-std::shared_ptr<Index> load_shard(const std::string& path, const SavedShard& fields,
-                                  const SavedShards& whole) {
+std::shared_ptr<IndexImpl> load_shard(const std::string& path, const SavedShard& fields,
+                                      const SavedShards& whole) {
   const auto archive = io::Archive::open(path);
   if (archive->file_bytes() != fields.file_bytes || archive->checksum() != fields.checksum)
     throw CorruptFile("{} is not the file that was saved with the manifest", path);
@@ -212,12 +212,12 @@ std::shared_ptr<Index> load_shard(const std::string& path, const SavedShard& fie
   if (saved.state.next_id != whole.next_id)
     throw CorruptFile("{} has ids below {}, the manifest below {}", path, saved.state.next_id,
                       whole.next_id);
-  return std::make_shared<Index>(IndexOfShape(saved.shape, std::move(saved.state)));
+  return std::make_shared<IndexImpl>(saved.shape, std::move(saved.state));
 }
 
 // Whether shards can be one index, of which the second then shares what both have learned.
 bool goes_with(const Shard& first, Shard& other) {
-  const IndexShape &a = first.impl().shape, &b = other.impl().shape;
+  const IndexShape &a = first.index->shape, &b = other.index->shape;
   const auto ours = first.state(), theirs = other.state();
   const auto same = [](const auto& x, const auto& y) {
     return !x == !y && (!x || x == y || x->equals(*y));
@@ -268,7 +268,7 @@ ShardSave::~ShardSave() {
 std::uint64_t ShardSave::number() const { return state_->number; }
 
 void ShardSave::commit(const SavedShards& all, std::span<const SavedShard> each,
-                       const ShardSaveOptions& options) {
+                       const SaveOptions& options) {
   io::ArchiveWriter manifest(kind_of_shards);
   manifest.add_copy("shards", &all, sizeof all);
   for (std::size_t s = 0; s < each.size(); ++s) {
@@ -290,19 +290,19 @@ std::string file_of_shard(const std::string& given, std::uint64_t save, std::int
   return beside(path, name_of_shard(path, save, shard));
 }
 
-SavedShard save_shard(const Index& shard, const std::string& given, std::uint64_t save,
-                      std::int64_t number, const ShardSaveOptions& options) {
+SavedShard save_shard(const IndexImpl& shard, const std::string& given, std::uint64_t save,
+                      std::int64_t number, const SaveOptions& options) {
   const std::string path = resolved(given), file = file_of_shard(path, save, number);
-  shard.save(file, options.progress);
+  shard.save(file, {.progress = options.progress});
   // Who may read the manifest may read them.
   std::error_code none;
   const std::string& like = fs::exists(path, none) ? path : options.permissions_of;
   if (!like.empty()) fs::permissions(file, fs::status(like, none).permissions(), none);
   const auto archive = io::Archive::open(file);
-  return {shard.size(), archive->file_bytes(), archive->checksum()};
+  return {shard.state()->size, archive->file_bytes(), archive->checksum()};
 }
 
-void save_shards(const Shards& shards, const std::string& path, const ShardSaveOptions& options) {
+void save_shards(const Shards& shards, const std::string& path, const SaveOptions& options) {
   for (const Shard& shard : shards.all)
     if (!shard.index)
       throw InvalidArgument("shard {} is missing, and what is left cannot be saved: {}", shard.name,
@@ -310,8 +310,8 @@ void save_shards(const Shards& shards, const std::string& path, const ShardSaveO
   const std::size_t count = shards.all.size();
   ShardSave save(path, std::ssize(shards.all));
   std::vector<SavedShard> saved;
-  ShardSaveOptions of_part = options;
-  const auto part = [&](std::size_t s) -> const ShardSaveOptions& {
+  SaveOptions of_part = options;
+  const auto part = [&](std::size_t s) -> const SaveOptions& {
     of_part.progress = part_of(options.progress, s, count + 1);
     return of_part;
   };
@@ -375,7 +375,8 @@ Shards load_shards(const std::string& given, bool allow_partial, const Progress&
             load_shard(beside(path, shard.name), manifest.shards[s].fields, manifest.fields);
         if (first && !goes_with(*first, shard))
           throw CorruptFile("{} is an index {} that does not go together with shard {}",
-                            beside(path, shard.name), shard.index->description(), first->name);
+                            beside(path, shard.name), shard.index->shape.description(),
+                            first->name);
         if (!first) first = &shard;
         if (is_wanted) out.size += shard.rows;
       } catch (const CorruptFile& error) {

@@ -17,6 +17,7 @@
 #include "knear/knn/device/device_grid.hpp"
 #include "knear/knn/near_queries.hpp"
 #include "knear/knn/search/joined_reports.hpp"
+#include "knear/knn/search/range_search.hpp"
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search.hpp"
 #include "knear/knn/search/search_position.hpp"
@@ -30,11 +31,11 @@ constexpr std::int64_t least_queries_of_replica = 48;
 
 // Throws InvalidArgument where a recall cannot be told from that of each shard by itself.
 void check_recall_of_parts(const Shard& like) {
-  if (like.index->has_codes() && !like.index->keeps_vectors())
+  if (like.index->shape.codes && !like.index->shape.keeps_vectors())
     throw InvalidArgument(
         "recall below 1 is known of all shards of an index {} together, of which some are missing: "
         "codes of one are compared with those of others; probes says how many lists are searched",
-        like.index->description());
+        like.index->shape.description());
 }
 
 // Throws an error about a file again, with the name of the shard before it.
@@ -71,7 +72,7 @@ class ShardSearch {
         devices_(parse_devices(options.device)),
         groups_(threads_ > 1 ? cpu_groups() : std::vector<CpuSet>{}) {
     // Each shard would name the GPUs that it has.
-    if (devices_.several() && shards.any().index->has_graph())
+    if (devices_.several() && shards.any().index->shape.has_graph())
       check_processor(options.device, "a search of a graph");
     if (!options.method.partial_reduce.aggregate && shards.all.size() > 1)
       throw InvalidArgument(
@@ -102,7 +103,7 @@ class ShardSearch {
   std::vector<Slice<Found>> run(bool wants_report, One one) {
     const std::int64_t count = std::ssize(searched_), replicas = replicas_used();
     if (replicas > 1) {  // a query that is wrong has the number that the caller knows
-      const Index::Impl& like = searched_.front()->impl();
+      const IndexImpl& like = *searched_.front()->index;
       like.check_columns("queries", queries_);
       find_value_range(queries_, like.shape.metric, "queries", threads_);
       if (like.shape.lists > 0 && options_.memory == 0) put_near_together();
@@ -126,7 +127,7 @@ class ShardSearch {
       SearchOptions options = options_of(s, workers, part);
       options.progress = progress.of(part);
       const auto search = [&] {
-        slices[r].found[s] = one(searched_[s]->impl(), divided_.rows(begin[r], begin[r + 1]),
+        slices[r].found[s] = one(*searched_[s]->index, divided_.rows(begin[r], begin[r + 1]),
                                  options, wants_report ? &reports[r][s] : nullptr);
       };
       try {
@@ -368,7 +369,7 @@ bool goes_as_one(const Shards& shards, const SearchOptions& options) {
   if (!shards.one || !method.partial_reduce.aggregate) return false;
   const bool recall = method.recall.value_or(1) < 1;
   const bool together = parse_devices(options.device).several() || cpu_groups().size() == 1;
-  if (shards.any().impl().shape.learns()) return recall || together;
+  if (shards.any().index->shape.learns()) return recall || together;
   const bool exact = method.kind == Method::automatic || method.kind == Method::exact;
   return exact && !recall && together;
 }
@@ -380,7 +381,7 @@ std::optional<Found> search_as_one(const Shards& shards, const SearchOptions& op
                                    Search search) {
   if (!goes_as_one(shards, options)) return {};
   try {
-    Found out = search(impl_of(shards.one->get(resolve_threads(options.threads))));
+    Found out = search(shards.one->get(resolve_threads(options.threads)));
     shards.one->share_recall();
     return out;
   } catch (const CorruptFile&) {
@@ -400,21 +401,7 @@ void set_shards_as_one(KnnReport& report, const Shards& shards, std::int64_t dim
 
 }  // namespace
 
-std::shared_ptr<Index> independent_copy(const IndexShape& shape, State state) {
-  state.flat_lists = nullptr;
-  if (state.size == 0) state.graph = nullptr;
-  if (const auto shared = std::exchange(state.recall, nullptr)) {
-    state.recall = std::make_shared<RecallCurves>(shared->rows());
-    for (const auto& curve : shared->all()) state.recall->set(*curve);
-  }
-  return std::make_shared<Index>(IndexOfShape(shape, std::move(state)));
-}
-
-std::shared_ptr<Index> independent_copy(const Index& of) {
-  return independent_copy(impl_of(of).shape, *impl_of(of).state());
-}
-
-const Index& ShardsAsOne::get(int threads) const {
+const IndexImpl& ShardsAsOne::get(int threads) const {
   std::lock_guard lock(making_);
   if (index_) return *index_;
   State whole = *parts_.front();
@@ -454,7 +441,7 @@ const Index& ShardsAsOne::get(int threads) const {
 void ShardsAsOne::share_recall() const {
   std::lock_guard lock(making_);
   if (known_.empty()) return;
-  const auto recall = impl_of(*index_).state()->recall;
+  const auto recall = index_->state()->recall;
   for (const auto& curve : recall->all())
     for (std::size_t s = 0; s < parts_.size(); ++s) {
       if (!parts_[s]->recall) continue;
@@ -470,7 +457,7 @@ void put_together(Shards& shards) {
   shards.one = nullptr;
   const auto missing = [](const Shard& shard) { return !shard.index; };
   if (shards.all.size() < 2 || std::any_of(shards.all.begin(), shards.all.end(), missing)) return;
-  const Index::Impl& first = shards.any().impl();
+  const IndexImpl& first = *shards.any().index;
   if (first.shape.has_graph() || !first.is_trained(*first.state())) return;
   std::vector<std::shared_ptr<const State>> parts;
   for (const Shard& shard : shards.all) parts.push_back(shard.state());
@@ -491,17 +478,18 @@ const Shard* Shards::find(Id id) const {
 
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
                        const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
-  if (auto near = search_as_one<ExactNeighbors>(shards, options, [&](const Index::Impl& all) {
-        return all.nearest(queries, k, options, report);
+  if (auto near = search_as_one<ExactNeighbors>(shards, options, [&](const IndexImpl& all) {
+        return all.nearest(*all.state(), queries, k, options, report);
       })) {
     if (report) set_shards_as_one(*report, shards, queries.cols());
     return std::move(*near);
   }
   ShardSearch search(shards, queries, options, speeds);
   auto slices = search.run<ExactNeighbors>(
-      report != nullptr,
-      [&](const Index::Impl& index, AnyMatrixView some, const SearchOptions& part_options,
-          KnnReport* part_report) { return index.nearest(some, k, part_options, part_report); });
+      report != nullptr, [&](const IndexImpl& index, AnyMatrixView some,
+                             const SearchOptions& part_options, KnnReport* part_report) {
+        return index.nearest(*index.state(), some, k, part_options, part_report);
+      });
   const Stopwatch time;
   for (auto& slice : slices)
     for (std::size_t s = 1; s < slice.found.size(); ++s) {
@@ -538,11 +526,11 @@ ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t
 RangeNeighbors within(const Shards& shards, AnyMatrixView queries, double radius,
                       const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report) {
   const auto sorted = [&](RangeLists& found) {
-    return sorted_neighbors(found, shards.any().impl().shape.metric,
+    return sorted_neighbors(found, shards.any().index->shape.metric,
                             resolve_threads(options.threads));
   };
-  if (auto found = search_as_one<RangeLists>(shards, options, [&](const Index::Impl& all) {
-        return all.within(queries, radius, options, report);
+  if (auto found = search_as_one<RangeLists>(shards, options, [&](const IndexImpl& all) {
+        return all.within(*all.state(), queries, radius, options, report);
       })) {
     const Stopwatch time;
     RangeNeighbors out = sorted(*found);
@@ -553,9 +541,9 @@ RangeNeighbors within(const Shards& shards, AnyMatrixView queries, double radius
   }
   ShardSearch search(shards, queries, options, speeds);
   auto slices = search.run<RangeLists>(
-      report != nullptr, [&](const Index::Impl& index, AnyMatrixView some,
+      report != nullptr, [&](const IndexImpl& index, AnyMatrixView some,
                              const SearchOptions& part_options, KnnReport* part_report) {
-        return index.within(some, radius, part_options, part_report);
+        return index.within(*index.state(), some, radius, part_options, part_report);
       });
   const Stopwatch time;
   RangeLists all(static_cast<std::size_t>(queries.rows()));

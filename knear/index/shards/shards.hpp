@@ -4,8 +4,8 @@
 //   ExactNeighbors near = nearest(shards, queries, k, options, speeds, report);
 //   save_shards(shards, "base.knear", {.progress = progress});
 //
-// Each shard is an Index that is never changed: a change makes others (index/sharded.cpp). All have
-// the same shape and what was learned, and the next id and element type of the whole, so that
+// Each shard is an index that is never changed: a change makes others (index_in_shards.cpp). All
+// have the same shape and what was learned, and the next id and element type of the whole, so that
 // filters and types mean the same in each of them.
 #pragma once
 #include <cstdint>
@@ -20,26 +20,21 @@
 
 #include "knear/core/process_mutex.hpp"
 #include "knear/distance/exact_neighbors.hpp"
-#include "knear/index/index_of_shape.hpp"
+#include "knear/index/impl/index_impl.hpp"
 #include "knear/knn/device/replica_speeds.hpp"
 #include "knear/scan/methods/range_scan.hpp"
-
-namespace knear {
-class ShardedIndex;  // index/sharded.hpp
-}
 
 namespace knear::detail {
 
 inline constexpr std::int64_t most_shards = 4096;
 
 struct Shard {
-  std::shared_ptr<Index> index = {};  // nullptr: it is missing
-  std::string name = {};              // its file, or "shard 1 of 3"
-  std::int64_t rows = 0;              // that it has, or had
-  std::string why_missing = {};       // an error message
+  std::shared_ptr<IndexImpl> index = {};  // nullptr: it is missing
+  std::string name = {};                  // its file, or "1 of 3"
+  std::int64_t rows = 0;                  // that it has, or had
+  std::string why_missing = {};           // an error message
 
-  const Index::Impl& impl() const { return impl_of(*index); }
-  std::shared_ptr<const State> state() const { return impl().state(); }
+  std::shared_ptr<const State> state() const { return index->state(); }
 };
 
 // All shards as the segments of one index, whose memory it shares. Any number of threads.
@@ -49,7 +44,7 @@ class ShardsAsOne {
       : shape_(shape), parts_(std::move(parts)) {}
 
   // Made by the first who asks. It knows of recall what all shards know.
-  const Index& get(int threads) const;
+  const IndexImpl& get(int threads) const;
   // Has every shard know what the whole has learned of recall since, so that files keep it.
   void share_recall() const;
 
@@ -57,7 +52,7 @@ class ShardsAsOne {
   const IndexShape shape_;
   const std::vector<std::shared_ptr<const State>> parts_;
   mutable ProcessMutex making_;
-  mutable std::shared_ptr<const Index> index_;
+  mutable std::unique_ptr<const IndexImpl> index_;
   // Of each part, what it knew of recall when the index was made.
   mutable std::vector<std::vector<std::shared_ptr<const RecallCurve>>> known_;
 };
@@ -82,34 +77,15 @@ struct Shards {
 // Makes shards.one anew.
 void put_together(Shards& shards);
 
-// The present state of an index in shards, and a copy of it which shares all rows and which may be
-// changed by itself; of the two only one may.
-struct ShardsOf {
-  static std::shared_ptr<const Shards> state(const ShardedIndex& index);
-  static ShardedIndex next(const ShardedIndex& index);
-  // As Index::Impl::add_with_any_ids().
-  static void add_with_any_ids(ShardedIndex& index, AnyMatrixView vectors, std::span<const Id> ids,
-                               const ChangeOptions& options);
-};
-
-// As Index::Impl::nearest() of all rows, and range_search(). The caller completes the report by
+// As IndexImpl::nearest() of all rows, and range_search(). The caller completes the report by
 // set_seconds().
 ExactNeighbors nearest(const Shards& shards, AnyMatrixView queries, std::int64_t k,
                        const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
 RangeNeighbors within(const Shards& shards, AnyMatrixView queries, double radius,
                       const SearchOptions& options, ReplicaSpeeds& speeds, KnnReport* report);
 
-struct ShardSaveOptions {
-  Progress progress = {};
-  // Called with the checksum that the manifest will have, when all else is written and before it
-  // has its name; what it throws ends the save.
-  std::function<void(std::uint64_t checksum)> before_replacing = {};
-  // The file whose permissions others get, where there is no manifest yet; empty: as usual.
-  std::string permissions_of = {};
-};
 // Throws IoError, Cancelled.
-void save_shards(const Shards& shards, const std::string& path,
-                 const ShardSaveOptions& options = {});
+void save_shards(const Shards& shards, const std::string& path, const SaveOptions& options);
 
 // Removes a manifest and then the shards that it names, but for those that another manifest of the
 // folder names. Of any other file that alone.
@@ -143,8 +119,7 @@ class ShardSave {
   std::uint64_t number() const;
   // Writes the manifest, when all shards are saved, and removes those of the one before. Throws
   // IoError, Cancelled.
-  void commit(const SavedShards& all, std::span<const SavedShard> each,
-              const ShardSaveOptions& options);
+  void commit(const SavedShards& all, std::span<const SavedShard> each, const SaveOptions& options);
 
  private:
   struct State;
@@ -154,14 +129,14 @@ class ShardSave {
 // and removed with the save.
 std::string file_of_shard(const std::string& path, std::uint64_t save, std::int64_t shard);
 // Throws IoError, Cancelled.
-SavedShard save_shard(const Index& shard, const std::string& path, std::uint64_t save,
-                      std::int64_t number, const ShardSaveOptions& options);
+SavedShard save_shard(const IndexImpl& shard, const std::string& path, std::uint64_t save,
+                      std::int64_t number, const SaveOptions& options);
 
 // A shard like this index, which has no rows, with the rows under the ids first, first + 1, ... of
-// an index whose next id is next_id: what ShardedIndex::add() makes of the shard. type: of what it
-// keeps, if others know it. Throws as Index::add().
-std::shared_ptr<Index> shard_of(const Index& like, AnyMatrixView rows, Id first, Id next_id,
-                                std::optional<ElementType> type, const ChangeOptions& options);
+// an index whose next id is next_id: what Index::add() makes of the shard. type: of what it keeps,
+// if others know it. Throws as Index::add().
+std::shared_ptr<IndexImpl> shard_of(const IndexImpl& like, AnyMatrixView rows, Id first, Id next_id,
+                                    std::optional<ElementType> type, const ChangeOptions& options);
 // How many of n rows each of so many shards has that were empty [shards].
 std::vector<std::int64_t> even_parts(std::int64_t n, std::int64_t shards);
 // Throws IoError; CorruptFile, naming the shard. Of those that are wanted, all if nothing is said,
@@ -171,14 +146,9 @@ Shards load_shards(const std::string& path, bool allow_partial, const Progress& 
                    const std::function<bool(std::size_t)>& wanted = {},
                    std::int64_t* all = nullptr);
 
-// An index with the rows of another one, which both can be changed and tuned by themselves. Memory
-// of rows and of what was learned is shared.
-std::shared_ptr<Index> independent_copy(const IndexShape& shape, State state);
-std::shared_ptr<Index> independent_copy(const Index& of);
-
 // An index with a state that was made of that of an older one, which is not changed again.
-inline std::shared_ptr<Index> with_state(const Index& older, State state) {
-  return std::make_shared<Index>(IndexOfShape(impl_of(older), std::move(state)));
+inline std::shared_ptr<IndexImpl> with_state(const IndexImpl& older, State state) {
+  return std::make_shared<IndexImpl>(older, std::move(state));
 }
 
 }  // namespace knear::detail
