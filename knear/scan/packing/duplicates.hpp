@@ -18,7 +18,8 @@ class Duplicates {
  public:
   Duplicates() = default;  // none
   // Finds them among all rows, or the `subset` of them (ascending) if it is not empty. Rows are
-  // equal if their bytes are. Requires base.rows() < 2^32.
+  // equal if their numbers are; -0 equals 0, as no key tells them apart. Requires base.rows() <
+  // 2^32.
   static Duplicates find(const BaseRows& base, std::span<const std::uint32_t> subset, int threads);
 
   // Restores the four lists below, as they were saved; none of them is empty. `base_rows` is the
