@@ -34,45 +34,31 @@ void copy_without_signs(const void* row, std::int64_t count, std::byte* out) {
   }
 }
 
-// Reads rows of a base so that rows with the same numbers have the same bytes. One thread's.
-class ComparableRows {
- public:
-  explicit ComparableRows(const BaseRows& base)
-      : base_(base),
-        scratch_(base.scratch_bytes()),
-        copy_(static_cast<std::size_t>(base.row_bytes())) {}
-
-  std::size_t bytes() const { return copy_.size(); }
-  // The bytes are valid until the next call.
-  const void* row(std::int64_t i) {
-    const void* const found = base_.row(i, scratch_.data());
-    switch (base_.type()) {
-      case ElementType::f64:
-        copy_without_signs<std::uint64_t>(found, base_.cols(), copy_.data());
-        break;
-      case ElementType::f32:
-        copy_without_signs<std::uint32_t>(found, base_.cols(), copy_.data());
-        break;
-      case ElementType::f16:
-      case ElementType::bf16:
-        copy_without_signs<std::uint16_t>(found, base_.cols(), copy_.data());
-        break;
-      case ElementType::u8:
-      case ElementType::i8:
-        return found;
-    }
-    return copy_.data();
-  }
-  Hashed hash(std::int64_t i) {
-    return {XXH3_64bits(row(i), bytes()), static_cast<std::uint32_t>(i)};
-  }
-
- private:
-  const BaseRows& base_;
-  std::vector<std::byte> scratch_, copy_;
-};
+Hashed hash(ComparableRows& rows, std::int64_t i) {
+  return {XXH3_64bits(rows.row(i), rows.bytes()), static_cast<std::uint32_t>(i)};
+}
 
 }  // namespace
+
+const void* ComparableRows::row(std::int64_t i) {
+  const void* const found = base_.row(i, scratch_.data());
+  switch (base_.type()) {
+    case ElementType::f64:
+      copy_without_signs<std::uint64_t>(found, base_.cols(), copy_.data());
+      break;
+    case ElementType::f32:
+      copy_without_signs<std::uint32_t>(found, base_.cols(), copy_.data());
+      break;
+    case ElementType::f16:
+    case ElementType::bf16:
+      copy_without_signs<std::uint16_t>(found, base_.cols(), copy_.data());
+      break;
+    case ElementType::u8:
+    case ElementType::i8:
+      return found;
+  }
+  return copy_.data();
+}
 
 Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t> subset,
                             int threads) {
@@ -82,7 +68,7 @@ Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t>
   const std::int64_t sample = std::min<std::int64_t>(n, 4096);
   std::vector<Hashed> all(sample);
   for (std::int64_t i = 0; i < sample; ++i)
-    all[i] = rows.hash(row_of(static_cast<std::int64_t>(static_cast<__int128>(i) * n / sample)));
+    all[i] = hash(rows, row_of(static_cast<std::int64_t>(static_cast<__int128>(i) * n / sample)));
   std::sort(all.begin(), all.end());
   const auto same_hash = [](const Hashed& a, const Hashed& b) { return a.first == b.first; };
   if (std::adjacent_find(all.begin(), all.end(), same_hash) == all.end()) return {};
@@ -92,7 +78,7 @@ Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t>
   parallel_for(threads, (n + block - 1) / block, [&](std::int64_t b) {
     ComparableRows of_block(base);
     for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i)
-      all[i] = of_block.hash(row_of(i));
+      all[i] = hash(of_block, row_of(i));
   });
   std::sort(all.begin(), all.end());
 

@@ -6,6 +6,7 @@
 // measured. Finding copies costs hashing a sample, and all rows only if the sample has some; a few
 // copies that the sample missed do no harm.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,6 +14,24 @@
 #include "knear/scan/packing/base_rows.hpp"
 
 namespace knear::detail {
+
+// Reads rows of a base so that rows with the same numbers have the same bytes: zeros lose their
+// sign. The base must outlive it. One thread's.
+class ComparableRows {
+ public:
+  explicit ComparableRows(const BaseRows& base)
+      : base_(base),
+        scratch_(base.scratch_bytes()),
+        copy_(static_cast<std::size_t>(base.row_bytes())) {}
+
+  std::size_t bytes() const { return copy_.size(); }
+  // Returns the bytes of row i, which are valid until the next call.
+  const void* row(std::int64_t i);
+
+ private:
+  const BaseRows& base_;
+  std::vector<std::byte> scratch_, copy_;
+};
 
 class Duplicates {
  public:
