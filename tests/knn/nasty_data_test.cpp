@@ -167,6 +167,29 @@ TEST(KnnNasty, ZeroVectorsAndEmptySides) {
   }
 }
 
+// Zero queries by cosine are as far from every row: they say nothing about codes.
+TEST(KnnNasty, ZeroVectorsAmongOthersDoNotSpoilTheFirstPass) {
+  Random random(77);
+  const auto some_zero = [&](std::int64_t rows) {
+    Matrix<float> out(rows, 24);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const float size = random.below(5) == 0 ? 0.0f : 1.0f;
+      for (int j = 0; j < 24; ++j) out.row(i)[j] = size * static_cast<float>(gaussian(random));
+    }
+    return out;
+  };
+  const Matrix<float> base = some_zero(6000), queries = some_zero(200);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    const Neighbors wanted = reference_knn(queries.view(), base.view(), 12, metric);
+    KnnReport report;
+    const Neighbors found = knn(queries.view(), base.view(), 12, {.metric = metric}, &report);
+    EXPECT_TRUE(std::equal(found.ids.data(), found.ids.data() + 200 * 12, wanted.ids.data()));
+    EXPECT_TRUE(same_bits(found.distances.view(), wanted.distances.view()));
+    EXPECT_EQ(report.scan.first_pass, "int8") << name_of(metric);
+    EXPECT_LT(report.scan.survivors_per_query, 40) << name_of(metric);
+  }
+}
+
 TEST(KnnNasty, OneHotRowsTieEverywhere) {
   const AnyMatrix base =
       make(ElementType::f32, 600, 600, [](auto r, auto c) { return r == c ? 0.37 : 0.0; });
