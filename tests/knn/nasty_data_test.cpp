@@ -372,9 +372,10 @@ AnyMatrix two_clusters(std::int64_t rows, double spread, std::int64_t loose, std
 }
 
 // Searches, compares with the reference, and returns the report.
-KnnReport search_and_compare(const AnyMatrix& queries, const AnyMatrix& base) {
+KnnReport search_and_compare(const AnyMatrix& queries, const AnyMatrix& base,
+                             const KnnOptions& options = {}) {
   KnnReport report;
-  const Neighbors got = knn(queries, base, 5, {}, &report);
+  const Neighbors got = knn(queries, base, 5, options, &report);
   EXPECT_TRUE(same(got, reference_knn(queries, base, 5, Metric::l2)));
   return report;
 }
@@ -390,14 +391,27 @@ TEST(KnnNasty, BoundsThatPruneNothingAreGivenUpWhileRunning) {
 }
 
 TEST(KnnNasty, BoundsThatPruneNothingAreNotBegunWith) {
-  const KnnReport direct = search_and_compare(two_clusters(300, 1e-3, none_loose, 21),
-                                              two_clusters(12000, 1e-3, none_loose, 22));
+  KnnOptions without_tree;  // in which each cluster would have codes of its own
+  without_tree.tuning.guess = false;
+  const KnnReport direct =
+      search_and_compare(two_clusters(300, 1e-3, none_loose, 21),
+                         two_clusters(12000, 1e-3, none_loose, 22), without_tree);
   EXPECT_EQ(direct.scan.fallback_queries, 0);
   EXPECT_EQ(direct.scan.first_pass, "direct");
-  const KnnReport floats = search_and_compare(two_clusters(300, 0.5, none_loose, 21),
-                                              two_clusters(12000, 0.5, none_loose, 22));
+  const KnnReport floats =
+      search_and_compare(two_clusters(300, 0.5, none_loose, 21),
+                         two_clusters(12000, 0.5, none_loose, 22), without_tree);
   EXPECT_EQ(floats.scan.fallback_queries, 0);
   EXPECT_EQ(floats.scan.first_pass, "fp32");
+}
+
+TEST(KnnNasty, FarClustersHaveCodesOfTheirOwn) {
+  const KnnReport report = search_and_compare(two_clusters(300, 1e-3, none_loose, 21),
+                                              two_clusters(12000, 1e-3, none_loose, 22));
+  EXPECT_EQ(report.scan.first_pass, "int8");
+  EXPECT_EQ(report.scan.leaves, 2);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
+  EXPECT_LT(report.scan.survivors_per_query, 20);
 }
 
 TEST(KnnNasty, ASampleOfQueriesUnlikeTheRest) {
