@@ -167,6 +167,29 @@ TEST(KnnNasty, ZeroVectorsAndEmptySides) {
   }
 }
 
+// Zero queries by cosine are as far from every row: they say nothing about codes.
+TEST(KnnNasty, ZeroVectorsAmongOthersDoNotSpoilTheFirstPass) {
+  Random random(77);
+  const auto some_zero = [&](std::int64_t rows) {
+    Matrix<float> out(rows, 24);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const float size = random.below(5) == 0 ? 0.0f : 1.0f;
+      for (int j = 0; j < 24; ++j) out.row(i)[j] = size * static_cast<float>(gaussian(random));
+    }
+    return out;
+  };
+  const Matrix<float> base = some_zero(6000), queries = some_zero(200);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    const Neighbors wanted = reference_knn(queries.view(), base.view(), 12, metric);
+    KnnReport report;
+    const Neighbors found = knn(queries.view(), base.view(), 12, {.metric = metric}, &report);
+    EXPECT_TRUE(std::equal(found.ids.data(), found.ids.data() + 200 * 12, wanted.ids.data()));
+    EXPECT_TRUE(same_bits(found.distances.view(), wanted.distances.view()));
+    EXPECT_EQ(report.scan.first_pass, "int8") << name_of(metric);
+    EXPECT_LT(report.scan.survivors_per_query, 40) << name_of(metric);
+  }
+}
+
 TEST(KnnNasty, OneHotRowsTieEverywhere) {
   const AnyMatrix base =
       make(ElementType::f32, 600, 600, [](auto r, auto c) { return r == c ? 0.37 : 0.0; });
@@ -349,9 +372,10 @@ AnyMatrix two_clusters(std::int64_t rows, double spread, std::int64_t loose, std
 }
 
 // Searches, compares with the reference, and returns the report.
-KnnReport search_and_compare(const AnyMatrix& queries, const AnyMatrix& base) {
+KnnReport search_and_compare(const AnyMatrix& queries, const AnyMatrix& base,
+                             const KnnOptions& options = {}) {
   KnnReport report;
-  const Neighbors got = knn(queries, base, 5, {}, &report);
+  const Neighbors got = knn(queries, base, 5, options, &report);
   EXPECT_TRUE(same(got, reference_knn(queries, base, 5, Metric::l2)));
   return report;
 }
@@ -367,14 +391,27 @@ TEST(KnnNasty, BoundsThatPruneNothingAreGivenUpWhileRunning) {
 }
 
 TEST(KnnNasty, BoundsThatPruneNothingAreNotBegunWith) {
-  const KnnReport direct = search_and_compare(two_clusters(300, 1e-3, none_loose, 21),
-                                              two_clusters(12000, 1e-3, none_loose, 22));
+  KnnOptions without_tree;  // in which each cluster would have codes of its own
+  without_tree.tuning.guess = false;
+  const KnnReport direct =
+      search_and_compare(two_clusters(300, 1e-3, none_loose, 21),
+                         two_clusters(12000, 1e-3, none_loose, 22), without_tree);
   EXPECT_EQ(direct.scan.fallback_queries, 0);
   EXPECT_EQ(direct.scan.first_pass, "direct");
-  const KnnReport floats = search_and_compare(two_clusters(300, 0.5, none_loose, 21),
-                                              two_clusters(12000, 0.5, none_loose, 22));
+  const KnnReport floats =
+      search_and_compare(two_clusters(300, 0.5, none_loose, 21),
+                         two_clusters(12000, 0.5, none_loose, 22), without_tree);
   EXPECT_EQ(floats.scan.fallback_queries, 0);
   EXPECT_EQ(floats.scan.first_pass, "fp32");
+}
+
+TEST(KnnNasty, FarClustersHaveCodesOfTheirOwn) {
+  const KnnReport report = search_and_compare(two_clusters(300, 1e-3, none_loose, 21),
+                                              two_clusters(12000, 1e-3, none_loose, 22));
+  EXPECT_EQ(report.scan.first_pass, "int8");
+  EXPECT_EQ(report.scan.leaves, 2);
+  EXPECT_EQ(report.scan.fallback_queries, 0);
+  EXPECT_LT(report.scan.survivors_per_query, 20);
 }
 
 TEST(KnnNasty, ASampleOfQueriesUnlikeTheRest) {

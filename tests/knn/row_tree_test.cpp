@@ -83,24 +83,42 @@ TEST_P(FewColumns, AnswersAsMeasuringEveryPair) {
         ASSERT_EQ(found.distances.row(q)[j], wanted.distances.row(q)[j]) << q;
       }
     if (k == 10) {
-      EXPECT_GT(report.scan.leaves, 9000 / 2 / detail::BoxTree::leaf_rows);
+      const bool few = shape.columns <= detail::RowTree::few_columns;
+      EXPECT_GT(report.scan.leaves, few ? 9000 / 2 / detail::BoxTree::leaf_rows : 1);
       EXPECT_LT(report.scan.hits_per_query, 900);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, FewColumns,
-                         testing::Values(Shape{"uniform", 1}, Shape{"uniform", 2},
-                                         Shape{"uniform", 3, Metric::cosine},
-                                         Shape{"uniform", 3, Metric::ip},
-                                         Shape{"uniform", 2, Metric::l2, ElementType::f64},
-                                         Shape{"line", 4}, Shape{"clusters", 3}, Shape{"copies", 2},
-                                         Shape{"uneven", 3}, Shape{"uneven", 2, Metric::ip}),
-                         [](const auto& p) {
-                           return p.param.name + "_" + std::to_string(p.param.columns) + "_" +
-                                  std::string(name_of(p.param.metric)) +
-                                  (p.param.type == ElementType::f64 ? "_f64" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, FewColumns,
+    testing::Values(Shape{"uniform", 1}, Shape{"uniform", 2}, Shape{"uniform", 3, Metric::cosine},
+                    Shape{"uniform", 3, Metric::ip},
+                    Shape{"uniform", 2, Metric::l2, ElementType::f64}, Shape{"line", 4},
+                    Shape{"clusters", 3}, Shape{"clusters", 24},
+                    Shape{"clusters", 24, Metric::l2, ElementType::f64}, Shape{"copies", 2},
+                    Shape{"uneven", 3}, Shape{"uneven", 2, Metric::ip}),
+    [](const auto& p) {
+      return p.param.name + "_" + std::to_string(p.param.columns) + "_" +
+             std::string(name_of(p.param.metric)) +
+             (p.param.type == ElementType::f64 ? "_f64" : "");
+    });
+
+// Far clusters of many columns are the leaves of a tree; rows that lie together have none.
+TEST(FarClusters, AreTheLeavesOfATree) {
+  const std::int64_t rows = 30000;
+  const AnyMatrix base = rows_of({"clusters", 20}, rows, 5),
+                  queries = rows_of({"clusters", 20}, 300, 6);
+  KnnReport report;
+  const Neighbors found = knn(queries.view(), base.view(), 10, {}, &report);
+  const Neighbors wanted = knn(queries.view(), base.view(), 10, {.first_pass = FirstPass::direct});
+  EXPECT_TRUE(std::equal(found.ids.data(), found.ids.data() + 3000, wanted.ids.data()));
+  EXPECT_TRUE(same_bits(found.distances.view(), wanted.distances.view()));
+  EXPECT_EQ(report.scan.leaves, 7);
+  const AnyMatrix near = rows_of({"uniform", 20}, rows, 7);
+  knn(queries.view(), near.view(), 10, {}, &report);
+  EXPECT_EQ(report.scan.leaves, 0);
+}
 
 // An index keeps its tree, which single queries use too; a filter and removed rows go without.
 TEST(FewColumnsOfAnIndex, KeepItsTree) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "knear/knn/rows/list_centres.hpp"
 #include "knear/knn/rows/prepared_rows.hpp"
 #include "knear/scan/packing/packed_lists.hpp"
 
@@ -15,12 +16,6 @@ namespace knear::detail {
 
 // Whether so many rows in so many lists are packed: fewer leave most places of the panels empty.
 bool packs_lists(std::int64_t rows, std::int64_t lists);
-
-// Returns the centres if rows that are coded around those of their lists, rather than in `space`,
-// spare a search more than it takes to code its queries for each list; else none. It looks at a
-// sample of the rows. list_of [rows].
-ListCentres centres_that_pay(const BaseRows& rows, std::span<const std::uint32_t> list_of,
-                             const CodingSpace& space, ListCentres centres);
 
 class ListedRows {
  public:

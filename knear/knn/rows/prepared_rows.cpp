@@ -280,15 +280,15 @@ int magnitude_of(std::int64_t k) { return std::bit_width(static_cast<std::uint64
 
 }  // namespace
 
-double PreparedRows::known_leaves(std::int64_t k) {
+double PreparedRows::known_tree_cost(std::int64_t k) {
   std::lock_guard lock(mutex_);
-  const auto known = leaves_of_tree_.find(magnitude_of(k));
-  return known == leaves_of_tree_.end() ? 0 : known->second;
+  const auto known = cost_of_tree_.find(magnitude_of(k));
+  return known == cost_of_tree_.end() ? 0 : known->second;
 }
 
-double PreparedRows::note_leaves(std::int64_t k, double leaves) {
+double PreparedRows::note_tree_cost(std::int64_t k, double cost) {
   std::lock_guard lock(mutex_);
-  return leaves_of_tree_[magnitude_of(k)] = leaves;
+  return cost_of_tree_[magnitude_of(k)] = cost;
 }
 
 PreparedRows::PassStats PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {

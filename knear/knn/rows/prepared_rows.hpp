@@ -130,18 +130,18 @@ class PreparedRows {
   // Seconds of one core that searches took which a prefix might have served.
   double searched_without_prefix(double more);
 
-  // The tree of rows of few columns; nullptr: none is kept. And that, or a new one, which is kept
-  // if the job says so.
+  // The tree of rows of few columns or in far clusters; nullptr: none is kept. And that, or a new
+  // one, which is kept if the job says so.
   std::shared_ptr<const RowTree> kept_tree();
   std::shared_ptr<const RowTree> tree(const PackingJob& job);
   // Seconds that searches took without a tree.
   double searched_without_tree(double more);
-  // How many leaves a query for about k neighbours looks at; find() is called unless that is
+  // Returns what a query for about k neighbours costs by a tree. find() is called unless that is
   // known.
   template <class Find>
-  double leaves_of_tree(std::int64_t k, Find find) {
-    if (const double known = known_leaves(k); known > 0) return known;
-    return note_leaves(k, find());
+  double cost_of_tree(std::int64_t k, Find find) {
+    if (const double known = known_tree_cost(k); known > 0) return known;
+    return note_tree_cost(k, find());
   }
 
   // Codes of rows by themselves, in their order and in the space of the packed base (one from a
@@ -170,8 +170,8 @@ class PreparedRows {
   std::int64_t bytes();
 
  private:
-  double known_leaves(std::int64_t k);
-  double note_leaves(std::int64_t k, double leaves);
+  double known_tree_cost(std::int64_t k);
+  double note_tree_cost(std::int64_t k, double cost);
   const CodingSpace& space_chosen();
   std::int64_t other_bytes() const;  // of a prefix and codes of rows; mutex_ is held
   template <class Find, class Make>
@@ -200,7 +200,7 @@ class PreparedRows {
   std::vector<PrefixDecision> prefix_decisions_;
   double without_prefix_ = 0, without_tree_ = 0, spared_ = 0;
   std::shared_ptr<const RowTree> tree_;
-  std::map<int, double> leaves_of_tree_;  // by the power of two of k
+  std::map<int, double> cost_of_tree_;  // by the power of two of k
   std::shared_ptr<const PerRowCodes> per_row_codes_;
   std::map<std::pair<FirstPass, int>, PassStats> seen_;  // by the power of two of k
   bool no_prefix_ = false;

@@ -37,16 +37,16 @@ Matrix<double> tree_points(AnyMatrixView rows, Metric metric, int threads) {
 }
 
 BoxTree::BoxTree(MatrixView<double> points, Metric metric, int threads)
-    : metric_(metric),
-      dim_(static_cast<std::size_t>(points.cols())),
-      rows_(points.rows()),
-      leaves_((points.rows() + leaf_rows - 1) / leaf_rows),
-      nodes_(static_cast<std::size_t>(2 * leaves_ - 1)),
-      boxes_(2 * nodes_.size() * dim_),
-      leaf_nodes_(static_cast<std::size_t>(leaves_)),
-      order_(static_cast<std::size_t>(points.rows())) {
+    : metric_(metric), dim_(static_cast<std::size_t>(points.cols())) {
+  const std::int64_t leaves = (points.rows() + leaf_rows - 1) / leaf_rows;
+  nodes_.resize(static_cast<std::size_t>(2 * leaves - 1));
+  boxes_.resize(2 * nodes_.size() * dim_);
+  leaf_nodes_.resize(static_cast<std::size_t>(leaves));
+  order_.resize(static_cast<std::size_t>(points.rows()));
   std::iota(order_.begin(), order_.end(), 0u);
-  nodes_[0] = {0, static_cast<std::int32_t>(leaves_)};
+  for (std::int64_t leaf = 0; leaf <= leaves; ++leaf)
+    leaf_begin_.push_back(std::min(points.rows(), leaf * leaf_rows));
+  nodes_[0] = {0, static_cast<std::int32_t>(leaves), static_cast<std::int32_t>(leaves / 2)};
   std::vector<std::size_t> level = {0};
   while (!level.empty()) {
     parallel_for(threads, std::ssize(level),
@@ -58,11 +58,18 @@ BoxTree::BoxTree(MatrixView<double> points, Metric metric, int threads)
   }
 }
 
-void BoxTree::split(MatrixView<double> points, std::size_t node) {
-  const Node& here = nodes_[node];
-  const std::size_t begin = static_cast<std::size_t>(here.first_leaf * leaf_rows),
-                    end = std::min(order_.size(), static_cast<std::size_t>(
-                                                      (here.first_leaf + here.leaves) * leaf_rows));
+BoxTree BoxTree::of_clusters(MatrixView<double> points, Metric metric) {
+  BoxTree out;
+  out.metric_ = metric, out.dim_ = static_cast<std::size_t>(points.cols());
+  out.order_.resize(static_cast<std::size_t>(points.rows()));
+  std::iota(out.order_.begin(), out.order_.end(), 0u);
+  out.leaf_begin_ = {0};
+  out.add_clusters(points, 0, out.order_.size(), most_clusters);
+  return out;
+}
+
+std::size_t BoxTree::set_box(MatrixView<double> points, std::size_t node, std::size_t begin,
+                             std::size_t end) {
   double* const low = boxes_.data() + 2 * node * dim_;
   double* const high = low + dim_;
   std::fill_n(low, dim_, no_bound), std::fill_n(high, dim_, -no_bound);
@@ -71,22 +78,81 @@ void BoxTree::split(MatrixView<double> points, std::size_t node) {
     for (std::size_t j = 0; j < dim_; ++j)
       low[j] = std::min(low[j], x[j]), high[j] = std::max(high[j], x[j]);
   }
+  std::size_t longest = 0;
+  for (std::size_t j = 1; j < dim_; ++j)
+    if (high[j] - low[j] > high[longest] - low[longest]) longest = j;
+  return longest;
+}
+
+void BoxTree::split(MatrixView<double> points, std::size_t node) {
+  const Node& here = nodes_[node];
+  const auto begin = static_cast<std::size_t>(begin_of(here.first_leaf)),
+             end = static_cast<std::size_t>(begin_of(here.first_leaf + here.leaves));
+  const auto column = static_cast<std::int64_t>(set_box(points, node, begin, end));
   if (here.leaves == 1) {
     leaf_nodes_[static_cast<std::size_t>(here.first_leaf)] = static_cast<std::uint32_t>(node);
     return;
   }
-  std::size_t longest = 0;
-  for (std::size_t j = 1; j < dim_; ++j)
-    if (high[j] - low[j] > high[longest] - low[longest]) longest = j;
-  const std::int32_t left = here.leaves / 2;
+  const std::int32_t left = here.left, right = here.leaves - left;
   const auto at = [&](std::size_t i) { return order_.begin() + static_cast<std::ptrdiff_t>(i); };
-  const std::size_t middle = static_cast<std::size_t>((here.first_leaf + left) * leaf_rows);
-  const auto column = static_cast<std::int64_t>(longest);
+  const auto middle = static_cast<std::size_t>(begin_of(here.first_leaf + left));
   std::nth_element(at(begin), at(middle), at(end), [&](std::uint32_t a, std::uint32_t b) {
     return points.row(a)[column] < points.row(b)[column];
   });
-  nodes_[node + 1] = {here.first_leaf, left};
-  nodes_[right_of(node)] = {here.first_leaf + left, here.leaves - left};
+  nodes_[node + 1] = {here.first_leaf, left, left / 2};
+  nodes_[right_of(node)] = {here.first_leaf + left, right, right / 2};
+}
+
+namespace {
+
+// Returns a number in the widest gap of the column of some rows, which lie between low and high;
+// no_bound if no gap is wide.
+double gap_of(MatrixView<double> points, std::span<const std::uint32_t> rows, std::int64_t column,
+              double low, double high) {
+  constexpr int buckets = 256, least_gap = 16;
+  const double width = high / buckets - low / buckets;
+  if (!(width > 0)) return no_bound;
+  bool has_rows[buckets] = {};
+  for (const std::uint32_t row : rows) {
+    const double place = (points.row(row)[column] - low) / width;
+    has_rows[static_cast<int>(std::clamp(place, 0.0, buckets - 1.0))] = true;
+  }
+  int last = 0, widest = 0, end = 0;
+  for (int b = 1; b < buckets; ++b) {
+    if (!has_rows[b]) continue;
+    if (b - last > widest) widest = b - last, end = b;
+    last = b;
+  }
+  return widest >= least_gap ? low + width * (end - widest / 2.0) : no_bound;
+}
+
+}  // namespace
+
+void BoxTree::add_clusters(MatrixView<double> points, std::size_t begin, std::size_t end,
+                           std::int64_t most) {
+  const std::size_t node = nodes_.size();
+  const auto first_leaf = static_cast<std::int32_t>(leaf_nodes_.size());
+  nodes_.push_back({first_leaf, 1, 0});
+  boxes_.resize(2 * nodes_.size() * dim_);
+  const std::size_t longest = set_box(points, node, begin, end);
+  const auto column = static_cast<std::int64_t>(longest);
+  const std::span<std::uint32_t> rows = std::span(order_).subspan(begin, end - begin);
+  const double gap =
+      most > 1 ? gap_of(points, rows, column, low_of(node)[longest], high_of(node)[longest])
+               : no_bound;
+  if (gap == no_bound) {
+    leaf_nodes_.push_back(static_cast<std::uint32_t>(node));
+    leaf_begin_.push_back(static_cast<std::int64_t>(end));
+    return;
+  }
+  const auto middle = std::partition(
+      rows.begin(), rows.end(), [&](std::uint32_t row) { return points.row(row)[column] < gap; });
+  const std::size_t at = begin + static_cast<std::size_t>(middle - rows.begin());
+  add_clusters(points, begin, at, most - 1);
+  const auto left = static_cast<std::int32_t>(leaf_nodes_.size()) - first_leaf;
+  add_clusters(points, at, end, most - left);
+  const auto leaves = static_cast<std::int32_t>(leaf_nodes_.size()) - first_leaf;
+  nodes_[node] = {first_leaf, leaves, left};
 }
 
 double BoxTree::least_key(std::size_t node, const double* x) const {
@@ -114,9 +180,7 @@ BoxTree::Leaves BoxTree::start(const double* x, std::int64_t k) const {
   while (nodes_[node].leaves > 1) {
     const std::size_t left = node + 1, right = right_of(node);
     const std::size_t nearer = least_key(right, x) < least_key(left, x) ? right : left;
-    const Node& next = nodes_[nearer];
-    const std::int64_t end = (std::int64_t{next.first_leaf} + next.leaves) * leaf_rows;
-    if (std::min(end, rows_) - next.first_leaf * leaf_rows < k) break;
+    if (rows_of(nearer) < k) break;
     node = nearer;
   }
   return {nodes_[node].first_leaf, nodes_[node].first_leaf + nodes_[node].leaves};
@@ -139,6 +203,17 @@ void BoxTree::within(const double* x, double key, std::vector<std::int64_t>& out
   }
 }
 
+ListCentres centres_of(const BoxTree& boxes) {
+  const std::int64_t columns = boxes.leaves() > 0 ? std::ssize(boxes.low(0)) : 0;
+  auto out = std::make_shared<Matrix<float>>(boxes.leaves(), columns);
+  for (std::int64_t leaf = 0; leaf < boxes.leaves(); ++leaf)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      out->row(leaf)[j] = static_cast<float>(boxes.low(leaf)[at] / 2 + boxes.high(leaf)[at] / 2);
+    }
+  return {out->view(), out};
+}
+
 std::shared_ptr<const RowTree> RowTree::make(const BaseRows& rows, const CodingSpace& space,
                                              int threads, const Progress& progress) {
   auto out = std::make_shared<RowTree>();
@@ -156,62 +231,30 @@ std::shared_ptr<const RowTree> RowTree::make(const BaseRows& rows, const CodingS
       std::copy_n(tree_points(rows.row_view(row_of(i), scratch.data()), space.metric, 1).data(),
                   rows.cols(), points.row(i));
   });
-  out->boxes_ = BoxTree(points.view(), space.metric, threads);
+  const bool few = rows.cols() <= few_columns;
+  out->boxes_ = few ? BoxTree(points.view(), space.metric, threads)
+                    : BoxTree::of_clusters(points.view(), space.metric);
   const BoxTree& boxes = out->boxes_;
-  auto centres = std::make_shared<Matrix<float>>(boxes.leaves(), rows.cols());
-  for (std::int64_t leaf = 0; leaf < boxes.leaves(); ++leaf)
-    for (std::int64_t j = 0; j < rows.cols(); ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      centres->row(leaf)[j] =
-          static_cast<float>(boxes.low(leaf)[at] / 2 + boxes.high(leaf)[at] / 2);
-    }
-  std::vector<std::uint32_t> order;
-  for (const std::uint32_t point : boxes.order()) order.push_back(row_of(point));
-  std::vector<std::int64_t>& first_panel = out->lists_.first_panel;
-  for (std::int64_t leaf = 1; leaf <= boxes.leaves(); ++leaf)
-    first_panel.push_back((std::min(n, leaf * BoxTree::leaf_rows) + panel_rows - 1) / panel_rows);
-  out->lists_.packed = PackedBase::certified_around(rows, order, first_panel, format_int8, space,
-                                                    {centres->view(), centres}, threads, progress);
+  if (few) {
+    std::vector<std::uint32_t> order;
+    for (const std::uint32_t point : boxes.order()) order.push_back(row_of(point));
+    std::vector<std::int64_t>& first_panel = out->lists_.first_panel;
+    for (std::int64_t leaf = 1; leaf <= boxes.leaves(); ++leaf)
+      first_panel.push_back((boxes.begin_of(leaf) + panel_rows - 1) / panel_rows);
+    out->lists_.packed = PackedBase::certified_around(rows, order, first_panel, format_int8, space,
+                                                      centres_of(boxes), threads, progress);
+  } else {
+    std::vector<std::uint32_t> list_of(static_cast<std::size_t>(rows.rows()), PackedLists::no_list);
+    for (std::int64_t leaf = 0; leaf < boxes.leaves(); ++leaf)
+      for (std::int64_t i = boxes.begin_of(leaf); i < boxes.begin_of(leaf + 1); ++i)
+        list_of[row_of(boxes.order()[static_cast<std::size_t>(i)])] =
+            static_cast<std::uint32_t>(leaf);
+    out->lists_ = PackedLists::certified(rows, list_of, boxes.leaves(), format_int8, space, threads,
+                                         progress, centres_of(boxes));
+  }
   out->lists_.packed.duplicates = std::move(copies);
   out->boxes_.drop_order();
   return out;
-}
-
-double leaves_of_query(const BaseRows& rows, AnyMatrixView queries, Metric metric, std::int64_t k) {
-  constexpr std::int64_t most_rows = 8192, most_queries = 32;
-  const AnyMatrix some = rows.sample(std::min(most_rows, rows.rows()));
-  const Matrix<double> all = tree_points(some.view(), metric, 1);
-  const Duplicates copies = Duplicates::find(some.view(), {}, 1);
-  Matrix<double> points(copies.any() ? std::ssize(copies.distinct()) : all.rows(), all.cols());
-  for (std::int64_t i = 0; i < points.rows(); ++i)
-    std::copy_n(all.row(copies.any() ? copies.distinct()[static_cast<std::size_t>(i)] : i),
-                all.cols(), points.row(i));
-  const BoxTree tree(points.view(), metric, 1);
-  const std::int64_t count = std::min(most_queries, queries.rows());
-  std::vector<double> keys;
-  std::vector<std::int64_t> leaves;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t q = queries.rows() * i / count;
-    const Matrix<double> x = tree_points(queries.rows(q, q + 1), metric, 1);
-    const BoxTree::Leaves first = tree.start(x.data(), k);
-    keys.clear();
-    const std::int64_t end = std::min(points.rows(), first.end * BoxTree::leaf_rows);
-    for (std::int64_t at = first.begin * BoxTree::leaf_rows; at < end; ++at) {
-      const double* const y = points.row(tree.order()[static_cast<std::size_t>(at)]);
-      double key = 0;
-      for (std::int64_t j = 0; j < points.cols(); ++j)
-        key += traits_of(metric).product ? -x.data()[j] * y[j]
-                                         : (x.data()[j] - y[j]) * (x.data()[j] - y[j]);
-      keys.push_back(traits_of(metric).unit_rows ? key / 2 : key);
-    }
-    double kth = no_bound;
-    if (std::ssize(keys) >= k) {
-      std::nth_element(keys.begin(), keys.begin() + (k - 1), keys.end());
-      kth = keys[static_cast<std::size_t>(k - 1)];
-    }
-    tree.within(x.data(), kth, leaves);
-  }
-  return static_cast<double>(leaves.size()) / static_cast<double>(count);
 }
 
 }  // namespace knear::detail

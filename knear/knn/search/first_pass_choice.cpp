@@ -1,7 +1,5 @@
 #include "knear/knn/search/first_pass_choice.hpp"
 
-#include <numeric>
-
 #include "knear/core/stop_check.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/scan/worthwhile.hpp"
@@ -210,12 +208,17 @@ bool FirstPassChoice::is_worth(FirstPass pass, AnyMatrixView rows, AnyMatrixView
   ScanJob job = at_.job(queries, k);
   job.base = rows;
   ExactNeighbors out(queries.rows(), k);
-  std::vector<std::int64_t> all(static_cast<std::size_t>(queries.rows()));
-  std::iota(all.begin(), all.end(), 0);
+  // All rows are as far from a zero query by cosine and ip, so that it is answered without a scan.
+  const bool scans_zero = traits_of(job.metric).squared;
+  std::vector<std::int64_t> scanned;
+  for (std::int64_t q = 0; q < queries.rows(); ++q)
+    if (scans_zero || !is_zero(queries, q)) scanned.push_back(q);
+  if (scanned.empty()) return true;
   ScanStats stats;
-  scan(packed, job, all, out, stats, quiet);
-  const double share = static_cast<double>(stats.survivors - k * queries.rows()) /
-                       static_cast<double>(queries.rows() * rows.rows());
+  scan(packed, job, scanned, out, stats, quiet);
+  const double count = static_cast<double>(scanned.size());
+  const double share = (static_cast<double>(stats.survivors) - static_cast<double>(k) * count) /
+                       (count * static_cast<double>(rows.rows()));
   return share <= worthwhile_survivors(format_of(pass), rows.cols(), at_.request.peaks);
 }
 

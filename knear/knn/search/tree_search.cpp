@@ -23,6 +23,8 @@ constexpr std::int64_t share_of_memory = 8;
 // Times that were measured, in times that measuring a row takes: making a tree, for each row; a
 // query, and each leaf that it looks at.
 constexpr double making_a_row = 1, query_alone = 16, query_of_leaf = 4;
+// Scoring a row of a cluster and taking what passes, in times that scoring alone takes.
+constexpr double scoring_of_cluster = 3;
 
 }  // namespace
 
@@ -32,12 +34,28 @@ bool TreeSearch::is_possible(const ChunkSearch& chunk) const {
   const bool is_tuned = tuning.group || tuning.parts || tuning.columns || tuning.clusters ||
                         tuning.tile || !tuning.guess || tuning.refine;
   const std::int64_t making = at_.rows.rows() * at_.rows.cols() * std::int64_t{sizeof(double)};
-  return at_.rows.cols() <= RowTree::most_columns && at_.rows.rows() >= least_rows &&
-         making <= machine_memory() / share_of_memory && !chunk.todo.empty() && chunk.job.k >= 1 &&
-         chunk.job.k <= most_neighbors && request.options.first_pass == FirstPass::automatic &&
-         !is_tuned && !at_.device && !request.limited() && at_.whole && !at_.packs_always &&
-         chunk.choice.packed_rows.empty() && traits_of(request.options.metric).by_products &&
-         chunk.job.allowed.all();
+  return (at_.rows.cols() <= RowTree::few_columns || may_have_clusters(chunk)) &&
+         at_.rows.rows() >= least_rows && making <= machine_memory() / share_of_memory &&
+         !chunk.todo.empty() && chunk.job.k >= 1 && chunk.job.k <= most_neighbors &&
+         request.options.first_pass == FirstPass::automatic && !is_tuned && !at_.device &&
+         !request.limited() && at_.whole && !at_.packs_always && chunk.choice.packed_rows.empty() &&
+         traits_of(request.options.metric).by_products && chunk.job.allowed.all();
+}
+
+bool TreeSearch::may_have_clusters(const ChunkSearch& chunk) const {
+  if (chunk.choice.passes.empty()) return false;
+  const FirstPass pass = chunk.choice.passes.front();
+  return pass != FirstPass::integer && pass != FirstPass::int8;
+}
+
+double TreeSearch::cost_of_query(const TreeVisit& visit) const {
+  if (!visit.pays || visit.leaves > static_cast<double>(most_leaves) / 2) return no_bound;
+  const double leaves = query_alone + query_of_leaf * visit.leaves;
+  if (at_.rows.cols() <= RowTree::few_columns) return leaves;
+  const double rows = visit.share * static_cast<double>(at_.rows.rows()),
+               scored = pair_seconds(ScanOp::int8, at_.rows.cols(), at_.request.peaks) /
+                        measured_row_seconds(at_.rows.cols(), at_.request.peaks);
+  return leaves + scoring_of_cluster * rows * scored;
 }
 
 std::shared_ptr<const RowTree> TreeSearch::tree_for(const ChunkSearch& chunk) {
@@ -47,22 +65,21 @@ std::shared_ptr<const RowTree> TreeSearch::tree_for(const ChunkSearch& chunk) {
   const double row = measured_row_seconds(at_.rows.cols(), peaks) / at_.request.threads,
                share = static_cast<double>(chunk.todo.size()) / static_cast<double>(queries.rows()),
                scanning = share * passes_.expected_seconds(chunk.choice);
-  const auto searching = [&](double leaves) {
-    return static_cast<double>(chunk.todo.size()) * row * (query_alone + query_of_leaf * leaves);
+  const auto searching = [&](double cost) {
+    return static_cast<double>(chunk.todo.size()) * row * cost;
   };
-  if (!(searching(1) < scanning)) return nullptr;
+  constexpr double least_cost = query_alone + query_of_leaf;
+  if (!(searching(least_cost) < scanning)) return nullptr;
   auto kept = prepared.kept_tree();
   const double making = kept ? 0 : static_cast<double>(at_.rows.rows()) * row * making_a_row;
   const double spent =
       chunk.choice.keep ? prepared.searched_without_tree(kept ? 0 : scanning) : scanning;
-  if (!(making + searching(1) < spent)) return nullptr;
-  const double leaves = prepared.leaves_of_tree(chunk.job.k, [&] {
-    return leaves_of_query(at_.rows, queries, at_.request.options.metric, chunk.job.k);
+  if (!(making + searching(least_cost) < spent)) return nullptr;
+  const double cost = prepared.cost_of_tree(chunk.job.k, [&] {
+    return cost_of_query(visit_of_query(at_.rows, queries, prepared.coding_space(), chunk.job.k));
   });
-  if (leaves > static_cast<double>(most_leaves) / 2 || !(searching(leaves) < scanning) ||
-      !(making + searching(leaves) < spent))
-    return nullptr;
-  at_.expect(making + searching(leaves));
+  if (!(searching(cost) < scanning) || !(making + searching(cost) < spent)) return nullptr;
+  at_.expect(making + searching(cost));
   if (kept) return kept;
   return prepared.tree(passes_.packing(chunk.choice));
 }

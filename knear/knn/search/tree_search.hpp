@@ -1,4 +1,4 @@
-// knear/knn/search/tree_search.hpp -- rows of few columns by a tree of boxes
+// knear/knn/search/tree_search.hpp -- rows of few columns, or in far clusters, by a tree of boxes
 // (knn/rows/row_tree.hpp): whether that is faster than a scan of all rows, and the search itself.
 // The answer is the same.
 #pragma once
@@ -8,6 +8,7 @@
 
 #include "knear/knn/rows/row_tree.hpp"
 #include "knear/knn/search/first_pass_choice.hpp"
+#include "knear/knn/search/tree_visit.hpp"
 
 namespace knear::detail {
 
@@ -23,6 +24,11 @@ class TreeSearch {
  private:
   // Whether the rows at hand and what was asked allow for a tree.
   bool is_possible(const ChunkSearch& chunk) const;
+  // Whether the rows may lie in far clusters: codes of 8 bits in one unit were found useless.
+  bool may_have_clusters(const ChunkSearch& chunk) const;
+  // Returns what a query takes, in times that measuring a row takes; no bound if it looks at too
+  // much.
+  double cost_of_query(const TreeVisit& visit) const;
   // The tree that is kept, or a new one where it pays; else nullptr.
   std::shared_ptr<const RowTree> tree_for(const ChunkSearch& chunk);
   // Answers some queries, and adds those that it leaves to `left`.

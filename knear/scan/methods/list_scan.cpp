@@ -22,11 +22,38 @@
 namespace knear::detail {
 namespace {
 
-// Adds the panels that a list has in each part.
+// Adds the panels that a list has in each part, without those of further copies of a row.
 void add_panels(const ListParts& lists, Id list, std::vector<PanelRange>& panels) {
-  for (std::size_t part = 0; part < lists.parts.size(); ++part)
-    if (const auto [from, to] = lists.parts[part]->panels(list); from < to)
-      panels.push_back({from, to, static_cast<std::int64_t>(part)});
+  for (std::size_t part = 0; part < lists.parts.size(); ++part) {
+    auto [from, to] = lists.parts[part]->panels(list);
+    const auto number = static_cast<std::int64_t>(part);
+    if (!lists.copies.empty()) {
+      const std::vector<CopyRuns::Run>& runs = *lists.copies[part];
+      auto run = std::lower_bound(
+          runs.begin(), runs.end(), from,
+          [](const CopyRuns::Run& each, std::int64_t panel) { return each.begin < panel; });
+      for (; run != runs.end() && run->begin < to; ++run) {
+        const std::int64_t last = std::min(run->end, run->begin + lists.copied_panels);
+        panels.push_back({from, last, number});
+        from = run->end;
+      }
+    }
+    if (from < to) panels.push_back({from, to, number});
+  }
+}
+
+// Finds which panels only hold further copies of a row. Whether all rows may be found is up to the
+// caller.
+void leave_out_copies(ListParts& lists, const ScanJob& job) {
+  bool any = false;
+  for (std::size_t part = 0; part < lists.parts.size(); ++part) {
+    const PackedLists& each = *lists.parts[part];
+    lists.copies.push_back(
+        &each.copy_runs->of(each.packed, each.first_panel, job.base, lists.first_rows[part]));
+    any |= !lists.copies.back()->empty();
+  }
+  lists.copied_panels = std::max<std::int64_t>(1, (job.k + panel_rows - 1) / panel_rows);
+  if (!any) lists.copies.clear();
 }
 
 // A table without tasks whose ranges are of these parts.
@@ -444,6 +471,8 @@ ScoredLists::ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> pro
   const std::int64_t most = probes.cols();
   const PackedLists& first_part = lists_.first();
   state_ = std::make_unique<NearestState>(probes.rows(), first_part.packed, job_);
+  if (!first_part.packed.is_integer && job.allowed.all() && !first_part.packed.duplicates.any())
+    leave_out_copies(lists_, job);
   std::vector<double> bounds;
   if (!lists_.joined() && lays_out_filter(first_part, job, probes)) {
     filtered_ = std::make_unique<FilteredLists>(first_part, job.allowed, probes, job.threads);

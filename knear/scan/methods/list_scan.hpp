@@ -45,6 +45,10 @@ struct ListParts {
 
   std::vector<const PackedLists*> parts;
   std::vector<std::uint32_t> first_rows;
+  // For each part the runs of panels with copies of one row (CopyRuns), and how many panels of each
+  // run are scanned. Empty: all are.
+  std::vector<const std::vector<CopyRuns::Run>*> copies = {};
+  std::int64_t copied_panels = 0;
 };
 
 // A search in two steps. Where a base has several parts, the rows of all are scored before those of
@@ -81,7 +85,7 @@ class ScoredLists {
   void finish(const double* bounds, ExactNeighbors& out, ScanStats& stats);
 
  private:
-  const ListParts lists_;
+  ListParts lists_;
   ScanJob job_;
   MatrixView<Id> probes_;  // those that are scored
   std::unique_ptr<NearestState> state_;

@@ -16,22 +16,59 @@ namespace {
 
 using Hashed = std::pair<std::uint64_t, std::uint32_t>;  // hash, row
 
+// The number without its sign if it is a zero: -0 and 0 give the same keys.
+template <class T>
+T without_sign_of_zero(T bits) {
+  constexpr T sign = static_cast<T>(T{1} << (8 * sizeof(T) - 1));
+  return bits == sign ? T{0} : bits;
+}
+
+template <class T>
+void copy_without_signs(const void* row, std::int64_t count, std::byte* out) {
+  const auto* const from = static_cast<const std::byte*>(row);
+  for (std::int64_t i = 0; i < count; ++i) {
+    T bits;
+    std::memcpy(&bits, from + i * static_cast<std::int64_t>(sizeof bits), sizeof bits);
+    bits = without_sign_of_zero(bits);
+    std::memcpy(out + i * static_cast<std::int64_t>(sizeof bits), &bits, sizeof bits);
+  }
+}
+
+Hashed hash(ComparableRows& rows, std::int64_t i) {
+  return {XXH3_64bits(rows.row(i), rows.bytes()), static_cast<std::uint32_t>(i)};
+}
+
 }  // namespace
+
+const void* ComparableRows::row(std::int64_t i) {
+  const void* const found = base_.row(i, scratch_.data());
+  switch (base_.type()) {
+    case ElementType::f64:
+      copy_without_signs<std::uint64_t>(found, base_.cols(), copy_.data());
+      break;
+    case ElementType::f32:
+      copy_without_signs<std::uint32_t>(found, base_.cols(), copy_.data());
+      break;
+    case ElementType::f16:
+    case ElementType::bf16:
+      copy_without_signs<std::uint16_t>(found, base_.cols(), copy_.data());
+      break;
+    case ElementType::u8:
+    case ElementType::i8:
+      return found;
+  }
+  return copy_.data();
+}
 
 Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t> subset,
                             int threads) {
   const std::int64_t n = subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size());
   const auto row_of = [&](std::int64_t i) { return subset.empty() ? i : std::int64_t{subset[i]}; };
-  const std::size_t row_bytes = static_cast<std::size_t>(base.row_bytes());
-  const auto hash = [&](std::int64_t row) {
-    std::vector<std::byte> scratch(base.scratch_bytes());
-    return Hashed(XXH3_64bits(base.row(row, scratch.data()), row_bytes),
-                  static_cast<std::uint32_t>(row));
-  };
+  ComparableRows rows(base), other_rows(base);
   const std::int64_t sample = std::min<std::int64_t>(n, 4096);
   std::vector<Hashed> all(sample);
   for (std::int64_t i = 0; i < sample; ++i)
-    all[i] = hash(row_of(static_cast<std::int64_t>(static_cast<__int128>(i) * n / sample)));
+    all[i] = hash(rows, row_of(static_cast<std::int64_t>(static_cast<__int128>(i) * n / sample)));
   std::sort(all.begin(), all.end());
   const auto same_hash = [](const Hashed& a, const Hashed& b) { return a.first == b.first; };
   if (std::adjacent_find(all.begin(), all.end(), same_hash) == all.end()) return {};
@@ -39,20 +76,19 @@ Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t>
   all.resize(n);
   constexpr std::int64_t block = 4096;
   parallel_for(threads, (n + block - 1) / block, [&](std::int64_t b) {
+    ComparableRows of_block(base);
     for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i)
-      all[i] = hash(row_of(i));
+      all[i] = hash(of_block, row_of(i));
   });
   std::sort(all.begin(), all.end());
 
   // (first row, other row) of each copy. In a run of equal hashes each row is compared with the
   // first; one that only collides is kept as a row of its own.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> copies;
-  std::vector<std::byte> one(base.scratch_bytes()), two(base.scratch_bytes());
   for (std::int64_t i = 0; i < n;) {
     std::int64_t end = i + 1;
     for (; end < n && same_hash(all[i], all[end]); ++end)
-      if (std::memcmp(base.row(all[i].second, one.data()), base.row(all[end].second, two.data()),
-                      row_bytes) == 0)
+      if (std::memcmp(rows.row(all[i].second), other_rows.row(all[end].second), rows.bytes()) == 0)
         copies.emplace_back(all[i].second, all[end].second);
     i = end;
   }

@@ -6,6 +6,7 @@
 // measured. Finding copies costs hashing a sample, and all rows only if the sample has some; a few
 // copies that the sample missed do no harm.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,11 +15,30 @@
 
 namespace knear::detail {
 
+// Reads rows of a base so that rows with the same numbers have the same bytes: zeros lose their
+// sign. The base must outlive it. One thread's.
+class ComparableRows {
+ public:
+  explicit ComparableRows(const BaseRows& base)
+      : base_(base),
+        scratch_(base.scratch_bytes()),
+        copy_(static_cast<std::size_t>(base.row_bytes())) {}
+
+  std::size_t bytes() const { return copy_.size(); }
+  // Returns the bytes of row i, which are valid until the next call.
+  const void* row(std::int64_t i);
+
+ private:
+  const BaseRows& base_;
+  std::vector<std::byte> scratch_, copy_;
+};
+
 class Duplicates {
  public:
   Duplicates() = default;  // none
   // Finds them among all rows, or the `subset` of them (ascending) if it is not empty. Rows are
-  // equal if their bytes are. Requires base.rows() < 2^32.
+  // equal if their numbers are; -0 equals 0, as no key tells them apart. Requires base.rows() <
+  // 2^32.
   static Duplicates find(const BaseRows& base, std::span<const std::uint32_t> subset, int threads);
 
   // Restores the four lists below, as they were saved; none of them is empty. `base_rows` is the

@@ -2,9 +2,11 @@
 #include "knear/scan/packing/packed_lists.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "knear/core/threads.hpp"
+#include "knear/scan/packing/duplicates.hpp"
 
 namespace knear::detail {
 namespace {
@@ -16,7 +18,8 @@ std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std:
                                     int threads, std::vector<std::int64_t>& first_panel,
                                     Sort sort) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(lists));
-  for (const std::uint32_t list : list_of) ++sizes[list];
+  for (const std::uint32_t list : list_of)
+    if (list != PackedLists::no_list) ++sizes[list];
   first_panel.assign(1, 0);
   for (const std::int64_t size : sizes)
     first_panel.push_back(first_panel.back() + (size + panel_rows - 1) / panel_rows);
@@ -26,7 +29,8 @@ std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std:
   for (std::int64_t l = 0; l < lists; ++l)
     next.push_back(first_panel[static_cast<std::size_t>(l)] * panel_rows);
   for (std::size_t row = 0; row < list_of.size(); ++row)
-    order[static_cast<std::size_t>(next[list_of[row]]++)] = static_cast<std::uint32_t>(row);
+    if (list_of[row] != PackedLists::no_list)
+      order[static_cast<std::size_t>(next[list_of[row]]++)] = static_cast<std::uint32_t>(row);
   parallel_for(threads, lists, [&](std::int64_t l) {
     const auto at = static_cast<std::size_t>(l);
     sort(std::span(order).subspan(static_cast<std::size_t>(first_panel[at] * panel_rows),
@@ -37,6 +41,46 @@ std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std:
 }
 
 }  // namespace
+
+const std::vector<CopyRuns::Run>& CopyRuns::of(const PackedBase& packed,
+                                               std::span<const std::int64_t> first_panel,
+                                               const BaseRows& base, std::int64_t first_row) {
+  std::call_once(once_, [&] {
+    const auto same = [](const PanelHead& a, const PanelHead& b) {
+      return a.scale == b.scale && a.bias_max == b.bias_max && a.error == b.error &&
+             a.norm == b.norm && a.slack == b.slack;
+    };
+    std::vector<std::byte> first;
+    ComparableRows rows(base);
+    // Whether all rows of a panel equal `first`, and ascend beyond `last`.
+    const auto is_copies = [&](std::int64_t panel, std::int64_t& last) {
+      for (std::int64_t slot = panel * panel_rows; slot < (panel + 1) * panel_rows; ++slot) {
+        const std::uint32_t row = packed.ids[static_cast<std::size_t>(slot)];
+        if (row == PackedBase::no_row || std::int64_t{row} <= last ||
+            std::memcmp(rows.row(first_row + row), first.data(), first.size()) != 0)
+          return false;
+        last = row;
+      }
+      return true;
+    };
+    for (std::size_t list = 0; list + 1 < first_panel.size(); ++list) {
+      std::int64_t panel = first_panel[list];
+      const std::int64_t end = first_panel[list + 1];
+      while (panel + 1 < end) {
+        const std::int64_t begin = panel++;
+        const std::uint32_t row = packed.ids[static_cast<std::size_t>(begin * panel_rows)];
+        if (row == PackedBase::no_row || !same(packed.heads[begin], packed.heads[panel])) continue;
+        const auto* const bytes = static_cast<const std::byte*>(rows.row(first_row + row));
+        first.assign(bytes, bytes + rows.bytes());
+        std::int64_t last = -1;
+        if (!is_copies(begin, last)) continue;
+        while (panel < end && is_copies(panel, last)) ++panel;
+        if (panel > begin + 1) runs_.push_back({begin, panel});
+      }
+    }
+  });
+  return runs_;
+}
 
 RowLists::RowLists(std::span<const std::uint32_t> list_of, std::int64_t lists)
     : begin(static_cast<std::size_t>(lists) + 1), rows(list_of.size()) {

@@ -6,6 +6,8 @@
 //   RowLists(list_of, 1024).rows_of(7)                   // the rows of list 7
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,6 +34,26 @@ struct RowLists {
   std::vector<std::uint32_t> rows;        // list after list
 };
 
+// Runs of panels of a list whose rows are all equal. Copies of a row have the same key and are put
+// in order by their numbers, so that a search for k rows needs the first k of them only.
+class CopyRuns {
+ public:
+  // Panels [begin, end) of one list hold copies of one row, in ascending order.
+  struct Run {
+    std::int64_t begin, end;
+  };
+
+  // Returns all runs, ascending. The first call finds them: it compares rows of neighbouring panels
+  // with equal heads. base: the rows that were packed, with row 0 at row `first_row`. Any number of
+  // threads may call it.
+  const std::vector<Run>& of(const PackedBase& packed, std::span<const std::int64_t> first_panel,
+                             const BaseRows& base, std::int64_t first_row);
+
+ private:
+  std::once_flag once_;
+  std::vector<Run> runs_;
+};
+
 struct PackedLists {
   PackedBase packed;
   std::vector<std::int64_t> first_panel = {0};  // [lists + 1]
@@ -42,6 +64,9 @@ struct PackedLists {
     return {first_panel[at], first_panel[at + 1]};
   }
 
+  // Found when a search first asks for them, so that a mapped file is not read for them.
+  std::shared_ptr<CopyRuns> copy_runs = std::make_shared<CopyRuns>();
+
   // Whether each list is coded around a centre of its own.
   bool has_centres() const { return packed.centres.any(); }
   // The list of each row [rows].
@@ -51,9 +76,13 @@ struct PackedLists {
            static_cast<std::int64_t>(first_panel.capacity() * sizeof first_panel[0]);
   }
 
-  // list_of [rows of base]: the list of each row, below `lists`. Codes as PackedBase::certified and
-  // PackedBase::integer have them; equal rows are packed each by itself. Requires a row, and rows
-  // and padding below 2^31. With centres [lists x dim] each list is coded around its own.
+  // The list of a row that is in none.
+  static constexpr std::uint32_t no_list = 0xffffffffu;
+
+  // list_of [rows of base]: the list of each row, below `lists`, or no_list. Codes as
+  // PackedBase::certified and PackedBase::integer have them; equal rows are packed each by itself.
+  // Requires a row, and rows and padding below 2^31. With centres [lists x dim] each list is coded
+  // around its own.
   static PackedLists certified(const BaseRows& base, std::span<const std::uint32_t> list_of,
                                std::int64_t lists, Format format, CodingSpace space, int threads,
                                const Progress& progress = {}, ListCentres centres = {});

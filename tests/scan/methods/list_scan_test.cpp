@@ -320,6 +320,60 @@ TEST_P(ListScan, PartsThatAreJoinedAnswerAsOneBase) {
   }
 }
 
+// Most rows of list 0 are copies of one row. Of these only as many panels are scanned as have k
+// rows, unless a filter or removed rows leave some out.
+TEST_P(ListScan, FurtherCopiesOfARowAreNotScanned) {
+  const std::int64_t count = 2600, many = 14;
+  const std::vector<std::uint32_t> of = lists_of(count, 61);
+  AnyMatrix base = vectors(codes, count, 24, 62);
+  std::int64_t copied = -1, copies = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (of[static_cast<std::size_t>(i)] != 0 || i % 9 == 0) continue;
+    if (copied < 0)
+      copied = i;
+    else
+      copy_row(base, copied, i);
+    ++copies;
+  }
+  ASSERT_GT(copies, 1000);
+  AnyMatrix queries = vectors(codes, many, 24, 63);
+  std::memcpy(queries.row(3), base.row(copied),
+              static_cast<std::size_t>(24 * size_of(base.type())));
+  const ScanCase c(std::move(base), std::move(queries), metric);
+  std::vector<int> part_of;
+  for (std::int64_t i = 0; i < count; ++i) part_of.push_back(i % 4 == 1);
+  RowSet live(count);
+  for (std::int64_t i = 0; i < count; i += 3) live.remove(i);
+  const PackedLists lists = packed(c, of);
+  const InParts parts(c, codes, of, active_isa(), part_of, around);
+  for (const std::int64_t k : {1, 10, 33, 300, 2000})
+    for (const std::int64_t most : {1, 23}) {
+      const Matrix<Id> probes = test::random_probes(many, most, list_count, 64);
+      for (const int way : {0, 1, 2}) {
+        ScanJob job = c.job(k, active_isa(), 2);
+        if (way == 1) job.allowed.live = &live;
+        if (way == 2) job.base = BaseRows(parts.rows);
+        ExactNeighbors out(many, k);
+        ScanStats stats;
+        ScoredLists scan(way == 2 ? parts.lists : ListParts(lists), job, probes.view(), stats, {});
+        scan.finish(nullptr, out, stats);
+        for (std::int64_t q = 0; q < many; ++q)
+          ASSERT_TRUE(is_list(probed(c.found(q, job.allowed), of, probes.view().rows(q, q + 1)),
+                              out.keys.row(q), out.ids.row(q), k))
+              << "query " << q << ", k " << k << ", probes " << most << ", way " << way;
+        if (way == 0 && codes != Codes::integer && most == 23 && k == 10) {
+          EXPECT_LT(stats.survivors, many * (count - copies + 100));
+          EXPECT_LT(stats.hits, many * (count - copies + 100));
+        }
+      }
+    }
+  if (codes != Codes::integer) {
+    const auto& runs = lists.copy_runs->of(lists.packed, lists.first_panel, c.base.view(), 0);
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_GE(runs[0].end - runs[0].begin, copies / panel_rows - 2);
+  }
+}
+
 // No row is measured that one base would not measure, but for other bounds of the codes.
 TEST_P(ListScan, PartsThatAreJoinedMeasureNoMoreRows) {
   const ScanCase c(vectors(codes, 6000, 24, 44), vectors(codes, 60, 24, 45), metric);

@@ -37,6 +37,25 @@ TEST(Duplicates, FindsEveryCopyByItsFirstRow) {
   }
 }
 
+TEST(Duplicates, ZeroRowsAreEqualWhateverTheirSigns) {
+  Random random(2);
+  const auto check = [&](auto zero, auto minus_zero, auto one, ElementType type) {
+    Matrix<decltype(zero)> base(512, 5);
+    for (std::int64_t r = 0; r < 512; ++r)
+      for (int c = 0; c < 5; ++c) base.row(r)[c] = random.below(2) ? zero : minus_zero;
+    base.row(100)[3] = base.row(400)[3] = one;
+    const Duplicates found = Duplicates::find(base.view(), {}, 2);
+    EXPECT_EQ(found.distinct(), (std::vector<std::uint32_t>{0, 100})) << name_of(type);
+    if (found.distinct().size() != 2) return;
+    EXPECT_EQ(found.others(0).size(), 509u);
+    EXPECT_EQ(found.others(100).size(), 1u);
+  };
+  check(0.0f, -0.0f, 1.0f, ElementType::f32);
+  check(0.0, -0.0, 1.0, ElementType::f64);
+  check(f16{0}, f16{0x8000}, f16{0x3c00}, ElementType::f16);
+  check(bf16{0}, bf16{0x8000}, bf16{0x3f80}, ElementType::bf16);
+}
+
 TEST(Duplicates, NoneAmongDistinctRows) {
   Matrix<float> base(5000, 2);
   for (std::int64_t r = 0; r < 5000; ++r) base.row(r)[0] = static_cast<float>(r);
