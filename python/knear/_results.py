@@ -80,6 +80,8 @@ class SearchResult(_Searched, _Nearest):
     ([[0], [1]], True)
     >>> found.certified.tolist(), found.promised_recall, found.plan["method"]
     ([True, True], 1.0, 'exact')
+    >>> found.expected_recall
+    1.0
     """
 
     def to_arrow(self) -> pyarrow.Table:
@@ -118,6 +120,8 @@ class RangeResult(_Searched, _Within):
     [[0, 1], []]
     >>> found.certified.tolist(), found.promised_recall, found.plan["queries"]
     ([True, True], 1.0, 2)
+    >>> found.expected_recall
+    1.0
     """
 
     def to_arrow(self) -> pyarrow.Table:

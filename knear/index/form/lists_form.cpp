@@ -58,7 +58,7 @@ class RecallSearch {
     if (large && !filtered_) kinds = state_.recall->kinds(request_.k_asked);
     order_lists(*own, kinds);
     const bool like_own = !filtered_ && of_one_kind(*own, near_);
-    // Saves a search of all queries where some of them show that another kind has to be tried.
+    // Saves a search of all queries where some of them show that another kind is to be tried first.
     const bool own_first = like_own && (kinds.empty() || some_find_as_calibrated(*own));
     if (own_first && answer_as(own)) return;
     for (const auto& kind : kinds)
@@ -137,7 +137,7 @@ class RecallSearch {
     return !point_ || finds_as_calibrated(*point_, recall_, request_.k_asked,
                                           attempt_.probing().found(), scales_);
   }
-  // The same of a sixteenth of the queries, which fail only if that is beyond doubt.
+  // Whether a sixteenth of the queries finds rows as near as queries that have the recall.
   bool some_find_as_calibrated(const RecallCurve& curve) const {
     constexpr std::int64_t most = 128, part = 16;
     const RecallPoint* const point = curve.find(recall_);
@@ -154,7 +154,8 @@ class RecallSearch {
     const std::vector<Nearness> scales =
         nearness_scales(some.view(), request_.options.metric, lists);
     search.probe_by(point->rule, std::move(lists));
-    return finds_as_calibrated(*point, recall_, request_.k_asked, search.found(), scales, true);
+    return finds_as_calibrated(*point, recall_, request_.k_asked, search.found(), scales,
+                               Doubt::at_all);
   }
   // Answers queries that look like those of the own curve. Batches that are large enough go by the
   // curve of harder queries, once these have been noticed among such batches, and are checked.

@@ -115,13 +115,16 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);
 std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near);
 // The same where all codes are searched.
 std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric);
+// How much lower the recall of queries that find such rows has to be, so that they are of another
+// kind: than chance would have it, or at all.
+enum class Doubt { by_chance, at_all };
 // Whether a search by the rule of a point, which was asked for a recall of k neighbours and is to
 // be promised it, has found rows as near as those of the calibration. Not, if queries that find
 // such rows have a lower recall, by more than chance does once in 100 batches (of 256 queries
-// once in 1,000, of 1,000 or where `strict` once in 100,000), or if little is known of queries that
-// find rows so far away.
+// once in 1,000, of 1,000 once in 100,000), or if little is known of queries that find rows so far
+// away.
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
                          const ExactNeighbors& found, std::span<const Nearness> scales,
-                         bool strict = false);
+                         Doubt doubt = Doubt::by_chance);
 
 }  // namespace knear::detail
