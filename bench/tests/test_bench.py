@@ -296,6 +296,29 @@ def test_recall_that_is_asked_for_on_a_small_set(tmp_path):
             assert line[way]["queries_per_second"] > 0
 
 
+def test_batches_that_ask_for_a_recall(tmp_path):
+    pytest.importorskip("knear", reason="bench/asked needs knear")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    made = synthetic.bytes_like(5200, 24, 4)  # queries like the rows
+    for name, rows in (("base", made[:4000]), ("queries", made[4000:])):
+        sets.write(data / "sift-5k" / f"{name}.bvecs", rows)
+    others = tmp_path / "others.npy"
+    np.save(others, made[4000:4600].astype(np.float32) + 40)
+    options = ("--sets", "sift-5k", "--indexes", "IVF8,Flat", "--recalls", "0.6", "--repeat", "1")
+    few = ("--batches", "1", "300", "--most-batches", "4", "--others", str(others))
+    done = run("asked", *options, *few, "--json", str(out), cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr + done.stdout
+    lines = json.loads(out.read_text())
+    assert [(line["queries"], line["size"], line["batches"]) for line in lines] == [
+        ("sift-5k", 1, 4), ("sift-5k", 300, 4), ("others", 1, 4), ("others", 300, 2)
+    ]  # fmt: skip
+    for line in lines:
+        assert 0 <= line["mean"] <= 1 and 0 <= line["below"] <= line["batches"]
+        assert line["first"] > 0 and line["later"] > 0
+        assert (line["promised"] == 0) == (line["size"] == 1)
+    assert "| others |" in done.stdout and "4 of 300" in done.stdout
+
+
 def test_shards_on_a_small_set(tmp_path):
     pytest.importorskip("knear", reason="bench/shards needs knear")
     program = Path(os.environ.get("KNEAR_PROGRAM", BENCH.parent / "build/release/bin/knear"))

@@ -29,9 +29,9 @@ using serve::Refusal;
 constexpr std::size_t large_bytes = std::size_t{64} << 10;
 // Threads for these bodies and answers: one that takes long does not hold up the others.
 constexpr int slow_threads = 4;
-// Batches of as many queries or more are calibrated by themselves (factory/factory.hpp), so that
+// Batches of this many queries and more may be calibrated by themselves (docs/recall.md), so that
 // answers would depend on who else asks.
-constexpr std::int64_t calibrated_batch = 1000;
+constexpr std::int64_t calibrated_batch = 256;
 // Searches of more queries, or of more places in their answers, are large: they have a thread of
 // their own.
 constexpr std::int64_t large_queries = 64, large_places = std::int64_t{1} << 16;
@@ -759,15 +759,16 @@ std::string Service::about_text(const ServedIndex& index) const {
          fmt::format(
              "{{\"queries\":{},\"k\":{},\"method\":{},\"first_pass\":{},\"isa\":{},\"threads\":{},"
              "\"seconds\":{},\"survivors_per_query\":{},\"certified_queries\":{},"
-             "\"promised_recall\":{},\"recall_argument\":{},\"probes\":{},\"probed_rows\":{},"
+             "\"promised_recall\":{},\"expected_recall\":{},\"recall_argument\":{},\"probes\":{},"
+             "\"probed_rows\":{},"
              "\"multiply_adds\":{},\"bytes_read\":{},\"memory_bytes\":{},\"note\":{}}}}}",
              report.queries, report.k, json_text(report.method), json_text(report.scan.first_pass),
              json_text(report.scan.isa), report.threads, number(last_seconds_.at(&index)),
              number(report.scan.survivors_per_query), report.promise.certified_queries,
-             number(report.promise.promised_recall), json_text(report.promise.recall_argument),
-             number(report.lists.probes), number(report.scan.probed_rows),
-             number(report.scan.multiply_adds), number(report.scan.bytes_read), report.memory_bytes,
-             json_text(report.note));
+             number(report.promise.promised_recall), number(report.promise.expected_recall),
+             json_text(report.promise.recall_argument), number(report.lists.probes),
+             number(report.scan.probed_rows), number(report.scan.multiply_adds),
+             number(report.scan.bytes_read), report.memory_bytes, json_text(report.note));
 }
 
 std::string Service::metrics_text() const {

@@ -106,7 +106,8 @@ struct LoadOptions {
 
 // What a search for a recall does, as it was seen on queries whose neighbours were known.
 struct OperatingPoint {
-  double promised_recall = 0, expected_recall = 0;  // with a margin for chance, and without
+  // What batches of 1,000 queries are promised, and what is expected, without a margin for chance.
+  double promised_recall = 0, expected_recall = 0;
   double probes = 0, rows = 0;  // lists that a query probes, and rows in them, on average
 };
 

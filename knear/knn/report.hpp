@@ -50,9 +50,11 @@ struct ScanReport {
 
 // The proof or the promise of the answer.
 struct PromiseReport {
-  // The recall of the answer, on average over queries: promised (recall_argument: "exact",
-  // "analytic", by how rows fall into bins, or "calibrated", by queries whose answer was known;
-  // with "none" nothing is promised, and both are 0) and, with no margin, expected.
+  // The mean recall of the answer. promised_recall: what this many queries fall below once in 1,000
+  // batches; of a single one whose answer is not proven 0. expected_recall: the same without a
+  // margin, the mean over all such batches. recall_argument: "exact", "analytic" (by how rows fall
+  // into bins) or "calibrated" (by queries whose answer was known); with "none" nothing is
+  // promised, and both are 0.
   double promised_recall = 1, expected_recall = 1;
   std::string recall_argument = "exact";
   // Queries whose answer is proven exact. For lists the radii prove it, if that was asked for: no

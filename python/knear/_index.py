@@ -40,7 +40,7 @@ class Index(Sealed):
     >>> index.train(base)
     >>> index.add(base)
     >>> found = index.search(base[:5], k=10, recall=0.9)
-    >>> found.promised_recall >= 0.9
+    >>> found.expected_recall >= 0.9  # a promise needs more queries: docs/recall.md
     True
     >>> index.lists, index.centroids.shape
     (16, (16, 16))
@@ -641,8 +641,11 @@ class Index(Sealed):
         Of an index that has vectors transformed or rounded (PCA64, SQfp16) recall is with respect
         to these: its searches promise nothing of the vectors that were added.
 
-        Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
-        "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.
+        tune() forgets which other kinds of queries the index has learned by itself (search).
+
+        Returns what a recall costs, from the cheapest on: dicts with "promised_recall" (to batches
+        of 1,000 queries), "expected_recall" (without the margin for chance), and "probes" and
+        "rows" of a query.
 
         threads, progress: as those of knn().
         """
@@ -686,7 +689,8 @@ class Index(Sealed):
     ) -> SearchResult:
         """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
 
-        The result also has `certified`, `promised_recall` and `plan` (knear.SearchResult).
+        The result also has `certified`, `promised_recall`, `expected_recall` and `plan`
+        (knear.SearchResult).
 
         >>> import knear, numpy as np
         >>> index = knear.Index("Flat", dim=2)
@@ -699,10 +703,12 @@ class Index(Sealed):
 
         probes: how many of the lists nearest to a query are searched (inverted lists); or
         recall: the least mean share of the k nearest to find, in (0, 1]: each query probes as many
-            lists as it takes, by a rule that was calibrated on vectors of the index (tune). Queries
-            unlike these, by their distances from the lists or from what they find, and filters, are
-            noticed: plan["note"] then says that nothing is promised. Where the index keeps its
-            vectors (",Flat", ",RFlat"), a batch of 1,000 is calibrated by itself instead. A few
+            lists as it takes, by a rule that was calibrated on vectors of the index (tune). It is
+            promised to batches of 1,000 queries; of fewer, promised_recall is less, and 0 of one.
+            Queries unlike these vectors, by their distances from the lists or from what they find,
+            and filters, are noticed: plan["note"] then says that nothing is promised. Where the
+            index keeps its vectors, a batch of 256 (",Flat", which keeps what it learned for later
+            batches, until tune()) or 1,000 (",RFlat") is calibrated by itself instead. A few
             queries whose distances are those of the vectors too are taken for such. 1 goes on until
             the radii of the lists prove that no other list holds anything nearer; codes refuse what
             they are not known to reach. One of the two is needed. A

@@ -32,10 +32,17 @@ class _Searched:
 
     @property
     def promised_recall(self) -> float:
-        """The mean share of the true neighbours that these are promised to hold: 1 where the answer
-        is exact, 0 where nothing is promised (plan["note"] says why, as of an index that keeps
-        vectors transformed or rounded)."""
+        """The mean share of the true neighbours that a batch of this many queries has, but for one
+        batch in 1,000: 1 where the answer is exact, 0 where nothing is promised (plan["note"] says
+        why, as of an index that keeps vectors transformed or rounded) and of a single query whose
+        answer is not exact."""
         return self.plan["promised_recall"]
+
+    @property
+    def expected_recall(self) -> float:
+        """The mean share of the true neighbours that queries like these have, as calibration found
+        it: 1 where the answer is exact, 0 where nothing is known."""
+        return self.plan["expected_recall"]
 
     @property
     def certified(self) -> NDArray[np.bool_]:
@@ -62,7 +69,8 @@ class _Nearest(NamedTuple):
 
 
 class SearchResult(_Searched, _Nearest):
-    """(distances, ids), both [q x k], nearest first; and `plan`, `certified`, `promised_recall`.
+    """(distances, ids), both [q x k], nearest first; and `plan`, `certified`,
+    `promised_recall`, `expected_recall`.
 
     >>> import knear, numpy as np
     >>> base = np.eye(4, dtype=np.float32)
@@ -72,6 +80,8 @@ class SearchResult(_Searched, _Nearest):
     ([[0], [1]], True)
     >>> found.certified.tolist(), found.promised_recall, found.plan["method"]
     ([True, True], 1.0, 'exact')
+    >>> found.expected_recall
+    1.0
     """
 
     def to_arrow(self) -> pyarrow.Table:
@@ -110,6 +120,8 @@ class RangeResult(_Searched, _Within):
     [[0, 1], []]
     >>> found.certified.tolist(), found.promised_recall, found.plan["queries"]
     ([True, True], 1.0, 2)
+    >>> found.expected_recall
+    1.0
     """
 
     def to_arrow(self) -> pyarrow.Table:

@@ -43,7 +43,7 @@ def knn(
     ([[0, 1]], [[0.0, 25.0]])
 
     Both results are [q x k], nearest first. The element types may differ. The result also has
-    `certified`, `promised_recall` and `plan` (knear.SearchResult).
+    `certified`, `promised_recall`, `expected_recall` and `plan` (knear.SearchResult).
 
     metric: "l2", squared distances; "ip", inner products, largest first; "cosine", 1 - cos; "l1",
         sums of absolute differences; "hamming", how many bits differ, of rows of uint8 that hold

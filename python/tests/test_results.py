@@ -99,7 +99,7 @@ def test_results_are_tuples_that_know_more(rng):
     assert distances is found.distances is found[0] and ids is found.ids is found[1]
     assert found.plan == report and report["k"] == 4
     assert found.certified.tolist() == [True] * 3
-    assert found.promised_recall == 1.0
+    assert found.promised_recall == found.expected_recall == 1.0
     base[:250] += 100  # two clouds far from each other
     index = knear.Index("IVF2,Flat", dim=8)
     index.train(base)

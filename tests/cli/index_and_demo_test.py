@@ -97,7 +97,9 @@ class Index(ProgramTest):
         self.assertEqual((found["recall"], found["lists"]), (1, 5))
         self.assertEqual((found["promised_recall"], found["recall_argument"]), (0, "none"))
         asked = search("--recall", "0.5")
-        self.assertEqual((asked["promised_recall"], asked["recall_argument"]), (0.5, "calibrated"))
+        self.assertEqual(asked["recall_argument"], "calibrated")
+        self.assertGreaterEqual(asked["expected_recall"], 0.5)
+        self.assertLess(asked["promised_recall"], 0.5)  # of fewer queries than 1,000
         tune = ["tune", "--index", "a.knear", "-k", "4"]
         self.assertIn("calibrated", self.ok(*tune))
         self.assertIn("calibrated", self.ok(*tune, "--base", "base.bvecs"))

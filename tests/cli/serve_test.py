@@ -234,6 +234,7 @@ class Answers(Served):
         self.assertEqual((status, "probes" in says), (400, True))
         last = server.json("/indexes/parts")["last_search"]
         self.assertEqual((last["k"], last["queries"]), (5, len(ids)))
+        self.assertEqual((last["promised_recall"], last["expected_recall"]), (1, 1))
         self.assertEqual(server.json("/health")["status"], "ok")
         paths = server.json("/openapi.json")["paths"]
         actions = "search", "add", "remove", "replace", "reload", "checkpoint"

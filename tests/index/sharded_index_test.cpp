@@ -734,7 +734,9 @@ TEST(ShardedIndex, RecallIsTheLeastPromise) {
   KnnReport report;
   const Neighbors near = all.search(queries, 10, {.method = {.recall = 0.9}}, &report);
   EXPECT_EQ(report.promise.recall_argument, "calibrated");
-  EXPECT_EQ(report.promise.promised_recall, 0.9);
+  EXPECT_GE(report.promise.expected_recall, 0.9);
+  EXPECT_GT(report.promise.promised_recall, 0.88);  // of 500 queries less than of 1,000
+  EXPECT_LT(report.promise.promised_recall, 0.9);
   EXPECT_EQ(report.shards.replicas, 1);
   EXPECT_GE(recall_of(near, truth), 0.9);
 }

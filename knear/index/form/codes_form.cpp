@@ -142,7 +142,7 @@ class CodeRecall {
   }
 
   PromiseReport promise() const {
-    return holds_ ? calibrated_promise(recall_, point_.expected) : no_promise();
+    return holds_ ? calibrated_promise(point_, recall_, vectors_.rows()) : no_promise();
   }
 
  private:

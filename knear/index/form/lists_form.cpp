@@ -1,8 +1,11 @@
 // This form has inverted lists of vectors. A search scans the rows of some lists for each query.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+#include "knear/core/sample.hpp"
 #include "knear/index/form/centroid_sections.hpp"
 #include "knear/index/form/factory_words.hpp"
 #include "knear/index/form/probed_form.hpp"
@@ -18,8 +21,17 @@ namespace {
 // Lists that a search for everything probes before it looks at bounds.
 constexpr std::int64_t first_probes = 8;
 
-// A search of lists of vectors for a recall below 1: by the cheapest rule that is known to find as
-// much, and by another one where the queries turn out to be unlike those that it was learned from.
+// Queries of a batch whose answers are checked by exact ones.
+constexpr std::int64_t queries_checked = 256;
+
+constexpr std::string_view note_of_harder =
+    "batches of queries like those that recall was calibrated on were seen to find less, so it was "
+    "calibrated on 500 queries of such a batch, which the index keeps until tune()";
+
+// A search of lists of vectors for a recall below 1. It goes by the cheapest rule of the index's
+// own curve; where the queries turn out to be unlike those that this was learned from, by that of a
+// kind of queries that an earlier batch has shown; and else by some queries of the batch itself,
+// which the index then keeps as a kind.
 class RecallSearch {
  public:
   // attempt: nothing was begun.
@@ -37,71 +49,197 @@ class RecallSearch {
   // The attempt has the answer then.
   void run() {
     const Metric metric = request_.options.metric;
-    auto curve = state_.recall->get(request_.k_asked, [&] {
+    const auto own = state_.recall->get(request_.k_asked, [&] {
       return calibration_.first([&] {
         return calibrate_by_rows(state_, metric, request_.k_asked, request_.threads,
                                  request_.options.progress);
       });
     });
-    const RecallPoint* point = curve->find(recall_);
-    attempt_.begin(0);
-    const auto first_round = [&] {
-      return attempt_.probing().lists_near(point ? point->rule.lists : 1);
-    };
-    NearLists near = first_round();
-    bool like_others = !filtered_ && of_one_kind(*curve, near), probed = false;
-    if (like_others && point) {
-      const std::vector<Nearness> scales = nearness_scales(request_.queries, metric, near);
-      attempt_.probing().probe_by(point->rule, std::move(near));
-      probed = true;
-      like_others = finds_as_calibrated(*point, recall_, request_.k_asked,
-                                        attempt_.probing().found(), scales);
-    }
-    if (!like_others) {
-      if (request_.queries.rows() >= least_calibrated_batch) {
-        curve = std::make_shared<const RecallCurve>(
-            calibration_.by_batch([&] { return by_the_batch(); }));
-        point = curve->find(recall_);
-        if (probed) attempt_.begin(0);
-        near = first_round();
-        probed = false;
+    // Small batches never go by what was learned, so that their answers do not depend on it.
+    const bool large =
+        request_.queries.rows() >= (filtered_ ? least_calibrated_batch : least_learned_batch);
+    RecallCurves::Kinds kinds;
+    if (large && !filtered_) kinds = state_.recall->kinds(request_.k_asked);
+    order_lists(*own, kinds);
+    const bool like_own = !filtered_ && of_one_kind(*own, near_);
+    // Saves a search of all queries where some of them show that another kind is to be tried first.
+    const bool own_first = like_own && (kinds.empty() || some_find_as_calibrated(*own));
+    if (own_first && answer_as(own)) return;
+    for (const auto& kind : kinds)
+      if (of_one_kind(*kind, near_) && answer_by(*kind)) {
         calibration_.add_note(fmt::format(
-            "{}, so recall was calibrated on {} queries of this batch{}", reason(),
-            curve->nearest_keys.size(),
-            filtered_ ? "" : "; tune() with such queries keeps that for searches to come"));
-      } else if (point) {
-        holds_ = false;
-        calibration_.add_note(fmt::format(
-            "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by "
-            "itself{}",
-            reason(), recall_, least_calibrated_batch,
-            shape_.alters_vectors() ? "" : ", and recall = 1 proves each answer"));
+            "{}, so recall is that of an earlier batch of queries like these", reason()));
+        return;
       }
-    }
-    if (!point) {  // as many as there are, until everything is found
-      attempt_.probing().probe(std::min(first_probes, state_.coarse->lists()));
-      attempt_.probing().certify(true);
+    if (like_own && !own_first && answer_as(own)) return;
+    if (large) {
+      const RecallCurve curve = calibration_.by_batch([&] { return by_the_batch(); });
+      calibration_.add_note(fmt::format(
+          "{}, so recall was calibrated on {} queries of this batch{}", reason(),
+          curve.nearest_keys.size(),
+          filtered_ ? "" : ", which the index keeps for queries like these until tune()"));
+      if (!filtered_ && !curve.points.empty()) state_.recall->learn(curve);
+      probe_by(curve.find(recall_));
       return;
     }
-    expected_ = point->expected;
-    if (!probed) attempt_.probing().probe_by(point->rule, std::move(near));
+    probe_by(own->find(recall_));
+    if (!point_) return;
+    holds_ = false;
+    calibration_.add_note(fmt::format(
+        "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by itself{}",
+        reason(), recall_, filtered_ ? least_calibrated_batch : least_learned_batch,
+        shape_.alters_vectors() ? "" : ", and recall = 1 proves each answer"));
   }
 
   // What is promised of the answer. proven: what is certain of it.
   PromiseReport promise(PromiseReport proven) const {
-    if (!expected_ || !holds_ || proven.recall_argument == "exact") return proven;
-    PromiseReport out = calibrated_promise(recall_, *expected_);
+    if (!point_ || !holds_ || proven.recall_argument == "exact") return proven;
+    PromiseReport out = calibrated_promise(*point_, recall_, request_.queries.rows());
     out.certified_queries = proven.certified_queries;
     out.uncertified = std::move(proven.uncertified);
     return out;
   }
 
  private:
+  // Puts as many lists of each query in order as any of these curves needs.
+  void order_lists(const RecallCurve& own, const RecallCurves::Kinds& kinds) {
+    const auto lists_of = [&](const RecallCurve& curve) {
+      const RecallPoint* const point = curve.find(recall_);
+      return point ? point->rule.lists : 1;
+    };
+    ordered_ = lists_of(own);
+    for (const auto& kind : kinds) ordered_ = std::max(ordered_, lists_of(*kind));
+    attempt_.begin(0);
+    near_ = attempt_.probing().lists_near(ordered_);
+  }
+  NearLists near(const RecallRule& rule) const {
+    const std::int64_t lists = std::min(rule.lists, state_.coarse->lists());
+    const bool kept =
+        near_.lists.ids.rows() == request_.queries.rows() && near_.lists.ids.cols() >= lists;
+    return kept ? first_of(near_, lists) : attempt_.probing().lists_near(lists);
+  }
+  // Probes by the rule of a point, or if there is none until everything is found.
+  void probe_by(const RecallPoint* point) {
+    if (probed_ && point && point_ && point->rule == point_->rule) return;
+    if (probed_) attempt_.begin(0);
+    probed_ = true;
+    point_.reset();
+    if (!point) {
+      attempt_.probing().probe(std::min(first_probes, state_.coarse->lists()));
+      attempt_.probing().certify(true);
+      return;
+    }
+    NearLists lists = near(point->rule);
+    scales_ = nearness_scales(request_.queries, request_.options.metric, lists);
+    attempt_.probing().probe_by(point->rule, std::move(lists));
+    point_ = *point;
+  }
+  // Answers by the rule of a curve. Returns false if what was found shows that the queries are
+  // unlike those of the curve.
+  bool answer_by(const RecallCurve& curve) {
+    probe_by(curve.find(recall_));
+    return !point_ || finds_as_calibrated(*point_, recall_, request_.k_asked,
+                                          attempt_.probing().found(), scales_);
+  }
+  // Whether a sixteenth of the queries finds rows as near as queries that have the recall.
+  bool some_find_as_calibrated(const RecallCurve& curve) const {
+    constexpr std::int64_t most = 128, part = 16;
+    const RecallPoint* const point = curve.find(recall_);
+    if (!point) return true;
+    const std::int64_t queries = request_.queries.rows();
+    Random random(2);
+    const AnyMatrix some =
+        copies_of(request_.queries, sample_of(queries, std::min(most, queries / part), random));
+    const SearchRequest request(SearchKind::nearest, segments_, some.view(), request_.k_asked,
+                                request_.options, Reuse::expected);
+    ListSearch rows(request);
+    ListProbing search(state_, request, rows);
+    NearLists lists = search.lists_near(point->rule.lists);
+    const std::vector<Nearness> scales =
+        nearness_scales(some.view(), request_.options.metric, lists);
+    search.probe_by(point->rule, std::move(lists));
+    return finds_as_calibrated(*point, recall_, request_.k_asked, search.found(), scales,
+                               Doubt::at_all);
+  }
+  // Answers queries that look like those of the own curve. Batches that are large enough go by the
+  // curve of harder queries, once these have been noticed among such batches, and are checked.
+  bool answer_as(const std::shared_ptr<const RecallCurve>& own) {
+    const bool large = request_.queries.rows() >= least_learned_batch;
+    const auto harder = large ? state_.recall->harder(request_.k_asked) : nullptr;
+    if (harder && of_one_kind(*harder, near_) && answer_by(*harder)) {
+      calibration_.add_note(note_of_harder);
+      return true;
+    }
+    if (!answer_by(*own)) return false;
+    if (large && point_ && finds_less()) {
+      const RecallCurve curve = calibration_.by_batch([&] { return by_the_batch(); });
+      state_.recall->learn_harder(curve);
+      probe_by(curve.find(recall_));
+      calibration_.add_note(note_of_harder);
+    }
+    return true;
+  }
+  // Checks the answer by exact answers to some queries, where the batches so far pay for it.
+  // Returns true if it has less recall than was asked for, of which the last word has a larger
+  // sample.
+  bool finds_less() {
+    // The costs below are those of a processor, and exact answers need memory.
+    if (request_.options.device != "cpu" || request_.limited()) return false;
+    const auto rows = static_cast<double>(state_.size),
+               dim = static_cast<double>(request_.queries.cols()),
+               queries = static_cast<double>(request_.queries.rows()),
+               lists = static_cast<double>(state_.coarse->lists());
+    // Nanoseconds of one core, about: what a query takes whatever its lists are, a list, a list put
+    // in order, a coordinate of a row, of a centroid, and one that is read for all queries.
+    constexpr double query = 4000, list = 190, order = 75, coordinate = 0.004, centroid = 0.01,
+                     read = 0.05;
+    const double batch =
+        queries * (query + list * point_->lists + order * static_cast<double>(point_->rule.lists) +
+                   dim * (coordinate * point_->rows + centroid * lists));
+    const double check = rows * dim * (read + coordinate * static_cast<double>(queries_checked));
+    const auto number = state_.recall->next_check(request_.k_asked, batch, check);
+    if (!number) return false;
+    return state_.recall->finds_less(
+               request_.k_asked,
+               recalls_of(queries_checked, static_cast<std::uint64_t>(*number) + 3), recall_) &&
+           mean_of(recalls_of(most_queries_sampled, 1)) < recall_;
+  }
+  // The recalls of some queries of the batch [count, or all], by exact answers.
+  std::vector<double> recalls_of(std::int64_t count, std::uint64_t seed) const {
+    const std::int64_t queries = request_.queries.rows();
+    Random random(seed);
+    const std::vector<std::int64_t> numbers = sample_of(queries, std::min(count, queries), random);
+    const AnyMatrix some = copies_of(request_.queries, numbers);
+    const SearchRequest request(SearchKind::nearest, segments_, some.view(), request_.k_asked,
+                                {.metric = request_.options.metric,
+                                 .threads = request_.threads,
+                                 .progress = request_.options.progress},
+                                Reuse::expected);
+    const Neighbors truth = search_segments(request, nullptr);
+    const ExactNeighbors& found = attempt_.probing().found();
+    std::vector<double> out;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const Id* const ids = found.ids.row(numbers[i]);
+      std::int64_t there = 0, all = 0;
+      for (std::int64_t j = 0; j < truth.ids.cols(); ++j) {
+        const Id id = truth.ids.row(static_cast<std::int64_t>(i))[j];
+        if (id == no_id) break;
+        ++all, there += std::find(ids, ids + found.columns(), id) != ids + found.columns();
+      }
+      out.push_back(all == 0 ? 1 : static_cast<double>(there) / static_cast<double>(all));
+    }
+    return out;
+  }
+  static double mean_of(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) /
+           static_cast<double>(std::max<std::size_t>(1, values.size()));
+  }
   RecallCurve by_the_batch() const {
     const AnyMatrix sample =
         copies_of(request_.queries, queries_to_calibrate(request_.queries.rows()));
     return calibrate(state_, request_.options.metric, segments_, request_.k_asked, sample.view(),
-                     {}, CurveUse::once, request_.threads, request_.options.progress);
+                     {}, filtered_ ? CurveUse::once : CurveUse::kept, request_.threads,
+                     request_.options.progress);
   }
   std::string_view reason() const {
     return filtered_ ? "a filter leaves other rows than recall was calibrated on"
@@ -116,8 +254,12 @@ class RecallSearch {
   const double recall_;
   const bool filtered_;
   ProbedForm::Attempt& attempt_;
-  bool holds_ = true;  // the promise
-  std::optional<double> expected_;
+  std::int64_t ordered_ = 0;
+  NearLists near_;  // the nearest lists of each query, ordered_ of them
+  std::vector<Nearness> scales_;
+  bool probed_ = false;
+  bool holds_ = true;                 // the promise
+  std::optional<RecallPoint> point_;  // by whose rule was probed; no value: everything was found
 };
 
 // The keys of the nearest centroids of vectors that these were not learned from, ascending.

@@ -8,9 +8,10 @@
 
 namespace knear::detail {
 
-PromiseReport calibrated_promise(double recall, double expected) {
+PromiseReport calibrated_promise(const RecallPoint& point, double recall, std::int64_t batch) {
   PromiseReport out;
-  out.promised_recall = recall, out.expected_recall = expected, out.recall_argument = "calibrated";
+  out.promised_recall = point.promised_to(batch, recall);
+  out.expected_recall = point.expected, out.recall_argument = "calibrated";
   return out;
 }
 

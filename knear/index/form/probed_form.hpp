@@ -107,8 +107,9 @@ class Calibrations {
   SearchRequest& request_;
 };
 
-// Returns the promise of a search by calibrated recall whose answer is not proven.
-PromiseReport calibrated_promise(double recall, double expected);
+// Returns the promise of a search of `batch` queries by the rule of a point, whose answer is not
+// proven.
+PromiseReport calibrated_promise(const RecallPoint& point, double recall, std::int64_t batch);
 
 // Keeps a curve with a state and says what it tells.
 std::vector<OperatingPoint> keep_curve(const State& state, const RecallCurve& curve);

@@ -502,7 +502,7 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
   GraphSearch search(state, shape, *made, segments, request);
   const bool filtered = !options.filter.everything();
   GraphEffort effort = usual_effort(asked.ef);
-  double expected = 0;
+  RecallPoint point;
   bool holds = true;
   const auto scan = [&] { return nearest_in_segments(request, report); };
   if (asked.recall) {
@@ -518,9 +518,9 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
                       "and its file once it is saved ('knear tune' does that)",
                       k));
     request.preparation.seconds += calibrating.seconds();
-    const RecallPoint* point = curve->find(*asked.recall);
-    if (!point) return scan();  // more than a walk is known to find
-    effort = {point->rule.ef, point->rule.starts}, expected = point->expected;
+    const RecallPoint* found = curve->find(*asked.recall);
+    if (!found) return scan();  // more than a walk is known to find
+    point = *found, effort = {point.rule.ef, point.rule.starts};
     if (search.scan_is_faster(effort.ef)) return scan();
     search.run(queries, k, effort);
     if (filtered || !of_one_kind(*curve, search.nearest_starts())) {
@@ -536,9 +536,9 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
         note(fmt::format(
             "{}, so recall was calibrated on {} queries of this batch{}", reason, sample.rows(),
             filtered ? "" : "; tune() with such queries keeps that for searches to come"));
-        point = own.find(*asked.recall);
-        if (!point) return scan();
-        effort = {point->rule.ef, point->rule.starts}, expected = point->expected;
+        found = own.find(*asked.recall);
+        if (!found) return scan();
+        point = *found, effort = {point.rule.ef, point.rule.starts};
         if (search.scan_is_faster(effort.ef)) return scan();
         search.run(queries, k, effort);
       } else {
@@ -568,7 +568,8 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
     report->graph.ef = effort.ef;
     PromiseReport promise = no_promise();
     if (asked.recall && holds) {
-      promise.promised_recall = *asked.recall, promise.expected_recall = expected;
+      promise.promised_recall = point.promised_to(queries.rows(), *asked.recall);
+      promise.expected_recall = point.expected;
       promise.recall_argument = "calibrated";
     }
     set_promise(*report, request, std::move(promise));

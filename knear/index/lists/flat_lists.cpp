@@ -309,8 +309,8 @@ std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexS
     *report = search.report();
     PromiseReport promise = search.promise();
     if (promise.recall_argument != "exact") {
-      promise.recall_argument = "calibrated", promise.promised_recall = *options.method.recall;
-      promise.expected_recall = point->expected;
+      promise.recall_argument = "calibrated", promise.expected_recall = point->expected;
+      promise.promised_recall = point->promised_to(queries.rows(), *options.method.recall);
     }
     set_promise(*report, request, std::move(promise));
   }

@@ -135,7 +135,7 @@ bool too_many_farther(std::span<const float> nearness, const RecallByNearness& k
 
 // How often queries of the same kind may be taken for others because of what they find: that is a
 // bound, and is reached by few queries alone. Other lists are probed for large batches.
-constexpr double seldom_lower = 0.01, seldom_lower_of_many = 1e-5;
+constexpr double seldom_lower = 0.01, seldom_lower_of_learned = 1e-3, seldom_lower_of_many = 1e-5;
 
 // Whether the mean recall of n queries, drawn from those that are known, is less likely than that
 // to be so low, by the bound of Chernoff. Of few queries it has a longer tail than its variance
@@ -218,6 +218,21 @@ NearLists ListProbing::lists_near(std::int64_t most) {
       out.farthest.push_back(near.distances.row(q)[lists - 1]);
     }
     if (end - begin == queries) out.lists = std::move(near);
+  }
+  return out;
+}
+
+NearLists first_of(const NearLists& near, std::int64_t most) {
+  NearLists out{near.nearest, {}, {}};
+  const Neighbors& all = near.lists;
+  const std::int64_t queries = all.ids.rows();
+  if (queries == 0) return out;
+  out.lists.ids = Matrix<Id>(queries, most), out.lists.distances = Matrix<float>(queries, most);
+  out.farthest.resize(static_cast<std::size_t>(queries));
+  for (std::int64_t q = 0; q < queries; ++q) {
+    std::copy_n(all.ids.row(q), most, out.lists.ids.row(q));
+    std::copy_n(all.distances.row(q), most, out.lists.distances.row(q));
+    out.farthest[static_cast<std::size_t>(q)] = all.distances.row(q)[most - 1];
   }
   return out;
 }
@@ -459,7 +474,8 @@ std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric)
 }
 
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
-                         const ExactNeighbors& found, std::span<const Nearness> scales) {
+                         const ExactNeighbors& found, std::span<const Nearness> scales,
+                         Doubt doubt) {
   const std::int64_t queries = found.ids.rows();
   if (queries == 0 || found.columns() < k) return true;  // all rows are found
   const std::int64_t places[nearness_measures] = {0, last_of_a_third(k) - 1};
@@ -475,8 +491,12 @@ bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k
     }
     if (too_many_farther(nearness, known)) return false;
     const double mean = sum / static_cast<double>(queries);
-    const double chance = queries < least_calibrated_batch ? seldom_lower : seldom_lower_of_many;
-    if (mean < recall && is_unlikely_mean(mean, static_cast<double>(queries), known, chance))
+    if (mean >= recall) continue;
+    const double chance = queries >= least_calibrated_batch ? seldom_lower_of_many
+                          : queries >= least_learned_batch  ? seldom_lower_of_learned
+                                                            : seldom_lower;
+    if (doubt == Doubt::at_all ||
+        is_unlikely_mean(mean, static_cast<double>(queries), known, chance))
       return false;
   }
   return true;

@@ -30,6 +30,10 @@ struct NearLists {
       lists;  // numbers and keys; without rows where they are to be found again, query by query
 };
 
+// Returns the first `most` of these lists of each query, which has as many or more; without rows if
+// `near` has none.
+NearLists first_of(const NearLists& near, std::int64_t most);
+
 class ListBounds;  // defined in list_probing.cpp
 
 class ListProbing {
@@ -96,6 +100,8 @@ class ListProbing {
 
 // Batches of at least so many queries are calibrated by some of their own.
 inline constexpr std::int64_t least_calibrated_batch = 1000;
+// Smallest batch by which inverted lists of vectors learn a kind of queries, which the index keeps.
+inline constexpr std::int64_t least_learned_batch = 256;
 
 // Whether queries are like those of a calibration, near: their nearest lists. Of few (10) one that
 // is far from every centroid says that they are not; of more it takes as many far ones as queries
@@ -109,11 +115,16 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);
 std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near);
 // The same where all codes are searched.
 std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric);
+// How much lower the recall of queries that find such rows has to be, so that they are of another
+// kind: than chance would have it, or at all.
+enum class Doubt { by_chance, at_all };
 // Whether a search by the rule of a point, which was asked for a recall of k neighbours and is to
 // be promised it, has found rows as near as those of the calibration. Not, if queries that find
-// such rows have a lower recall, by more than chance does once in 100 batches (of 1,000 queries,
-// once in 100,000), or if little is known of queries that find rows so far away.
+// such rows have a lower recall, by more than chance does once in 100 batches (of 256 queries
+// once in 1,000, of 1,000 once in 100,000), or if little is known of queries that find rows so far
+// away.
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
-                         const ExactNeighbors& found, std::span<const Nearness> scales);
+                         const ExactNeighbors& found, std::span<const Nearness> scales,
+                         Doubt doubt = Doubt::by_chance);
 
 }  // namespace knear::detail

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "knear/core/mean_interval.hpp"
@@ -21,6 +22,9 @@ constexpr int most_spreads = 400;
 constexpr double next_spread = 1.0442737824274138;
 // The share of the queries that a rule's number of lists is enough for.
 constexpr double share_with_enough = 0.9;
+
+// Of a sample that hardly misses anything the worst query is not known: it may miss half.
+constexpr double least_shortfall = 0.5;
 
 // What a query costs, as nanoseconds of one core: the scoring of a row's coordinate, what a list
 // takes beside that, and a centroid that is put in order.
@@ -127,10 +131,20 @@ RecallByNearness by_nearness(const RuleSeen& seen, std::size_t measure) {
 // What a rule is worth for k neighbours.
 RecallPoint point_of(const RuleSeen& seen, std::int64_t k) {
   const auto n = static_cast<double>(seen.recalls.size());
-  double sum = 0, squares = 0;
-  for (const double recall : seen.recalls) sum += recall, squares += recall * recall;
+  double sum = 0, squares = 0, worst = 1;
+  for (const double recall : seen.recalls)
+    sum += recall, squares += recall * recall, worst = std::min(worst, recall);
   const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
-  RecallPoint out{seen.rule, promised_mean(mean, variance, n, k), mean, seen.lists, seen.rows};
+  // A sample that hardly misses anything shows no variance: some neighbours are missed together.
+  const double part = std::min(1.0, 2 / static_cast<double>(k));
+  const RecallSpread spread{std::max(variance, part * mean * (1 - mean)),
+                            std::max(mean - worst, least_shortfall), std::ssize(seen.recalls)};
+  RecallPoint out{.rule = seen.rule,
+                  .promised = promised_recall(mean, spread, promised_batch),
+                  .expected = mean,
+                  .lists = seen.lists,
+                  .rows = seen.rows,
+                  .spread = spread};
   if (!seen.nearness.empty())
     for (std::size_t m = 0; m < nearness_measures; ++m) out.by_nearness[m] = by_nearness(seen, m);
   return out;
@@ -166,6 +180,17 @@ double length_of(AnyMatrixView query) {
       sum += to_double(view.row(0)[j]) * to_double(view.row(0)[j]);
     return std::sqrt(sum);
   });
+}
+
+double promised_recall(double mean, const RecallSpread& spread, std::int64_t batch) {
+  if (spread.queries < 1 || batch < 2) return 0;
+  constexpr double quantile = 3.090232306167813;  // of the normal distribution: one in 1,000
+  const auto n = static_cast<double>(batch), m = static_cast<double>(spread.queries);
+  // The means of the batch and of the sample differ by the variance of a query over this number.
+  const double counted = n * m / (n + m), square = quantile * quantile;
+  const double skew = square * spread.shortfall / (6 * counted);
+  const double margin = skew + std::sqrt(skew * skew + square * spread.variance / counted);
+  return std::max(0.0, mean - margin);
 }
 
 double promised_mean(double mean, double variance, double count, std::int64_t k) {
@@ -287,9 +312,80 @@ std::shared_ptr<const RecallCurve> RecallCurves::get(std::int64_t k,
   return made;
 }
 
+// Publishes a copy, so that a child process never finds half a change.
+template <class Change>
+auto RecallCurves::change(std::int64_t k, Change change) {
+  std::lock_guard lock(mutex_);
+  LearnedOf next = *learned_;
+  const auto publish = [&] {
+    auto made = std::make_shared<const LearnedOf>(std::move(next));
+    learned_.swap(made);
+  };
+  if constexpr (std::is_void_v<decltype(change(next[k]))>) {
+    change(next[k]);
+    publish();
+  } else {
+    const auto out = change(next[k]);
+    publish();
+    return out;
+  }
+}
+
 void RecallCurves::set(RecallCurve curve) {
   const std::int64_t k = curve.k;
   keep(k, std::make_shared<const RecallCurve>(std::move(curve)));
+  change(k, [](Learned& learned) { learned = {}; });
+}
+
+RecallCurves::Kinds RecallCurves::kinds(std::int64_t k) const {
+  std::lock_guard lock(mutex_);
+  const auto found = learned_->find(k);
+  return found == learned_->end() ? Kinds{} : found->second.kinds;
+}
+
+std::shared_ptr<const RecallCurve> RecallCurves::harder(std::int64_t k) const {
+  std::lock_guard lock(mutex_);
+  const auto found = learned_->find(k);
+  return found == learned_->end() ? nullptr : found->second.harder;
+}
+
+void RecallCurves::learn(RecallCurve curve) {
+  const std::int64_t k = curve.k;
+  auto kind = std::make_shared<const RecallCurve>(std::move(curve));
+  change(k, [&](Learned& learned) {
+    learned.kinds.insert(learned.kinds.begin(), std::move(kind));
+    if (learned.kinds.size() > most_kinds) learned.kinds.resize(most_kinds);
+  });
+}
+
+void RecallCurves::learn_harder(RecallCurve curve) {
+  const std::int64_t k = curve.k;
+  auto kind = std::make_shared<const RecallCurve>(std::move(curve));
+  change(k, [&](Learned& learned) { learned.harder = std::move(kind); });
+}
+
+std::optional<std::int64_t> RecallCurves::next_check(std::int64_t k, double cost_of_batch,
+                                                     double cost_of_check) {
+  constexpr double share = 0.1;
+  return change(k, [&](Learned& learned) -> std::optional<std::int64_t> {
+    learned.saved = std::min(learned.saved + share * cost_of_batch, 2 * cost_of_check);
+    if (learned.checks > 0 && learned.saved < cost_of_check) return {};
+    if (learned.checks > 0) learned.saved -= cost_of_check;
+    return learned.checks++;
+  });
+}
+
+bool RecallCurves::finds_less(std::int64_t k, std::span<const double> recalls, double promised) {
+  // A bet against each query: fair, or worse, while the mean recall is what was promised.
+  double won = 0;
+  for (const double recall : recalls) won += std::log1p(promised - recall);
+  constexpr double enough = 2.995732273553991;  // ln(20)
+  return change(k, [&](Learned& learned) {
+    learned.evidence = std::max(0.0, learned.evidence + won);
+    const bool out = learned.evidence >= enough;
+    if (out) learned.evidence = 0;
+    return out;
+  });
 }
 
 // Publishes a copy, so that a child process never finds half a change (core/process_mutex.hpp).

@@ -10,8 +10,8 @@
 //
 // Calibration takes some queries whose exact neighbours are known, rows of the index that are left
 // out of their own answers, and notes what each of some rules would have found: spreads from small
-// to large, each with the lists that are enough for most queries. A rule promises the lower end of
-// Wilson's interval for its mean recall (one side, 99.5 %).
+// to large, each with the lists that are enough for most queries. A rule promises what the mean
+// recall of 1,000 queries falls below once in 1,000 batches (docs/recall.md).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -78,13 +78,40 @@ struct RecallByNearness {
   bool operator==(const RecallByNearness&) const = default;
 };
 
+// How much the recalls of single queries differ, as calibration saw it.
+struct RecallSpread {
+  double variance = 0;       // of the recall of a query
+  double shortfall = 0;      // of the worst query, below the mean
+  std::int64_t queries = 0;  // in the sample; 0: unknown, so that nothing can be promised
+
+  bool operator==(const RecallSpread&) const = default;
+};
+
+// Number of queries whose mean recall a rule is chosen by: a recall that is asked for is promised
+// to batches of this size and larger ones.
+inline constexpr std::int64_t promised_batch = 1000;
+
+// Returns the number that the mean recall of a batch of queries falls below once in 1,000 batches,
+// where the mean of a sample is `mean`; 0 for a single query. The margin covers the chance of the
+// batch and that of the sample: the normal quantile of a mean, with the third-order term of Cornish
+// and Fisher at its largest for values that are at most `shortfall` below their mean.
+double promised_recall(double mean, const RecallSpread& spread, std::int64_t batch);
+
 // What a rule was seen to do.
 struct RecallPoint {
   RecallRule rule;
-  double promised = 0, expected = 0;  // mean recall: the lower end of its interval, and itself
-  double lists = 0, rows = 0;         // that a query probes, on average
+  // Mean recall: what is promised to batches of promised_batch queries, and what is expected.
+  double promised = 0, expected = 0;
+  double lists = 0, rows = 0;  // that a query probes, on average
   // By each measure; no groups where that was not noted.
   std::array<RecallByNearness, nearness_measures> by_nearness = {};
+  RecallSpread spread = {};
+
+  // Returns what is promised to a batch of this many queries that asked for a recall, which is
+  // never more than that.
+  double promised_to(std::int64_t batch, double asked) const {
+    return std::min(asked, promised_recall(expected, spread, batch));
+  }
 
   bool operator==(const RecallPoint&) const = default;
 };
@@ -155,10 +182,34 @@ class RecallCurves {
   // The curve for k neighbours; made by one caller while others wait. Throws NotPrepared where the
   // caller may not make it (core/stop_check.hpp).
   std::shared_ptr<const RecallCurve> get(std::int64_t k, const std::function<RecallCurve()>& make);
+  // Also forgets the kinds for the same number of neighbours.
   void set(RecallCurve curve);
   // That for k neighbours, if there is one.
   std::shared_ptr<const RecallCurve> find(std::int64_t k) const;
   std::vector<std::shared_ptr<const RecallCurve>> all() const;
+
+  // Number of kinds of queries that are kept for each number of neighbours.
+  static constexpr std::size_t most_kinds = 8;
+  using Kinds = std::vector<std::shared_ptr<const RecallCurve>>;
+  // Returns the curves for k neighbours of kinds of queries that get() does not fit, each learned
+  // from a batch of them; the latest first.
+  Kinds kinds(std::int64_t k) const;
+  // Adds a kind; beyond most_kinds the oldest is forgotten.
+  void learn(RecallCurve curve);
+  // The curve of queries that look like those of get() for k neighbours, but were seen to find less
+  // than it promises; nullptr if there are none.
+  std::shared_ptr<const RecallCurve> harder(std::int64_t k) const;
+  void learn_harder(RecallCurve curve);
+
+  // Returns the number of the check if a batch is to be checked by exact answers: the first one,
+  // and then each for which a tenth of the cost of batches has been saved up. Both costs are in the
+  // same unit.
+  std::optional<std::int64_t> next_check(std::int64_t k, double cost_of_batch,
+                                         double cost_of_check);
+  // Adds the recalls of queries that were checked and had been promised `promised` on average.
+  // Returns true once all that were added look like less than that by more than chance does once in
+  // 20 times. Then the count begins anew.
+  bool finds_less(std::int64_t k, std::span<const double> recalls, double promised);
   // Whether curves of an index that had so many rows still say something of one that has `rows`,
   // after so many were added or taken out.
   bool hold_for(std::int64_t rows, std::int64_t changed) const {
@@ -176,9 +227,20 @@ class RecallCurves {
     return curves_;
   }
   void keep(std::int64_t k, std::shared_ptr<const RecallCurve> curve);
+  // What is known for a number of neighbours beside its curve.
+  struct Learned {
+    Kinds kinds;
+    std::shared_ptr<const RecallCurve> harder;
+    std::int64_t checks = 0;
+    double saved = 0, evidence = 0;  // for a check; logarithm of a bet against the promise
+  };
+  using LearnedOf = std::map<std::int64_t, Learned>;  // by k
+  template <class Change>
+  auto change(std::int64_t k, Change change);
 
-  mutable ProcessMutex mutex_;  // of curves_, never held for long
+  mutable ProcessMutex mutex_;  // of curves_ and learned_, never held for long
   std::shared_ptr<const Curves> curves_ = std::make_shared<const Curves>();
+  std::shared_ptr<const LearnedOf> learned_ = std::make_shared<const LearnedOf>();
 };
 
 }  // namespace knear::detail

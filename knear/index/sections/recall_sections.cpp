@@ -21,6 +21,12 @@ struct PointFields {
   double spread, promised, expected, lists, rows;
 };
 
+// Of each point: RecallSpread.
+struct SpreadFields {
+  double variance, shortfall;
+  std::int64_t queries;
+};
+
 // Of a graph, of each point.
 struct EffortFields {
   std::int64_t ef, starts;
@@ -41,6 +47,27 @@ struct KnownFields {
 bool are_ascending(const std::vector<float>& keys) {
   return std::all_of(keys.begin(), keys.end(), [](float x) { return std::isfinite(x); }) &&
          std::is_sorted(keys.begin(), keys.end());
+}
+
+// Reads how much the recalls of queries differ, of the points of a curve. Returns false if the file
+// does not have it.
+bool load_spread(Sections& in, const std::string& prefix, RecallCurve& curve) {
+  const auto fields = in.list<SpreadFields>(prefix + "spread");
+  if (fields.empty()) return curve.points.empty();
+  if (fields.size() != curve.points.size())
+    in.refuse(prefix + "spread",
+              fmt::format("it has {} entries for {} points", fields.size(), curve.points.size()));
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const SpreadFields& from = fields[i];
+    if (!(from.variance >= 0 && from.variance <= 1))
+      in.refuse(prefix + "spread", fmt::format("variance {} is outside [0, 1]", from.variance));
+    if (!(from.shortfall >= 0 && from.shortfall <= 1))
+      in.refuse(prefix + "spread", fmt::format("shortfall {} is outside [0, 1]", from.shortfall));
+    if (from.queries < 1 || from.queries > (std::int64_t{1} << 40))
+      in.refuse(prefix + "spread", fmt::format("{} is no number of queries", from.queries));
+    curve.points[i].spread = {from.variance, from.shortfall, from.queries};
+  }
+  return true;
 }
 
 // Recall by nearness, of the points of a curve; false: there is none.
@@ -101,6 +128,10 @@ void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int6
           {at.rule.lists, at.rule.spread, at.promised, at.expected, at.lists, at.rows});
     writer.add_copy(prefix + "fields", &fields, sizeof fields);
     writer.add_copy(prefix + "points", points.data(), points.size() * sizeof points[0]);
+    std::vector<SpreadFields> spreads;
+    for (const RecallPoint& at : curve.points)
+      spreads.push_back({at.spread.variance, at.spread.shortfall, at.spread.queries});
+    writer.add_copy(prefix + "spread", spreads.data(), spreads.size() * sizeof spreads[0]);
     writer.add_copy(prefix + "keys", curve.nearest_keys.data(),
                     curve.nearest_keys.size() * sizeof(float));
     std::vector<std::int64_t> factors;
@@ -251,8 +282,10 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists, bool
     if (std::ssize(curve.points) != fields.points ||
         std::ssize(curve.nearest_keys) != fields.keys || !are_ascending(curve.nearest_keys))
       in.refuse(prefix + "keys", "they are others than were saved");
-    // Curves of earlier versions do not say what is found far away: they are measured again.
-    if (load_nearness(in, prefix, curve) || graph) out->set(std::move(curve));
+    // Curves of earlier versions lack the spread, or what is found far away: recall is calibrated
+    // again.
+    const bool complete = load_spread(in, prefix, curve);
+    if ((load_nearness(in, prefix, curve) || graph) && complete) out->set(std::move(curve));
   }
   return out;
 }

@@ -146,13 +146,14 @@ void set_request(KnnReport& report, const SearchRequest& request) {
 void set_promise(KnnReport& report, const SearchRequest& request, PromiseReport promise) {
   if (!request.altered_by.empty()) {
     if (promise.recall_argument != "none")
-      add_note(report.note,
-               fmt::format("{} with respect to the vectors as index {} keeps them, not to those "
-                           "that were added",
-                           promise.recall_argument == "exact"
-                               ? "exact"
-                               : fmt::format("a recall of {} is promised", promise.promised_recall),
-                           request.altered_by));
+      add_note(
+          report.note,
+          fmt::format("{} with respect to the vectors as index {} keeps them, not to those "
+                      "that were added",
+                      promise.recall_argument == "exact"
+                          ? "exact"
+                          : fmt::format("a recall of {:.3f} is expected", promise.expected_recall),
+                      request.altered_by));
     promise = no_promise();
   }
   report.promise = std::move(promise);
