@@ -14,7 +14,6 @@
 #include "knear/core/error.hpp"
 #include "knear/core/system.hpp"
 #include "knear/io/atomic_file.hpp"
-#include "knear/io/open_file.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -282,38 +281,8 @@ LogContent read_log(const std::string& path, const std::function<void(Change)>& 
   return out;
 }
 
-ChangeLog::ChangeLog(std::string path, int file, const LogHead& head, std::uint64_t salt)
-    : path_(std::move(path)), file_(file), head_(head), salt_(salt) {}
-
-ChangeLog::ChangeLog(ChangeLog&& other) noexcept
-    : path_(std::move(other.path_)),
-      cut_file_(std::move(other.cut_file_)),
-      file_(std::exchange(other.file_, -1)),
-      head_(other.head_),
-      salt_(other.salt_),
-      end_(other.end_),
-      frames_(other.frames_),
-      changes_(other.changes_),
-      why_broken_(std::move(other.why_broken_)),
-      lost_(other.lost_) {}
-
-ChangeLog& ChangeLog::operator=(ChangeLog&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(cut_file_, other.cut_file_);
-  std::swap(file_, other.file_);
-  std::swap(head_, other.head_);
-  std::swap(salt_, other.salt_);
-  std::swap(end_, other.end_);
-  std::swap(frames_, other.frames_);
-  std::swap(changes_, other.changes_);
-  std::swap(why_broken_, other.why_broken_);
-  std::swap(lost_, other.lost_);
-  return *this;
-}
-
-ChangeLog::~ChangeLog() {
-  if (file_ >= 0) close(file_);
-}
+ChangeLog::ChangeLog(std::string path, io::OpenFile file, const LogHead& head, std::uint64_t salt)
+    : path_(std::move(path)), file_(std::move(file)), head_(head), salt_(salt) {}
 
 void ChangeLog::fail(const char* doing, int error) const {
   throw IoError("cannot {} '{}': {}", doing, path_, std::strerror(error));
@@ -324,7 +293,7 @@ void ChangeLog::break_for_writing() {
 }
 
 void ChangeLog::write_at(std::int64_t at, const void* data, std::size_t bytes) {
-  write_all(path_, file_, at, data, bytes);
+  write_all(path_, file_.number(), at, data, bytes);
 }
 
 void ChangeLog::check_whole() { check_file(end_); }
@@ -333,7 +302,7 @@ void ChangeLog::check_file(std::int64_t end) {
   if (is_broken()) throw IoError("{}", why_broken_);
   struct stat held, named;
   const char* what = nullptr;
-  if (fstat(file_, &held) != 0)
+  if (fstat(file_.number(), &held) != 0)
     what = "cannot be looked at";
   else if (stat(path_.c_str(), &named) != 0)
     what = "was removed or renamed by another program";
@@ -354,8 +323,8 @@ void ChangeLog::check_file(std::int64_t end) {
 ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
                             std::optional<std::uint64_t> base) {
   const std::string beginning = path + ".new";
-  const int file = io::OpenFile(beginning, O_RDWR | O_CREAT | O_TRUNC).release();
-  ChangeLog out(path, file, head, detail::random_number() | 1);
+  ChangeLog out(path, io::OpenFile(beginning, O_RDWR | O_CREAT | O_TRUNC), head,
+                detail::random_number() | 1);
   std::vector<std::byte> blocks(first_frame);
   HeadBlock first{head_magic, head.number, head.origin, head.dim, out.salt_, 0};
   first.sum = first.right_sum();
@@ -367,7 +336,7 @@ ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
   }
   out.write_at(0, blocks.data(), blocks.size());
   out.write_marks(false);
-  if (detail::sync_file(file) != 0) out.fail("sync", errno);
+  if (detail::sync_file(out.file_.number()) != 0) out.fail("sync", errno);
   if (rename(beginning.c_str(), path.c_str()) != 0) out.fail("name", errno);
   io::sync_folder(folder_of_file(path));
   out.end_ = first_frame;
@@ -375,15 +344,14 @@ ChangeLog ChangeLog::create(const std::string& path, const LogHead& head,
 }
 
 ChangeLog ChangeLog::open(const std::string& path, const LogContent& content) {
-  const int file = io::OpenFile(path, O_RDWR).release();
-  ChangeLog out(path, file, content.head, content.salt);
+  ChangeLog out(path, io::OpenFile(path, O_RDWR), content.head, content.salt);
   out.end_ = content.end, out.frames_ = content.frames, out.changes_ = content.changes;
   if (content.cut > 0) {
     out.keep_cut_bytes(content);
-    if (ftruncate(file, content.end) != 0) out.fail("cut off the end of", errno);
+    if (ftruncate(out.file_.number(), content.end) != 0) out.fail("cut off the end of", errno);
   }
   // A process that was killed may not have synced the changes that searches will see from now on.
-  if (detail::sync_file(file) != 0) out.fail("sync", errno);
+  if (detail::sync_file(out.file_.number()) != 0) out.fail("sync", errno);
   out.write_marks(content.next_begun);
   return out;
 }
@@ -425,7 +393,7 @@ void ChangeLog::mark_next_begun() {
     break_for_writing();
     throw;
   }
-  if (detail::sync_file(file_) != 0) {
+  if (detail::sync_file(file_.number()) != 0) {
     break_for_writing();
     fail("sync", errno);
   }
@@ -458,10 +426,10 @@ void ChangeLog::append(std::span<const Change> changes) {
     write_at(end_, frame.data(), frame.size());
   } catch (const IoError&) {
     // What was written of it must not stand before a frame that is whole.
-    if (ftruncate(file_, end_) != 0) break_for_writing();
+    if (ftruncate(file_.number(), end_) != 0) break_for_writing();
     throw;
   }
-  if (detail::sync_data(file_) != 0) {
+  if (detail::sync_data(file_.number()) != 0) {
     // Which pages reached the disk is not known, nor whether a second try would tell.
     const int error = errno;
     break_for_writing();
@@ -481,7 +449,7 @@ void ChangeLog::set_base(std::uint64_t checksum) {
   BaseBlock base{base_magic, head_.number, checksum, 0};
   base.sum = base.right_sum();
   write_at(block, &base, sizeof base);
-  if (detail::sync_file(file_) != 0) {
+  if (detail::sync_file(file_.number()) != 0) {
     const int error = errno;
     break_for_writing();
     fail("sync", error);

@@ -31,6 +31,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/io/open_file.hpp"
 
 namespace knear::serve {
 
@@ -76,9 +77,6 @@ class ChangeLog {
   // Continues the log that read_log() has read. Moves the bytes of a frame that is cut short to a
   // new file, cut_file(). Returns once everything that was read is on disk. Throws IoError.
   static ChangeLog open(const std::string& path, const LogContent& content);
-  ChangeLog(ChangeLog&& other) noexcept;
-  ChangeLog& operator=(ChangeLog&& other) noexcept;
-  ~ChangeLog();
 
   // Returns once all changes are on disk, in the file that has the name of the log. Throws IoError;
   // then none of them is, unless is_broken(): the system could not say, or another program has
@@ -102,7 +100,7 @@ class ChangeLog {
   const std::string& cut_file() const { return cut_file_; }
 
  private:
-  ChangeLog(std::string path, int file, const LogHead& head, std::uint64_t salt);
+  ChangeLog(std::string path, io::OpenFile file, const LogHead& head, std::uint64_t salt);
   [[noreturn]] void fail(const char* doing, int error) const;
   void break_for_writing();
   void write_at(std::int64_t at, const void* data, std::size_t bytes);
@@ -112,7 +110,7 @@ class ChangeLog {
   void check_file(std::int64_t end);
 
   std::string path_, cut_file_ = {};
-  int file_ = -1;
+  io::OpenFile file_;
   LogHead head_;
   std::uint64_t salt_ = 0;
   std::int64_t end_ = 0, frames_ = 0, changes_ = 0;

@@ -1,6 +1,5 @@
 #include "knear/index/codecs/faiss_fields.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>

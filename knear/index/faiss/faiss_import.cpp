@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>

@@ -4,10 +4,7 @@
 #include "knear/index/faiss/faiss_reader.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
-#include <map>
 #include <string_view>
 #include <utility>
 

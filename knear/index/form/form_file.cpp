@@ -1,7 +1,6 @@
 #include "knear/index/form/form_file.hpp"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "knear/core/error.hpp"

@@ -1,7 +1,6 @@
 #include "knear/index/form/vector_segments.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <numeric>

@@ -1,7 +1,6 @@
 #include "knear/index/sections/transform_sections.hpp"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "knear/core/error.hpp"
