@@ -597,6 +597,8 @@ def test_odd_types_that_are_copied(pretended):
 class Noted:
     """The compiled index, which records the device of each search and runs it on the processor."""
 
+    replicas = 2  # so that queries in a GPU's memory are sent for, as for every such index
+
     def __init__(self, index):
         self.index, self.devices = index, []
 

@@ -20,6 +20,7 @@
 #include "knear/factory/deprecated.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
+#include "knear/index/impl/index_impl.hpp"
 #include "knear/index/index.hpp"
 #include "tests/index/index_test.hpp"
 
@@ -281,6 +282,14 @@ INSTANTIATE_TEST_SUITE_P(Forms, IndexInParts,
                          testing::Values("Flat", "SQfp16", "PCA6,Flat", "IVF8,Flat", "IVF8,SQbf16",
                                          "SQ8", "PQ4x4", "IVF8,PQ4x4", "IVF8,SQ8,RFlat",
                                          "OPQ4,IVF8,PQ4x4,Refine(SQ8)", "Graph8"));
+
+TEST(IndexInParts, CallsForOneIndexSayHowToMakeOne) {
+  Index all = make_index("Flat", dim).divided({.shards = 3, .replicas = 2});
+  EXPECT_EQ(message([&] { all.body().one(); }),
+            "index Flat is in 3 shards with 2 replicas, but this call is for one index: as_one() "
+            "makes one");
+  EXPECT_EQ(all.as_one().body().one().shape.description(), "Flat");
+}
 
 // Names of before, each in one line.
 #pragma GCC diagnostic push
