@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Shape{"uniform", 1}, Shape{"uniform", 2}, Shape{"uniform", 3, Metric::cosine},
                     Shape{"uniform", 3, Metric::ip},
                     Shape{"uniform", 2, Metric::l2, ElementType::f64}, Shape{"line", 4},
-                    Shape{"clusters", 3}, Shape{"clusters", 24},
+                    Shape{"clusters", 3}, Shape{"line", 5}, Shape{"line", 8}, Shape{"clusters", 9},
+                    Shape{"line", 12}, Shape{"clusters", 24},
                     Shape{"clusters", 24, Metric::l2, ElementType::f64}, Shape{"copies", 2},
                     Shape{"uneven", 3}, Shape{"uneven", 2, Metric::ip}),
     [](const auto& p) {
@@ -120,7 +121,7 @@ TEST(FarClusters, AreTheLeavesOfATree) {
   EXPECT_EQ(report.scan.leaves, 0);
 }
 
-// An index keeps its tree, which single queries use too; a filter and removed rows go without.
+// An index keeps its tree, which single queries use too.
 TEST(FewColumnsOfAnIndex, KeepItsTree) {
   const Shape shape{"uniform", 2};
   const AnyMatrix base = rows_of(shape, 20000, 3), queries = rows_of(shape, 2000, 4);
@@ -143,8 +144,49 @@ TEST(FewColumnsOfAnIndex, KeepItsTree) {
                   all = index.search(queries.view(), 5);
   for (std::int64_t j = 0; j < 5; ++j) EXPECT_EQ(one.ids.row(0)[j], all.ids.row(5)[j]);
   check({.filter = IdFilter::of_ids(std::vector<Id>{3, 50, 700, 8000, 9000, 10000})}, false);
+  // Where few rows are left out the tree serves.
+  std::vector<Id> most, some;
+  for (Id id = 0; id < 20000; ++id) {
+    if (id % 5 != 0) most.push_back(id);
+    if (id % 2 != 0) some.push_back(id);
+  }
+  check({.filter = IdFilter::of_ids(most)}, true);
+  check({.filter = IdFilter::of_ids(some)}, false);
   index.remove(std::vector<Id>{1, 2, 3});
-  check({}, false);
+  check({}, true);
+}
+
+// All rows within a radius, by a tree where it is small; with copies, a filter and removed rows.
+TEST(FewColumnsWithinARadius, AreThoseOfMeasuringEveryPair) {
+  for (const std::string name : {"uniform", "copies", "clusters"})
+    for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+      const Shape shape{name, 3};
+      const AnyMatrix base = rows_of(shape, 9000, 8), queries = rows_of(shape, 700, 9);
+      FlatIndex index(3, metric);
+      index.add(base.view());
+      std::vector<Id> most;
+      for (Id id = 0; id < 9000; ++id)
+        if (id % 6 != 1) most.push_back(id);
+      for (const int way : {0, 1, 2}) {
+        SearchOptions options;
+        if (way == 1) options.filter = IdFilter::of_ids(most);
+        if (way == 2) index.remove(std::vector<Id>{0, 2, 77});
+        SearchOptions direct = options;
+        direct.first_pass = FirstPass::direct;
+        const Neighbors tenth = index.search(queries.view(), 10, direct);
+        const double radius = tenth.distances.row(5)[9];
+        KnnReport report;
+        for (int i = 0; i < 4; ++i) index.range_search(queries.view(), radius, options);
+        const RangeNeighbors found = index.range_search(queries.view(), radius, options, &report);
+        const RangeNeighbors wanted = index.range_search(queries.view(), radius, direct);
+        ASSERT_EQ(found.begin, wanted.begin) << name << ", way " << way;
+        ASSERT_EQ(found.ids, wanted.ids);
+        ASSERT_EQ(found.distances, wanted.distances);
+        if (metric == Metric::l2 && name == "uniform") {
+          EXPECT_GT(report.scan.leaves, 0);
+        }
+      }
+    }
 }
 
 }  // namespace

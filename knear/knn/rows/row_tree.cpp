@@ -238,6 +238,12 @@ std::shared_ptr<const RowTree> RowTree::make(const BaseRows& rows, const CodingS
   if (few) {
     std::vector<std::uint32_t> order;
     for (const std::uint32_t point : boxes.order()) order.push_back(row_of(point));
+    if (rows.cols() <= LeafPoints::most_columns) {
+      out->points_ = LeafPoints(rows, order, space.metric, threads);
+      out->lists_.packed.duplicates = std::move(copies);
+      out->boxes_.drop_order();
+      return out;
+    }
     std::vector<std::int64_t>& first_panel = out->lists_.first_panel;
     for (std::int64_t leaf = 1; leaf <= boxes.leaves(); ++leaf)
       first_panel.push_back((boxes.begin_of(leaf) + panel_rows - 1) / panel_rows);

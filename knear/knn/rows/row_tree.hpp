@@ -7,16 +7,19 @@
 //
 // The tree is that of Friedman, Bentley and Finkel (1977): each node is split across its longest
 // side. Leaves are inverted lists to the scan, each coded around the middle of its box. Rows of few
-// columns have leaves of a few rows each. With more columns boxes only tell clusters apart: then
+// columns have leaves of a few rows each; up to 8 columns these are measured as they are
+// (knn/rows/leaf_points.hpp). With more than 16 columns boxes only tell clusters apart: then
 // each cluster is a leaf.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/knn/rows/leaf_points.hpp"
 #include "knear/scan/packing/packed_lists.hpp"
 
 namespace knear::detail {
@@ -25,6 +28,7 @@ class BoxTree {
  public:
   // Rows of a leaf of few columns: whole panels.
   static constexpr std::int64_t leaf_rows = 2 * panel_rows;
+  static_assert(leaf_rows == LeafPoints::leaf_rows);
   // The largest number of clusters.
   static constexpr std::int64_t most_clusters = 64;
 
@@ -54,6 +58,31 @@ class BoxTree {
   Leaves start(const double* x, std::int64_t k) const;
   // Adds the leaves that may have a row whose key is at most `key`.
   void within(const double* x, double key, std::vector<std::int64_t>& out) const;
+  // Calls take(leaf) for the leaves that may have a row whose key is at most bound() at that time,
+  // nearer ones first, until it returns false.
+  template <class Bound, class Take>
+  void visit(const double* x, Bound bound, Take take) const {
+    struct Open {
+      std::size_t node;
+      double least;
+    };
+    // A node is replaced by its children, and no way down is longer: boxes are halved.
+    Open open[most_depth];
+    std::size_t count = 1;
+    open[0] = {0, least_key(0, x)};
+    while (count > 0) {
+      const auto [node, least] = open[--count];
+      if (least > bound()) continue;
+      if (nodes_[node].leaves == 1) {
+        if (!take(std::int64_t{nodes_[node].first_leaf})) return;
+        continue;
+      }
+      Open nearer{node + 1, least_key(node + 1, x)},
+          farther{right_of(node), least_key(right_of(node), x)};
+      if (farther.least < nearer.least) std::swap(nearer, farther);
+      open[count++] = farther, open[count++] = nearer;
+    }
+  }
 
   std::int64_t bytes() const {
     return static_cast<std::int64_t>(boxes_.capacity() * sizeof(double) +
@@ -65,6 +94,9 @@ class BoxTree {
   void drop_order() { order_ = {}; }
 
  private:
+  // Leaves of few columns are fewer than 2^31, and clusters than most_clusters.
+  static constexpr std::size_t most_depth = 128;
+
   // The left child of node i is i + 1. Its leaves come first, `left` of all.
   struct Node {
     std::int32_t first_leaf, leaves, left;
@@ -111,12 +143,17 @@ class RowTree {
                                              int threads, const Progress& progress);
 
   const BoxTree& boxes() const { return boxes_; }
-  // Of the leaves.
+  // The rows of leaves of up to LeafPoints::most_columns; of others there are none.
+  const LeafPoints& points() const { return points_; }
+  // The rows of other leaves.
   const PackedLists& lists() const { return lists_; }
-  std::int64_t bytes() const { return boxes_.bytes() + lists_.bytes(); }
+  // Which rows stand for others in the leaves.
+  const Duplicates& copies() const { return lists_.packed.duplicates; }
+  std::int64_t bytes() const { return boxes_.bytes() + points_.bytes() + lists_.bytes(); }
 
  private:
   BoxTree boxes_;
+  LeafPoints points_;
   PackedLists lists_;
 };
 

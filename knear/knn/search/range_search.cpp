@@ -68,6 +68,7 @@ class RangeSearch final : public Search {
     ScanJob job = at_.job(queries, request_.k);
     passes_.apply_tuning(job);
     const Choice choice = passes_.choose(job);
+    if (tree_.within(job, choice, limit_, sink)) return;
     const FirstPass pass = choice.passes.front();
     report_.note_pass(pass, queries.rows(), at_.count);
     if (pass == FirstPass::direct) {

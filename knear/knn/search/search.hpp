@@ -61,6 +61,7 @@ class Search {
   SearchPosition at_;
   ReportBuilder report_;
   FirstPassChoice passes_{at_, report_};
+  TreeSearch tree_{at_, report_, passes_};
 
  private:
   // The processor's way for the queries of `todo`; and by copies of rows that it has not.
@@ -74,7 +75,6 @@ class Search {
                                      bool survivors_known, ExactNeighbors& out);
 
   PrefixSearch prefix_{at_, report_, passes_};
-  TreeSearch tree_{at_, report_, passes_};
 };
 
 }  // namespace knear::detail

@@ -9,6 +9,7 @@
 #include "knear/knn/rows/row_tree.hpp"
 #include "knear/knn/search/first_pass_choice.hpp"
 #include "knear/knn/search/tree_visit.hpp"
+#include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
 
@@ -20,6 +21,9 @@ class TreeSearch {
   // Answers the queries of chunk.todo, if a tree pays, and leaves those that would look at too many
   // leaves.
   void search(ChunkSearch& chunk, ExactNeighbors& out);
+  // Gives to the sink every row whose key is at most `limit` from a query of the job, if the rows
+  // have few columns and a tree pays; else returns false.
+  bool within(const ScanJob& job, const Choice& choice, double limit, RangeSink& sink);
 
  private:
   // Whether the rows at hand and what was asked allow for a tree.
@@ -29,9 +33,15 @@ class TreeSearch {
   // Returns what a query takes, in times that measuring a row takes; no bound if it looks at too
   // much.
   double cost_of_query(const TreeVisit& visit) const;
-  // The tree that is kept, or a new one where it pays; else nullptr.
-  std::shared_ptr<const RowTree> tree_for(const ChunkSearch& chunk);
-  // Answers some queries, and adds those that it leaves to `left`.
+  // The tree that is kept, or a new one where it pays; else nullptr. cost(): what a query takes, in
+  // times that measuring a row takes.
+  template <class Cost>
+  std::shared_ptr<const RowTree> tree_for(const ChunkSearch& chunk, Cost cost);
+  // Answers queries by measuring the rows of leaves, and adds those that it leaves to `left`.
+  void answer_by_points(const RowTree& tree, const ScanJob& job,
+                        std::span<const std::int64_t> which, ExactNeighbors& out,
+                        std::vector<std::int64_t>& left);
+  // Answers some queries by codes of the leaves, and adds those that it leaves to `left`.
   void answer(const RowTree& tree, const ScanJob& of_chunk, std::span<const std::int64_t> which,
               ExactNeighbors& out, std::vector<std::int64_t>& left);
 

@@ -10,7 +10,7 @@
 namespace knear::detail {
 
 TreeVisit visit_of_query(const BaseRows& rows, AnyMatrixView queries, const CodingSpace& space,
-                         std::int64_t k) {
+                         std::int64_t k, std::optional<double> key_of_all) {
   constexpr std::int64_t most_numbers = 1 << 20, most_queries = 32;
   const Metric metric = space.metric;
   const std::int64_t most_rows = std::clamp<std::int64_t>(most_numbers / rows.cols(), 1024, 8192);
@@ -27,6 +27,7 @@ TreeVisit visit_of_query(const BaseRows& rows, AnyMatrixView queries, const Codi
   const BoxTree tree =
       few ? BoxTree(points.view(), metric, 1) : BoxTree::of_clusters(points.view(), metric);
   TreeVisit out;
+  out.rows = static_cast<double>(points.rows());
   if (!few) {
     std::vector<std::uint32_t> list_of(static_cast<std::size_t>(some.rows()), 0);
     for (std::int64_t leaf = 0; leaf < tree.leaves(); ++leaf)
@@ -44,6 +45,10 @@ TreeVisit visit_of_query(const BaseRows& rows, AnyMatrixView queries, const Codi
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t q = queries.rows() * i / count;
     const Matrix<double> x = tree_points(queries.rows(q, q + 1), metric, 1);
+    if (key_of_all) {
+      tree.within(x.data(), *key_of_all, leaves);
+      continue;
+    }
     const BoxTree::Leaves first = tree.start(x.data(), k);
     keys.clear();
     for (std::int64_t at = tree.begin_of(first.begin); at < tree.begin_of(first.end); ++at) {
