@@ -51,7 +51,7 @@ struct ScanReport {
 // The proof or the promise of the answer.
 struct PromiseReport {
   // The mean recall of the answer. promised_recall: what this many queries fall below once in 1,000
-  // batches; of a single one whose answer is not proven 0. expected_recall: the same without a
+  // batches; by calibration 0 of a single one. expected_recall: the same without a
   // margin, the mean over all such batches. recall_argument: "exact", "analytic" (by how rows fall
   // into bins) or "calibrated" (by queries whose answer was known); with "none" nothing is
   // promised, and both are 0.

@@ -141,7 +141,7 @@ class RecallSearch {
     return !point_ || finds_as_calibrated(*point_, recall_, request_.k_asked,
                                           attempt_.probing().found(), scales_);
   }
-  // Whether a sixteenth of the queries finds rows as near as queries that have the recall.
+  // Returns whether a sixteenth of the queries finds rows as near as queries with this recall do.
   bool some_find_as_calibrated(const RecallCurve& curve) const {
     constexpr std::int64_t most = 128, part = 16;
     const RecallPoint* const point = curve.find(recall_);
@@ -179,9 +179,8 @@ class RecallSearch {
     }
     return true;
   }
-  // Checks the answer by exact answers to some queries, where the batches so far pay for it.
-  // Returns true if it has less recall than was asked for, of which the last word has a larger
-  // sample.
+  // Compares the answer with exact answers to some queries, if earlier batches have paid for that.
+  // Returns true if it has less recall than was asked for, which a larger sample then confirms.
   bool finds_less() {
     // The costs below are those of a processor, and exact answers need memory.
     if (request_.options.device != "cpu" || request_.limited()) return false;
@@ -189,14 +188,15 @@ class RecallSearch {
                dim = static_cast<double>(request_.queries.cols()),
                queries = static_cast<double>(request_.queries.rows()),
                lists = static_cast<double>(state_.coarse->lists());
-    // Nanoseconds of one core, about: what a query takes whatever its lists are, a list, a list put
-    // in order, a coordinate of a row, of a centroid, and one that is read for all queries.
-    constexpr double query = 4000, list = 190, order = 75, coordinate = 0.004, centroid = 0.01,
-                     read = 0.05;
+    // Costs in nanoseconds of one core, roughly: a query in lists, and by all rows; a list, and
+    // its place in the order; a coordinate of a row, of a centroid, and one read for all queries.
+    constexpr double query = 4000, exact_query = 10000, list = 190, order = 75, coordinate = 0.004,
+                     centroid = 0.01, read = 0.05;
     const double batch =
         queries * (query + list * point_->lists + order * static_cast<double>(point_->rule.lists) +
                    dim * (coordinate * point_->rows + centroid * lists));
-    const double check = rows * dim * (read + coordinate * static_cast<double>(queries_checked));
+    const double check = rows * dim * read + static_cast<double>(queries_checked) *
+                                                 (exact_query + rows * dim * coordinate);
     const auto number = state_.recall->next_check(request_.k_asked, batch, check);
     if (!number) return false;
     return state_.recall->finds_less(

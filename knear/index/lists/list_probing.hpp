@@ -115,8 +115,8 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);
 std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near);
 // The same where all codes are searched.
 std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric);
-// How much lower the recall of queries that find such rows has to be, so that they are of another
-// kind: than chance would have it, or at all.
+// Says when a lower recall of queries that find such rows counts: if it is lower than chance
+// explains, or if it is lower at all.
 enum class Doubt { by_chance, at_all };
 // Whether a search by the rule of a point, which was asked for a recall of k neighbours and is to
 // be promised it, has found rows as near as those of the calibration. Not, if queries that find

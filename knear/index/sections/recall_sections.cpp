@@ -21,7 +21,7 @@ struct PointFields {
   double spread, promised, expected, lists, rows;
 };
 
-// Of each point: RecallSpread.
+// The RecallSpread of each point.
 struct SpreadFields {
   double variance, shortfall;
   std::int64_t queries;
