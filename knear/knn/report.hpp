@@ -41,7 +41,7 @@ struct ScanReport {
   double bytes_read = 0;            // of the packed base, once per pass over it
   std::int64_t prefix_columns = 0;  // coordinates of a prefix, if one was used
   std::int64_t clusters = 0;        // of its rows
-  std::int64_t leaves = 0;          // of the tree of rows of few columns, if one was used
+  std::int64_t leaves = 0;          // of the tree of few columns or far clusters, if used
   int group = 0, parts = 0;         // as TuningOverrides: of the last scan
   std::int64_t tile_rows = 0;       // of the largest tile; 0: every row was measured
   bool guessed = false;             // whether a threshold was
