@@ -194,7 +194,7 @@ TEST_P(Recall, QueriesFromElsewhereAreNoticed) {
 // One query is promised nothing, however much it is expected to find; a batch of 1,000 what was
 // asked for, by the same rule.
 TEST_P(Recall, IsPromisedByTheNumberOfQueries) {
-  const IvfFlatIndex index = lists(100);
+  const Index index = lists(100);
   const Matrix<float> queries = rows_of(1000, 2, whole);
   double before = 0, expected = 0;
   for (const std::int64_t count : {1, 4, 16, 64, 256, 999, 1000}) {
@@ -801,7 +801,7 @@ TEST(RecallOfLists, LargeBatchesAreCheckedByExactAnswers) {
       near(2 * static_cast<std::int64_t>(random.below(centres / 2)) + odd, out.row(q));
     return out;
   };
-  IvfFlatIndex index(centroids.view(), Metric::l2);
+  Index index = index_with_centroids(centroids.view(), Metric::l2);
   index.add(base.view());
   const Matrix<float> easy = around(1500, 0), hard = around(600, 1);
   const Neighbors truth = index.search(hard.view(), 10, asking(1));

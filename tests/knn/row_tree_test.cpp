@@ -162,7 +162,7 @@ TEST(FewColumnsWithinARadius, AreThoseOfMeasuringEveryPair) {
     for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
       const Shape shape{name, 3};
       const AnyMatrix base = rows_of(shape, 9000, 8), queries = rows_of(shape, 700, 9);
-      FlatIndex index(3, metric);
+      Index index = make_index("Flat", 3, metric);
       index.add(base.view());
       std::vector<Id> most;
       for (Id id = 0; id < 9000; ++id)
