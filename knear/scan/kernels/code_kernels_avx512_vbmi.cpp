@@ -40,7 +40,8 @@ static inline void sums_of_places(const CodeSumArgs& a, const uint8_t* codes, in
     const __m512 entries = _mm512_loadu_ps(table);
     return _mm512_maskz_permutexvar_ps(0xffff, wanted, entries);
   };
-  for (int64_t b = 0; b < a.width; ++b, codes += stride) {
+  // A code may have bytes behind those of its parts.
+  for (int64_t b = 0; 2 * b < a.parts; ++b, codes += stride) {
     const __m512i bytes =
         _mm512_maskz_permutexvar_epi8(~uint64_t{0}, places, _mm512_loadu_si512(codes));
     __m512i some[chains];

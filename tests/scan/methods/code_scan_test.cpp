@@ -417,8 +417,9 @@ TEST(CodeScanWays, SumsOfRowsThatAreNone) {
 
 // A codec may keep numbers of a row behind what the book describes.
 TEST(CodeScanWays, BytesBehindThoseOfTheBook) {
-  for (const int bits : {8, 4}) {
-    CodeShape shape{7, bits};
+  // Half bytes of an even number of parts end with a byte.
+  for (const auto& [parts, bits] : {std::pair{7, 8}, std::pair{7, 4}, std::pair{8, 4}}) {
+    CodeShape shape{parts, bits};
     shape.sizes = {{200, 64, 3}, {0, 130, 70}}, shape.probes = 2, shape.queries = 40;
     CodeProblem problem = problem_of(shape);
     Random random(5);
