@@ -332,6 +332,10 @@ def test_codes_find_their_neighbours(clustered, string, tmp_path):
     points = index.tune(10)
     reached = points[-1]["promised_recall"]
     again = index.search(queries, 10, recall=reached, report=report)[1]
+    # Fewer queries are promised less of the same search.
+    assert report["recall_argument"] == "calibrated"
+    assert reached - 0.1 < report["promised_recall"] < reached
+    index.search(clustered[::5] + np.float32(0.01), 10, recall=reached, report=report)
     assert (report["recall_argument"], report["promised_recall"]) == ("calibrated", reached)
     met = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(again, truth, strict=True)])
     assert met > reached - 0.05  # of 100 queries
