@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/distance/exact.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/index.hpp"
 #include "knear/knn/knn.hpp"
@@ -122,6 +123,25 @@ TEST(FarClusters, AreTheLeavesOfATree) {
 }
 
 // An index keeps its tree, which single queries use too.
+// Sums of so many columns in another order differ by more than those of few: the box of a row may
+// not seem farther away than the row.
+TEST(BoxesOfManyColumns, AreNoFartherThanTheirRows) {
+  constexpr std::int64_t dim = 49152;
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (const float x : {1.6281432f, 0.7f, 1.1f, 123.456f, 1e-3f}) {
+      Matrix<float> row(1, dim), query(1, dim);
+      for (std::int64_t j = 0; j < dim; ++j)
+        row.row(0)[j] = -x, query.row(0)[j] = j % 3 ? 0.3f * x : 0;
+      const detail::BoxTree boxes(detail::tree_points(row.view(), metric, 1).view(), metric, 1);
+      const Matrix<double> point = detail::tree_points(query.view(), metric, 1);
+      ExactDistance distance(metric, ElementType::f32);
+      distance.set_query(query.view(), 0);
+      std::vector<std::int64_t> leaves;
+      boxes.within(point.data(), distance.key(row.row(0)), leaves);
+      EXPECT_EQ(leaves.size(), 1u) << name_of(metric) << " " << x;
+    }
+}
+
 TEST(FewColumnsOfAnIndex, KeepItsTree) {
   const Shape shape{"uniform", 2};
   const AnyMatrix base = rows_of(shape, 20000, 3), queries = rows_of(shape, 2000, 4);

@@ -13,9 +13,12 @@ namespace knear::detail {
 namespace {
 
 constexpr double no_bound = std::numeric_limits<double>::infinity();
-// More than float64 rounds off keys of so few columns, of boxes and of the reference, relative to
-// their terms, and more than underflow takes off; keys of cosine are at most 2.
-constexpr double rounding = 1e-12, underflow = 1e-300;
+// More than underflow takes off a key.
+constexpr double underflow = 1e-300;
+// More than float64 rounds off keys of so many columns, of boxes and of the reference, relative to
+// their terms; keys of cosine are at most 2. A sum of d terms in any order is right to d times
+// 2^-53, and rows of length 1 are divided by the root of such a sum.
+double rounding_of(std::size_t columns) { return 1e-12 + 0x1p-49 * static_cast<double>(columns); }
 
 }  // namespace
 
@@ -140,14 +143,16 @@ void BoxTree::add_clusters(MatrixView<double> points, std::size_t begin, std::si
   const double gap =
       most > 1 ? gap_of(points, rows, column, low_of(node)[longest], high_of(node)[longest])
                : no_bound;
-  if (gap == no_bound) {
+  const auto middle = std::partition(rows.begin(), rows.end(), [&](std::uint32_t row) {
+    return gap != no_bound && points.row(row)[column] < gap;
+  });
+  const std::size_t at = begin + static_cast<std::size_t>(middle - rows.begin());
+  // Without a gap; and numbers that are few units in the last place apart may be on one side.
+  if (at == begin || at == end) {
     leaf_nodes_.push_back(static_cast<std::uint32_t>(node));
     leaf_begin_.push_back(static_cast<std::int64_t>(end));
     return;
   }
-  const auto middle = std::partition(
-      rows.begin(), rows.end(), [&](std::uint32_t row) { return points.row(row)[column] < gap; });
-  const std::size_t at = begin + static_cast<std::size_t>(middle - rows.begin());
   add_clusters(points, begin, at, most - 1);
   const auto left = static_cast<std::int32_t>(leaf_nodes_.size()) - first_leaf;
   add_clusters(points, at, end, most - left);
@@ -156,6 +161,7 @@ void BoxTree::add_clusters(MatrixView<double> points, std::size_t begin, std::si
 }
 
 double BoxTree::least_key(std::size_t node, const double* x) const {
+  const double rounding = rounding_of(dim_);
   const double* const low = low_of(node).data();
   const double* const high = high_of(node).data();
   if (traits_of(metric_).product) {
