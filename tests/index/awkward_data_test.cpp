@@ -1,9 +1,11 @@
 // tests/index/awkward_data_test.cpp -- indexes of data that is not well shaped: rows far from zero,
 // very small or very large numbers, one row far from all others.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -145,6 +147,21 @@ TEST(CodesOfExtremeNumbers, FindWhatTheyFindAtScaleOneOrAreRefused) {
 }
 
 // Lists by products refused such rows in training: "initial must have no zero rows for ip".
+// Squared distances to centroids beyond float32 are kept beside the lists, and saved with them.
+TEST(ListsOfExtremeNumbers, LieInAFile) {
+  const std::string path = testing::TempDir() + "/extreme_lists_" + std::to_string(getpid());
+  for (const Metric metric : {Metric::l2, Metric::ip}) {
+    const Matrix<float> base = scaled(clustered(8000, 8, 1, {}), 1e19);
+    Index index = filled("IVF20,Flat", metric, base);
+    index.tune(10);
+    const SearchOptions options{.method = {.probes = 4}};
+    const Neighbors before = index.search(base.view().rows(0, 50), 10, options);
+    index.save(path);
+    expect_equal(Index::load(path).search(base.view().rows(0, 50), 10, options), before);
+  }
+  std::filesystem::remove(path);
+}
+
 TEST(ZeroRows, GoToAListLikeOthers) {
   Matrix<float> base = clustered(6000, 8, 1);
   for (std::int64_t i = 0; i < 6000; i += 3) std::fill_n(base.row(i), 8, 0.0f);

@@ -1,5 +1,6 @@
 // This form has inverted lists of vectors. A search scans the rows of some lists for each query.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -120,7 +121,10 @@ class RecallSearch {
   }
   // Probes by the rule of a point, or if there is none until everything is found.
   void probe_by(const RecallPoint* point) {
-    if (probed_ && point && point_ && point->rule == point_->rule) return;
+    if (probed_ && point && point_ && point->rule == point_->rule) {
+      point_ = *point;  // another curve's, which expects and promises something else
+      return;
+    }
     if (probed_) attempt_.begin(0);
     probed_ = true;
     point_.reset();
@@ -158,8 +162,7 @@ class RecallSearch {
     const std::vector<Nearness> scales =
         nearness_scales(some.view(), request_.options.metric, lists);
     search.probe_by(point->rule, std::move(lists));
-    return finds_as_calibrated(*point, recall_, request_.k_asked, search.found(), scales,
-                               Doubt::at_all);
+    return finds_as_calibrated(*point, recall_, request_.k_asked, search.found(), scales, queries);
   }
   // Answers queries that look like those of the own curve. Batches that are large enough go by the
   // curve of harder queries, once these have been noticed among such batches, and are checked.
@@ -267,6 +270,8 @@ std::shared_ptr<const std::vector<float>> keys_of(const CoarseQuantizer& coarse,
                                                   AnyMatrixView vectors, int threads) {
   const Neighbors near = coarse.probe(vectors, 1, threads);
   std::vector<float> keys(near.distances.data(), near.distances.data() + vectors.rows());
+  // Squares beyond float32 are kept as its largest number, since files hold finite ones.
+  for (float& key : keys) key = std::min(key, std::numeric_limits<float>::max());
   std::sort(keys.begin(), keys.end());
   return std::make_shared<const std::vector<float>>(std::move(keys));
 }
