@@ -475,7 +475,7 @@ std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric)
 
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
                          const ExactNeighbors& found, std::span<const Nearness> scales,
-                         Doubt doubt) {
+                         std::int64_t batch) {
   const std::int64_t queries = found.ids.rows();
   if (queries == 0 || found.columns() < k) return true;  // all rows are found
   const std::int64_t places[nearness_measures] = {0, last_of_a_third(k) - 1};
@@ -492,12 +492,11 @@ bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k
     if (too_many_farther(nearness, known)) return false;
     const double mean = sum / static_cast<double>(queries);
     if (mean >= recall) continue;
-    const double chance = queries >= least_calibrated_batch ? seldom_lower_of_many
-                          : queries >= least_learned_batch  ? seldom_lower_of_learned
-                                                            : seldom_lower;
-    if (doubt == Doubt::at_all ||
-        is_unlikely_mean(mean, static_cast<double>(queries), known, chance))
-      return false;
+    const std::int64_t of = std::max(queries, batch);
+    const double chance = of >= least_calibrated_batch ? seldom_lower_of_many
+                          : of >= least_learned_batch  ? seldom_lower_of_learned
+                                                       : seldom_lower;
+    if (is_unlikely_mean(mean, static_cast<double>(queries), known, chance)) return false;
   }
   return true;
 }

@@ -115,16 +115,13 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);
 std::vector<Nearness> nearness_scales(AnyMatrixView queries, Metric metric, const NearLists& near);
 // The same where all codes are searched.
 std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric);
-// Says when a lower recall of queries that find such rows counts: if it is lower than chance
-// explains, or if it is lower at all.
-enum class Doubt { by_chance, at_all };
 // Whether a search by the rule of a point, which was asked for a recall of k neighbours and is to
 // be promised it, has found rows as near as those of the calibration. Not, if queries that find
 // such rows have a lower recall, by more than chance does once in 100 batches (of 256 queries
 // once in 1,000, of 1,000 once in 100,000), or if little is known of queries that find rows so far
-// away.
+// away. batch: how many queries there are, if these are only some of them.
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
                          const ExactNeighbors& found, std::span<const Nearness> scales,
-                         Doubt doubt = Doubt::by_chance);
+                         std::int64_t batch = 0);
 
 }  // namespace knear::detail

@@ -25,6 +25,8 @@ constexpr double share_with_enough = 0.9;
 
 // Of a sample that hardly misses anything the worst query is not known: it may miss half.
 constexpr double least_shortfall = 0.5;
+// How many queries that miss something weigh as much as what is assumed before any was seen.
+constexpr double prior = 4;
 
 // What a query costs, as nanoseconds of one core: the scoring of a row's coordinate, what a list
 // takes beside that, and a centroid that is put in order.
@@ -136,8 +138,13 @@ RecallPoint point_of(const RuleSeen& seen, std::int64_t k) {
     sum += recall, squares += recall * recall, worst = std::min(worst, recall);
   const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
   // A sample that hardly misses anything shows no variance: some neighbours are missed together.
-  const double part = std::min(1.0, 2 / static_cast<double>(k));
-  const RecallSpread spread{std::max(variance, part * mean * (1 - mean)),
+  const double most = mean * (1 - mean), usual = std::min(1.0, 2 / static_cast<double>(k));
+  // What the sample shows of it counts by the queries that miss something.
+  const double missing = static_cast<double>(
+      std::count_if(seen.recalls.begin(), seen.recalls.end(), [](double x) { return x < 1; }));
+  const double part = std::min(
+      1.0, ((most > 0 ? variance / most : 0) * missing + usual * prior) / (missing + prior));
+  const RecallSpread spread{std::max(variance, usual * most), part,
                             std::max(mean - worst, least_shortfall), std::ssize(seen.recalls)};
   RecallPoint out{.rule = seen.rule,
                   .promised = promised_recall(mean, spread, promised_batch),
@@ -154,6 +161,14 @@ struct PricedPoint {
   RecallPoint point;
   double cost;
 };
+
+// Keys in ascending order; those beyond float32 as its largest number, since files hold finite
+// ones.
+std::vector<float> in_order(std::vector<float> keys) {
+  for (float& key : keys) key = std::min(key, std::numeric_limits<float>::max());
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
 
 // From the cheapest on, those that promise more than the ones before.
 std::vector<RecallPoint> worth_using(std::vector<PricedPoint> points) {
@@ -190,7 +205,12 @@ double promised_recall(double mean, const RecallSpread& spread, std::int64_t bat
   const double counted = n * m / (n + m), square = quantile * quantile;
   const double skew = square * spread.shortfall / (6 * counted);
   const double margin = skew + std::sqrt(skew * skew + square * spread.variance / counted);
-  return std::max(0.0, mean - margin);
+  // Roots of shares that are missed differ by the same whatever the shares, as counts of Poisson
+  // do: this holds where a sample misses hardly anything, and its variance says little.
+  constexpr double seen_more = 1.2;  // for a sample that misses nothing
+  const double root = std::sqrt(1 - mean + seen_more * spread.part / m) +
+                      quantile / 2 * std::sqrt(spread.part / counted);
+  return std::max(0.0, std::min(mean - margin, 1 - root * root));
 }
 
 double promised_mean(double mean, double variance, double count, std::int64_t k) {
@@ -236,7 +256,7 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads, const Nearn
   out.k = sample.k;
   const std::int64_t queries = sample.keys.rows(), looked_at = sample.keys.cols();
   for (std::int64_t q = 0; q < queries; ++q) out.nearest_keys.push_back(sample.keys.row(q)[0]);
-  std::sort(out.nearest_keys.begin(), out.nearest_keys.end());
+  out.nearest_keys = in_order(std::move(out.nearest_keys));
   if (queries == 0) return out;
 
   const Simulation simulation(sample);
@@ -272,8 +292,7 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads, const Nearn
 
 RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<float> nearest_keys) {
   RecallCurve out;
-  out.k = k, out.nearest_keys = std::move(nearest_keys);
-  std::sort(out.nearest_keys.begin(), out.nearest_keys.end());
+  out.k = k, out.nearest_keys = in_order(std::move(nearest_keys));
   std::vector<PricedPoint> points;
   for (const RuleSeen& one : seen) points.push_back({point_of(one, k), one.cost});
   out.points = worth_using(std::move(points));
@@ -335,6 +354,15 @@ void RecallCurves::set(RecallCurve curve) {
   const std::int64_t k = curve.k;
   keep(k, std::make_shared<const RecallCurve>(std::move(curve)));
   change(k, [](Learned& learned) { learned = {}; });
+}
+
+void RecallCurves::take_learned(const RecallCurves& other) {
+  const auto learned = [&] {
+    std::lock_guard lock(other.mutex_);
+    return other.learned_;
+  }();
+  std::lock_guard lock(mutex_);
+  learned_ = learned;
 }
 
 RecallCurves::Kinds RecallCurves::kinds(std::int64_t k) const {

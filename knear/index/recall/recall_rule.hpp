@@ -81,6 +81,7 @@ struct RecallByNearness {
 // How much the recalls of single queries differ, as calibration saw it.
 struct RecallSpread {
   double variance = 0;       // of the recall of a query
+  double part = 1;           // its share of the largest variance that values of its mean can have
   double shortfall = 0;      // of the worst query, below the mean
   std::int64_t queries = 0;  // in the sample; 0: unknown, so that nothing can be promised
 
@@ -94,7 +95,8 @@ inline constexpr std::int64_t promised_batch = 1000;
 // Returns the number that the mean recall of a batch of queries falls below once in 1,000 batches,
 // where the mean of a sample is `mean`; 0 for a single query. The margin covers the chance of the
 // batch and that of the sample: the normal quantile of a mean, with the third-order term of Cornish
-// and Fisher at its largest for values that are at most `shortfall` below their mean.
+// and Fisher at its largest for values that are at most `shortfall` below their mean; and no more
+// than counts of Poisson with the same losses allow.
 double promised_recall(double mean, const RecallSpread& spread, std::int64_t batch);
 
 // What a rule was seen to do.
@@ -196,6 +198,8 @@ class RecallCurves {
   Kinds kinds(std::int64_t k) const;
   // Adds a kind; beyond most_kinds the oldest is forgotten.
   void learn(RecallCurve curve);
+  // Takes over what another one has learned of kinds of queries, for all numbers of neighbours.
+  void take_learned(const RecallCurves& other);
   // The curve of queries that look like those of get() for k neighbours, but were seen to find less
   // than it promises; nullptr if there are none.
   std::shared_ptr<const RecallCurve> harder(std::int64_t k) const;

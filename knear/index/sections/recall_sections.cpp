@@ -23,7 +23,7 @@ struct PointFields {
 
 // The RecallSpread of each point.
 struct SpreadFields {
-  double variance, shortfall;
+  double variance, part, shortfall;
   std::int64_t queries;
 };
 
@@ -61,11 +61,13 @@ bool load_spread(Sections& in, const std::string& prefix, RecallCurve& curve) {
     const SpreadFields& from = fields[i];
     if (!(from.variance >= 0 && from.variance <= 1))
       in.refuse(prefix + "spread", fmt::format("variance {} is outside [0, 1]", from.variance));
+    if (!(from.part >= 0 && from.part <= 1))
+      in.refuse(prefix + "spread", fmt::format("part {} is outside [0, 1]", from.part));
     if (!(from.shortfall >= 0 && from.shortfall <= 1))
       in.refuse(prefix + "spread", fmt::format("shortfall {} is outside [0, 1]", from.shortfall));
     if (from.queries < 1 || from.queries > (std::int64_t{1} << 40))
       in.refuse(prefix + "spread", fmt::format("{} is no number of queries", from.queries));
-    curve.points[i].spread = {from.variance, from.shortfall, from.queries};
+    curve.points[i].spread = {from.variance, from.part, from.shortfall, from.queries};
   }
   return true;
 }
@@ -130,7 +132,8 @@ void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int6
     writer.add_copy(prefix + "points", points.data(), points.size() * sizeof points[0]);
     std::vector<SpreadFields> spreads;
     for (const RecallPoint& at : curve.points)
-      spreads.push_back({at.spread.variance, at.spread.shortfall, at.spread.queries});
+      spreads.push_back(
+          {at.spread.variance, at.spread.part, at.spread.shortfall, at.spread.queries});
     writer.add_copy(prefix + "spread", spreads.data(), spreads.size() * sizeof spreads[0]);
     writer.add_copy(prefix + "keys", curve.nearest_keys.data(),
                     curve.nearest_keys.size() * sizeof(float));
@@ -253,7 +256,7 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists, bool
       if (at.rule_lists < 1 || at.rule_lists > lists ||
           !std::all_of(std::begin(numbers), std::end(numbers),
                        [](double x) { return std::isfinite(x); }) ||
-          at.promised > 1 || at.expected > 1)
+          at.promised < 0 || at.promised > 1 || at.expected < 0 || at.expected > 1)
         in.refuse(prefix + "points", "it holds what nobody has seen");
       curve.points.push_back({{.lists = at.rule_lists, .spread = at.spread},
                               at.promised,

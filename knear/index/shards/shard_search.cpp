@@ -433,6 +433,7 @@ const IndexImpl& ShardsAsOne::get(int threads) const {
       if (std::all_of(known_.begin(), known_.end(),
                       [&](const auto& curves) { return knows(curves, *curve); }))
         whole.recall->set(*curve);
+    if (parts_.front()->recall) whole.recall->take_learned(*parts_.front()->recall);
   }
   index_ = independent_copy(shape_, std::move(whole));
   return *index_;
@@ -451,6 +452,8 @@ void ShardsAsOne::share_recall() const {
       if (!now || (*now != *curve && std::find(before.begin(), before.end(), now) != before.end()))
         parts_[s]->recall->set(*curve);
     }
+  // The first shard keeps it for the state after the next change.
+  if (parts_.front()->recall) parts_.front()->recall->take_learned(*recall);
 }
 
 void put_together(Shards& shards) {
