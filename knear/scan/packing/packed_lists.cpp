@@ -45,40 +45,42 @@ std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std:
 const std::vector<CopyRuns::Run>& CopyRuns::of(const PackedBase& packed,
                                                std::span<const std::int64_t> first_panel,
                                                const BaseRows& base, std::int64_t first_row) {
-  std::call_once(once_, [&] {
-    const auto same = [](const PanelHead& a, const PanelHead& b) {
-      return a.scale == b.scale && a.bias_max == b.bias_max && a.error == b.error &&
-             a.norm == b.norm && a.slack == b.slack;
-    };
-    std::vector<std::byte> first;
-    ComparableRows rows(base);
-    // Whether all rows of a panel equal `first`, and ascend beyond `last`.
-    const auto is_copies = [&](std::int64_t panel, std::int64_t& last) {
-      for (std::int64_t slot = panel * panel_rows; slot < (panel + 1) * panel_rows; ++slot) {
-        const std::uint32_t row = packed.ids[static_cast<std::size_t>(slot)];
-        if (row == PackedBase::no_row || std::int64_t{row} <= last ||
-            std::memcmp(rows.row(first_row + row), first.data(), first.size()) != 0)
-          return false;
-        last = row;
-      }
-      return true;
-    };
-    for (std::size_t list = 0; list + 1 < first_panel.size(); ++list) {
-      std::int64_t panel = first_panel[list];
-      const std::int64_t end = first_panel[list + 1];
-      while (panel + 1 < end) {
-        const std::int64_t begin = panel++;
-        const std::uint32_t row = packed.ids[static_cast<std::size_t>(begin * panel_rows)];
-        if (row == PackedBase::no_row || !same(packed.heads[begin], packed.heads[panel])) continue;
-        const auto* const bytes = static_cast<const std::byte*>(rows.row(first_row + row));
-        first.assign(bytes, bytes + rows.bytes());
-        std::int64_t last = -1;
-        if (!is_copies(begin, last)) continue;
-        while (panel < end && is_copies(panel, last)) ++panel;
-        if (panel > begin + 1) runs_.push_back({begin, panel});
-      }
+  const std::lock_guard lock(making_);
+  if (made_) return runs_;
+  runs_.clear();  // what a search left that did not come to the end
+  const auto same = [](const PanelHead& a, const PanelHead& b) {
+    return a.scale == b.scale && a.bias_max == b.bias_max && a.error == b.error &&
+           a.norm == b.norm && a.slack == b.slack;
+  };
+  std::vector<std::byte> first;
+  ComparableRows rows(base);
+  // Whether all rows of a panel equal `first`, and ascend beyond `last`.
+  const auto is_copies = [&](std::int64_t panel, std::int64_t& last) {
+    for (std::int64_t slot = panel * panel_rows; slot < (panel + 1) * panel_rows; ++slot) {
+      const std::uint32_t row = packed.ids[static_cast<std::size_t>(slot)];
+      if (row == PackedBase::no_row || std::int64_t{row} <= last ||
+          std::memcmp(rows.row(first_row + row), first.data(), first.size()) != 0)
+        return false;
+      last = row;
     }
-  });
+    return true;
+  };
+  for (std::size_t list = 0; list + 1 < first_panel.size(); ++list) {
+    std::int64_t panel = first_panel[list];
+    const std::int64_t end = first_panel[list + 1];
+    while (panel + 1 < end) {
+      const std::int64_t begin = panel++;
+      const std::uint32_t row = packed.ids[static_cast<std::size_t>(begin * panel_rows)];
+      if (row == PackedBase::no_row || !same(packed.heads[begin], packed.heads[panel])) continue;
+      const auto* const bytes = static_cast<const std::byte*>(rows.row(first_row + row));
+      first.assign(bytes, bytes + rows.bytes());
+      std::int64_t last = -1;
+      if (!is_copies(begin, last)) continue;
+      while (panel < end && is_copies(panel, last)) ++panel;
+      if (panel > begin + 1) runs_.push_back({begin, panel});
+    }
+  }
+  made_ = true;
   return runs_;
 }
 

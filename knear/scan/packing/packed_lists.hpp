@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/process_mutex.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 
@@ -50,7 +51,8 @@ class CopyRuns {
                              const BaseRows& base, std::int64_t first_row);
 
  private:
-  std::once_flag once_;
+  ProcessMutex making_;
+  bool made_ = false;
   std::vector<Run> runs_;
 };
 
