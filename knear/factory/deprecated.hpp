@@ -25,7 +25,7 @@ class [[deprecated("write Index, and make_index(\"Graph32\", dim, metric)")]] Gr
     };
 
 class [[deprecated("write Index, and index.divided({.shards = s})")]] ShardedIndex : public Index{
-  public : explicit ShardedIndex(const Index& like, const ShardingOptions& options = {}) :
+  public : explicit ShardedIndex(const Index& like, const ShardingOptions& options) :
       Index(like.divided(options)){}
 };
 
