@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/matrix.hpp"
 #include "knear/core/row_set.hpp"
 #include "knear/io/archive.hpp"
 
