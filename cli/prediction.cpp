@@ -156,9 +156,12 @@ Prediction predict_of_scan(const KnnReport& report, const KnownPeaks& machine) {
                  : predict_scan(shape, machine.peaks);
   out.measured_peaks = machine.measured;
   // A tree leaves most pairs out; of others the work is known before.
-  const double products = report.scan.leaves > 0 ? report.scan.multiply_adds
-                                                 : double(report.rows) * double(report.queries) *
-                                                       double(prefix ? shape.prefix : shape.dim);
+  const bool by_tree = report.scan.leaves > 0;
+  const double rows = by_tree ? report.scan.survivors_per_query : double(report.rows);
+  const double products =
+      by_tree && op == ScanOp::int8
+          ? report.scan.multiply_adds
+          : rows * double(report.queries) * double(prefix ? shape.prefix : shape.dim);
   const double peak_seconds = 2.0 * products / peak_of(op, machine.peaks);
   out.peak_fraction = report.seconds > 0 ? peak_seconds / report.seconds : 0;
   out.peaks = machine.peaks, out.peak = peak_of(op, machine.peaks);

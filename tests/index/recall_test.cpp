@@ -191,6 +191,86 @@ TEST_P(Recall, QueriesFromElsewhereAreNoticed) {
   expect_equal(index.search(usual.view(), 10, asking(0.95)), by_rows);
 }
 
+// What was learned of other kinds changes no answer to queries like the rows, but for one batch in
+// 1,000: here none of 60.
+TEST_P(Recall, QueriesLikeTheRowsAreAnsweredAsBeforeOthersCame) {
+  Index index = lists(100);
+  std::vector<Matrix<float>> batches;
+  std::vector<Neighbors> before;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    batches.push_back(rows_of(256, 100 + i, whole));
+    before.push_back(index.search(batches.back().view(), 10, asking(0.9)));
+  }
+  KnnReport report;
+  for (const double shift : {0.1, 0.2, 0.35}) {
+    index.search(rows_of(1000, 5, whole, shift).view(), 10, asking(0.9), &report);
+    for (std::size_t i = 0; i < batches.size(); ++i)
+      expect_equal(index.search(batches[i].view(), 10, asking(0.9)), before[i]);
+  }
+  EXPECT_NE(report.note.find("calibrated on 500 queries"), std::string::npos) << report.note;
+}
+
+// Shards keep what was learned of a kind of queries through changes, as one index does.
+TEST_P(Recall, ShardsKeepWhatTheyLearnedThroughChanges) {
+  Index index = make_index("IVF40,Flat", dim, metric);
+  index.train(base.view(), {.rows = 2000});
+  Index parts = index.divided({.shards = 3});
+  parts.add(base.view()), index.add(base.view());
+  const Matrix<float> queries = rows_of(1000, 5, whole, 0.35);
+  for (Index* each : {&index, &parts}) {
+    each->search(queries.view(), 10, asking(0.9));
+    each->add(base.view().rows(0, 1));
+    KnnReport report;
+    each->search(queries.view(), 10, asking(0.9), &report);
+    EXPECT_NE(report.note.find("of an earlier batch"), std::string::npos) << report.note;
+    each->remove(std::vector<Id>{20000});
+    each->search(queries.view(), 10, asking(0.9), &report);
+    EXPECT_NE(report.note.find("of an earlier batch"), std::string::npos) << report.note;
+    each->tune(10);
+    each->search(queries.view(), 10, asking(0.9), &report);
+    EXPECT_NE(report.note.find("of this batch"), std::string::npos) << report.note;
+  }
+}
+
+// A kind of queries for which the same lists are probed as for the rows is expected to find what it
+// finds, not what rows find.
+TEST(RecallOfKinds, IsTheirOwnWhereTheRuleIsTheSame) {
+  const auto drawn = [](std::int64_t count, std::uint64_t seed, double noise) {
+    Random centres(1), random(seed);
+    const auto normal = [](Random& from) {
+      double sum = -6;
+      for (int i = 0; i < 12; ++i) sum += from.uniform();
+      return static_cast<float>(sum);
+    };
+    Matrix<float> around(400, 24), out(count, 24);
+    for (std::int64_t i = 0; i < 400 * 24; ++i) around.data()[i] = normal(centres);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto centre = static_cast<std::int64_t>(random.below(400));
+      for (std::int64_t j = 0; j < 24; ++j)
+        out.row(i)[j] = around.row(centre)[j] + 0.5f * normal(random) +
+                        static_cast<float>(noise) * normal(random);
+    }
+    return out;
+  };
+  const Matrix<float> base = drawn(20000, 2, 0);
+  Index index = make_index("IVF16,Flat", 24, Metric::ip), flat = make_index("Flat", 24, Metric::ip);
+  index.train(base.view()), index.add(base.view()), flat.add(base.view());
+  for (const double asked : {0.3, 0.4, 0.5}) {
+    index.tune(10);
+    for (std::uint64_t batch = 0; batch < 3; ++batch) {
+      const Matrix<float> queries = drawn(1000, 70 + batch, 0.7);
+      KnnReport report;
+      const Neighbors found = index.search(queries.view(), 10, asking(asked), &report);
+      const double recall = recall_of(found, flat.search(queries.view(), 10));
+      EXPECT_GE(recall, asked);
+      EXPECT_NEAR(report.promise.expected_recall, recall, 0.06) << asked << " " << report.note;
+      if (batch > 0) {
+        EXPECT_EQ(report.note.find("of this batch"), std::string::npos) << report.note;
+      }
+    }
+  }
+}
+
 // One query is promised nothing, however much it is expected to find; a batch of 1,000 what was
 // asked for, by the same rule.
 TEST_P(Recall, IsPromisedByTheNumberOfQueries) {

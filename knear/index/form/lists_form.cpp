@@ -63,16 +63,14 @@ class RecallSearch {
     if (large && !filtered_) kinds = state_.recall->kinds(request_.k_asked);
     order_lists(*own, kinds);
     const bool like_own = !filtered_ && of_one_kind(*own, near_);
-    // Saves a search of all queries where some of them show that another kind is to be tried first.
-    const bool own_first = like_own && (kinds.empty() || some_find_as_calibrated(*own));
-    if (own_first && answer_as(own)) return;
+    // First, whatever was learned: queries like the rows get the same answers before and after.
+    if (like_own && answer_as(own)) return;
     for (const auto& kind : kinds)
       if (of_one_kind(*kind, near_) && answer_by(*kind)) {
         calibration_.add_note(fmt::format(
             "{}, so recall is that of an earlier batch of queries like these", reason()));
         return;
       }
-    if (like_own && !own_first && answer_as(own)) return;
     if (large) {
       const RecallCurve curve = calibration_.by_batch([&] { return by_the_batch(); });
       calibration_.add_note(fmt::format(
@@ -144,25 +142,6 @@ class RecallSearch {
     probe_by(curve.find(recall_));
     return !point_ || finds_as_calibrated(*point_, recall_, request_.k_asked,
                                           attempt_.probing().found(), scales_);
-  }
-  // Returns whether a sixteenth of the queries finds rows as near as queries with this recall do.
-  bool some_find_as_calibrated(const RecallCurve& curve) const {
-    constexpr std::int64_t most = 128, part = 16;
-    const RecallPoint* const point = curve.find(recall_);
-    if (!point) return true;
-    const std::int64_t queries = request_.queries.rows();
-    Random random(2);
-    const AnyMatrix some =
-        copies_of(request_.queries, sample_of(queries, std::min(most, queries / part), random));
-    const SearchRequest request(SearchKind::nearest, segments_, some.view(), request_.k_asked,
-                                request_.options, Reuse::expected);
-    ListSearch rows(request);
-    ListProbing search(state_, request, rows);
-    NearLists lists = search.lists_near(point->rule.lists);
-    const std::vector<Nearness> scales =
-        nearness_scales(some.view(), request_.options.metric, lists);
-    search.probe_by(point->rule, std::move(lists));
-    return finds_as_calibrated(*point, recall_, request_.k_asked, search.found(), scales, queries);
   }
   // Answers queries that look like those of the own curve. Batches that are large enough go by the
   // curve of harder queries, once these have been noticed among such batches, and are checked.

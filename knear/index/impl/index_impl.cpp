@@ -164,6 +164,7 @@ std::unique_ptr<IndexImpl> independent_copy(const IndexShape& shape, State state
   if (const auto shared = std::exchange(state.recall, nullptr)) {
     state.recall = std::make_shared<RecallCurves>(shared->rows());
     for (const auto& curve : shared->all()) state.recall->set(*curve);
+    state.recall->take_learned(*shared);
   }
   return std::make_unique<IndexImpl>(shape, std::move(state));
 }

@@ -474,8 +474,7 @@ std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric)
 }
 
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
-                         const ExactNeighbors& found, std::span<const Nearness> scales,
-                         std::int64_t batch) {
+                         const ExactNeighbors& found, std::span<const Nearness> scales) {
   const std::int64_t queries = found.ids.rows();
   if (queries == 0 || found.columns() < k) return true;  // all rows are found
   const std::int64_t places[nearness_measures] = {0, last_of_a_third(k) - 1};
@@ -492,10 +491,9 @@ bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k
     if (too_many_farther(nearness, known)) return false;
     const double mean = sum / static_cast<double>(queries);
     if (mean >= recall) continue;
-    const std::int64_t of = std::max(queries, batch);
-    const double chance = of >= least_calibrated_batch ? seldom_lower_of_many
-                          : of >= least_learned_batch  ? seldom_lower_of_learned
-                                                       : seldom_lower;
+    const double chance = queries >= least_calibrated_batch ? seldom_lower_of_many
+                          : queries >= least_learned_batch  ? seldom_lower_of_learned
+                                                            : seldom_lower;
     if (is_unlikely_mean(mean, static_cast<double>(queries), known, chance)) return false;
   }
   return true;

@@ -119,9 +119,8 @@ std::vector<Nearness> scales_without_lists(AnyMatrixView queries, Metric metric)
 // be promised it, has found rows as near as those of the calibration. Not, if queries that find
 // such rows have a lower recall, by more than chance does once in 100 batches (of 256 queries
 // once in 1,000, of 1,000 once in 100,000), or if little is known of queries that find rows so far
-// away. batch: how many queries there are, if these are only some of them.
+// away.
 bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k,
-                         const ExactNeighbors& found, std::span<const Nearness> scales,
-                         std::int64_t batch = 0);
+                         const ExactNeighbors& found, std::span<const Nearness> scales);
 
 }  // namespace knear::detail

@@ -487,6 +487,7 @@ std::vector<OperatingPoint> IndexInShards::tune(std::int64_t k, AnyMatrixView qu
       state.known = tuned->known, state.changed_rows = 0;
       state.recall = std::make_shared<RecallCurves>(state.size);
       for (const auto& curve : tuned->recall->all()) state.recall->set(*curve);
+      state.recall->take_learned(*tuned->recall);
       shard.index = with_state(*shard.index, std::move(state));
     }
     return points;

@@ -192,16 +192,16 @@ void FirstPassChoice::skip_useless(std::vector<FirstPass>& passes) {
       const Stopwatch time;
       if (base.rows() == 0) base = at_.rows.sample(sample_rows);
       worth = is_worth(pass, base.view(), queries, k);
-      at_.prepared().note_worth(pass, wanted, *worth);
+      if (worth) at_.prepared().note_worth(pass, wanted, *worth);
       report_.prepare_seconds += time.seconds();
     }
-    if (*worth) return;
+    if (worth.value_or(true)) return;
     passes.erase(passes.begin());
   }
 }
 
-bool FirstPassChoice::is_worth(FirstPass pass, AnyMatrixView rows, AnyMatrixView queries,
-                               std::int64_t k) {
+std::optional<bool> FirstPassChoice::is_worth(FirstPass pass, AnyMatrixView rows,
+                                              AnyMatrixView queries, std::int64_t k) {
   static const Progress quiet;
   const PackedBase packed = PackedBase::certified(
       rows, {}, format_of(pass), at_.prepared().coding_space(), at_.request.threads, quiet);
@@ -213,7 +213,7 @@ bool FirstPassChoice::is_worth(FirstPass pass, AnyMatrixView rows, AnyMatrixView
   std::vector<std::int64_t> scanned;
   for (std::int64_t q = 0; q < queries.rows(); ++q)
     if (scans_zero || !is_zero(queries, q)) scanned.push_back(q);
-  if (scanned.empty()) return true;
+  if (scanned.empty()) return {};
   ScanStats stats;
   scan(packed, job, scanned, out, stats, quiet);
   const double count = static_cast<double>(scanned.size());

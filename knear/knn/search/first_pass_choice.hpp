@@ -76,8 +76,10 @@ class FirstPassChoice {
   // The way that is expected to take the least time. Rows that later searches find packed count a
   // twentieth.
   Way way_for(bool kept, bool will_be_kept) const;
-  // Whether a pass is worth its while for k neighbours in a sample of rows and queries.
-  bool is_worth(FirstPass pass, AnyMatrixView rows, AnyMatrixView queries, std::int64_t k);
+  // Whether a pass is worth its while for k neighbours in a sample of rows and queries; nothing if
+  // none of these queries is scanned for.
+  std::optional<bool> is_worth(FirstPass pass, AnyMatrixView rows, AnyMatrixView queries,
+                               std::int64_t k);
 
   SearchPosition& at_;
   ReportBuilder& report_;

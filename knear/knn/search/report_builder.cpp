@@ -41,8 +41,10 @@ void ReportBuilder::note_prefix(PreparedRows& prepared, const PrefixBase& prefix
 }
 
 void ReportBuilder::note_tree(PreparedRows& prepared, const RowTree& tree, bool keep) {
-  leaves_ = std::max(leaves_, tree.boxes().leaves());
-  tile_rows_ = std::max(tile_rows_, BoxTree::leaf_rows);
+  const BoxTree& boxes = tree.boxes();
+  leaves_ = std::max(leaves_, boxes.leaves());
+  for (std::int64_t leaf = 0; leaf < boxes.leaves(); ++leaf)
+    tile_rows_ = std::max(tile_rows_, boxes.begin_of(leaf + 1) - boxes.begin_of(leaf));
   packed_bytes_ = std::max(packed_bytes_, prepared.kept_bytes(nullptr) + (keep ? 0 : tree.bytes()));
 }
 

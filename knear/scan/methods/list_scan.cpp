@@ -456,6 +456,12 @@ void ListParts::add(const PackedLists& lists) {
 
 std::int64_t ListParts::panels(std::int64_t list) const {
   std::int64_t sum = 0;
+  if (!copies.empty()) {
+    std::vector<PanelRange> panels;
+    add_panels(*this, list, panels);
+    for (const PanelRange& range : panels) sum += range.end - range.begin;
+    return sum;
+  }
   for (const PackedLists* part : parts) {
     const auto [from, to] = part->panels(list);
     sum += to - from;

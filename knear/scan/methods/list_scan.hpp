@@ -40,7 +40,7 @@ struct ListParts {
   // That stands for all where they do not differ.
   const PackedLists& first() const { return *parts.front(); }
   std::int64_t lists() const { return first().lists(); }
-  // Panels of a list, in all parts.
+  // Panels of a list that are scanned, in all parts.
   std::int64_t panels(std::int64_t list) const;
 
   std::vector<const PackedLists*> parts;
@@ -73,7 +73,7 @@ class ScoredLists {
   ScoredLists& operator=(const ScoredLists&) = delete;
 
   // How many places of panels were scored, by all queries: with a filter fewer than the lists have
-  // (filtered_lists.hpp).
+  // (filtered_lists.hpp), and fewer of copies.
   std::int64_t scored() const { return scored_; }
   // Adds keys of which each is not exceeded by another row that waits: k of them at least, or one
   // for each row that does.
