@@ -151,7 +151,7 @@ TEST(CodesOfExtremeNumbers, FindWhatTheyFindAtScaleOneOrAreRefused) {
 TEST(ListsOfExtremeNumbers, LieInAFile) {
   const std::string path = testing::TempDir() + "/extreme_lists_" + std::to_string(getpid());
   for (const Metric metric : {Metric::l2, Metric::ip}) {
-    const Matrix<float> base = scaled(clustered(8000, 8, 1, {}), 1e19);
+    const Matrix<float> base = scaled(clustered(8000, 8, 1, {}), 1e25);
     Index index = filled("IVF20,Flat", metric, base);
     index.tune(10);
     const SearchOptions options{.method = {.probes = 4}};
