@@ -1,6 +1,5 @@
 // This form has inverted lists of vectors. A search scans the rows of some lists for each query.
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -248,11 +247,8 @@ class RecallSearch {
 std::shared_ptr<const std::vector<float>> keys_of(const CoarseQuantizer& coarse,
                                                   AnyMatrixView vectors, int threads) {
   const Neighbors near = coarse.probe(vectors, 1, threads);
-  std::vector<float> keys(near.distances.data(), near.distances.data() + vectors.rows());
-  // Squares beyond float32 are kept as its largest number, since files hold finite ones.
-  for (float& key : keys) key = std::min(key, std::numeric_limits<float>::max());
-  std::sort(keys.begin(), keys.end());
-  return std::make_shared<const std::vector<float>>(std::move(keys));
+  return std::make_shared<const std::vector<float>>(
+      keys_in_order({near.distances.data(), near.distances.data() + vectors.rows()}));
 }
 
 class ListsForm final : public ProbedForm {

@@ -162,14 +162,6 @@ struct PricedPoint {
   double cost;
 };
 
-// Keys in ascending order; those beyond float32 as its largest number, since files hold finite
-// ones.
-std::vector<float> in_order(std::vector<float> keys) {
-  for (float& key : keys) key = std::min(key, std::numeric_limits<float>::max());
-  std::sort(keys.begin(), keys.end());
-  return keys;
-}
-
 // From the cheapest on, those that promise more than the ones before.
 std::vector<RecallPoint> worth_using(std::vector<PricedPoint> points) {
   std::stable_sort(points.begin(), points.end(),
@@ -181,6 +173,13 @@ std::vector<RecallPoint> worth_using(std::vector<PricedPoint> points) {
 }
 
 }  // namespace
+
+std::vector<float> keys_in_order(std::vector<float> keys) {
+  constexpr float most = std::numeric_limits<float>::max();
+  for (float& key : keys) key = std::clamp(key, -most, most);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
 
 float nearness_of(double key, double scale) {
   constexpr double least = std::numeric_limits<float>::min(),
@@ -256,7 +255,7 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads, const Nearn
   out.k = sample.k;
   const std::int64_t queries = sample.keys.rows(), looked_at = sample.keys.cols();
   for (std::int64_t q = 0; q < queries; ++q) out.nearest_keys.push_back(sample.keys.row(q)[0]);
-  out.nearest_keys = in_order(std::move(out.nearest_keys));
+  out.nearest_keys = keys_in_order(std::move(out.nearest_keys));
   if (queries == 0) return out;
 
   const Simulation simulation(sample);
@@ -292,7 +291,7 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads, const Nearn
 
 RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<float> nearest_keys) {
   RecallCurve out;
-  out.k = k, out.nearest_keys = in_order(std::move(nearest_keys));
+  out.k = k, out.nearest_keys = keys_in_order(std::move(nearest_keys));
   std::vector<PricedPoint> points;
   for (const RuleSeen& one : seen) points.push_back({point_of(one, k), one.cost});
   out.points = worth_using(std::move(points));

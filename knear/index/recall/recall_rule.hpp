@@ -61,6 +61,10 @@ using Nearness = std::array<float, nearness_measures>;
 constexpr std::int64_t last_of_a_third(std::int64_t k) { return (k + 2) / 3; }
 float nearness_of(double key, double scale);
 
+// Keys in ascending order; those beyond float32 as its largest or least number, since files hold
+// finite ones.
+std::vector<float> keys_in_order(std::vector<float> keys);
+
 // What recall queries have by one measure of nearness: of groups of these, from the nearest on,
 // those up to each bound and those beyond the last. Of the farthest there are smaller and smaller
 // groups.
