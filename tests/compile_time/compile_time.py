@@ -6,9 +6,9 @@ FOLDER is a configured build (build/release). One source in twelve, chosen by a 
 name, is compiled without ccache, with the flags of the build and one compiler on each core. The
 time is counted in compilations of reference.cpp (beside this file), by as many compilers at once,
 before, in the middle and after: then neither the machine nor what else runs on it changes the
-result much. Another kind of processor does: what was 16.1 on a Zen 5 is about 18.5 on a Zen 4, where
-the kept number is from. More than 15 % above the number in kept.json, three times in a row, is a
-failure; --keep replaces the number.
+result much. Another kind of processor does: what was 16.1 on a Zen 5 is about 18.5 on a Zen 4,
+where the kept number is from. More than 15 % above the number in kept.json, three times in a row,
+is a failure; --keep replaces the number.
 """
 
 import argparse
