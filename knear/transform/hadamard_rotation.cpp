@@ -1,0 +1,45 @@
+#include "knear/transform/hadamard_rotation.hpp"
+
+#include <cmath>
+
+#include "knear/core/random.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Sums and differences of all pairs of elements whose places differ in one bit.
+void transform(float* x, std::int64_t size) {
+  for (std::int64_t apart = 1; apart < size; apart *= 2)
+    for (std::int64_t begin = 0; begin < size; begin += 2 * apart) {
+      float* const a = x + begin;
+      float* const b = a + apart;
+      for (std::int64_t i = 0; i < apart; ++i) {
+        const float sum = a[i] + b[i], difference = a[i] - b[i];
+        a[i] = sum, b[i] = difference;
+      }
+    }
+}
+
+}  // namespace
+
+HadamardRotation::HadamardRotation(std::int64_t columns, std::uint64_t seed) : columns_(columns) {
+  while (2 * block_ <= columns_) block_ *= 2;
+  const float within = 1 / std::sqrt(static_cast<float>(block_));
+  Random random(seed);
+  for (int round = 0; round < rounds; ++round)
+    for (std::int64_t j = 0; j < columns_; ++j) {
+      const bool transformed = round % 2 == 0 ? j < block_ : j >= columns_ - block_;
+      const float sign = random.next() & 1 ? 1.0f : -1.0f;
+      signs_.push_back(transformed ? sign * within : sign);
+    }
+}
+
+void HadamardRotation::apply(float* x) const {
+  for (int round = 0; round < rounds; ++round) {
+    const float* const signs = signs_.data() + round * columns_;
+    for (std::int64_t j = 0; j < columns_; ++j) x[j] *= signs[j];
+    transform(round % 2 == 0 ? x : x + columns_ - block_, block_);
+  }
+}
+
+}  // namespace knear::detail
