@@ -102,7 +102,7 @@ TEST(RowCodes, EveryLevelSumsSquaredDifferences) {
         const detail::RowCodeKernel kernel = detail::row_code_kernel(isa);
         for (std::int64_t count = 0; count <= std::ssize(which); ++count) {
           std::vector<std::uint32_t> out(which.size() + 1, 77);
-          kernel(query.data(), codes.data(), stride, which.data(), count, out.data());
+          kernel(query.data(), codes.data(), stride, stride, which.data(), count, out.data());
           for (std::int64_t i = 0; i < std::ssize(which); ++i)
             ASSERT_EQ(out[static_cast<std::size_t>(i)],
                       i < count ? expected[static_cast<std::size_t>(i)] : 77u)

@@ -96,6 +96,9 @@ class GraphSearch {
     const std::int64_t of = std::max(graph_.rows(), allowed);
     share_ = of > 0 ? static_cast<double>(allowed) / static_cast<double>(of) : 1;
     allowed_ = allowed, filtered_ = allowed < state.size;
+    ValueRange found;
+    for (const Segment& segment : state.segments) found = united(found, segment.rows->found());
+    codes_are_rows_ = graph_.coding.are_numbers_of(found);
   }
 
   // How many nodes a walk keeps so that as many as `ef` of them may be found.
@@ -237,17 +240,21 @@ class GraphSearch {
     nearest_starts_[at] = static_cast<float>(walk.nearest_start());
     scored_[at] = walk.scored() - before;
 
-    m.candidates.clear();
+    const bool exact = codes_are_rows_ && walk.query_is_exact();
+    m.candidates.clear(), m.measured.clear();
     for (const GraphWalk::Candidate& candidate : walk.candidates()) {
-      if (std::ssize(m.candidates) >= rows_measured(k)) break;
+      if (std::ssize(m.candidates) + std::ssize(m.measured) >= rows_measured(k)) break;
       for (const Id id : ids_of(candidate.node)) {
         if (id == left_out.id || !find(id, place)) continue;
+        if (exact) {
+          m.measured.emplace_back(candidate.score, id);
+          continue;
+        }
         const BaseRows& base = state_.segments[place.segment].rows->base();
         base.prefetch(place.row, std::min<std::int64_t>(512, base.row_bytes()));
         m.candidates.push_back({static_cast<std::uint32_t>(place.segment), place.row, id});
       }
     }
-    m.measured.clear();
     std::uint64_t set = 0;  // segments whose measure has the query, of the first 64
     for (const Measuring::Candidate& one : m.candidates) {
       const BaseRows& base = state_.segments[one.segment].rows->base();
@@ -258,7 +265,7 @@ class GraphSearch {
       m.scratch.resize(std::max(m.scratch.size(), base.scratch_bytes()));
       m.measured.emplace_back(distance->key(base.row(one.row, m.scratch.data())), one.id);
     }
-    measured_[at] = std::ssize(m.measured);
+    measured_[at] = std::ssize(m.candidates);
     const auto kept = std::min<std::int64_t>(k, std::ssize(m.measured));
     std::partial_sort(m.measured.begin(), m.measured.begin() + kept, m.measured.end());
     for (std::int64_t i = 0; i < k; ++i) {
@@ -278,6 +285,8 @@ class GraphSearch {
   double share_ = 1;
   std::int64_t allowed_ = 0, memory_bytes_ = 0;
   bool filtered_ = false;
+  // Whether scores are the squared distances themselves, of a query that was not rounded.
+  bool codes_are_rows_ = false;
   ExactNeighbors found_;
   std::vector<float> nearest_starts_;
   std::vector<std::int64_t> scored_, measured_;

@@ -6,58 +6,9 @@
 #include <limits>
 
 #include "knear/core/cpu.hpp"
-#include "knear/core/unit_length.hpp"
 #include "knear/distance/exact.hpp"
 
 namespace knear::detail {
-
-void GraphCoding::to_space(AnyMatrixView vectors, std::int64_t row, bool query, double* out) const {
-  row_as_doubles(vectors, row, out);
-  if (traits_of(metric).squared) return;
-  const double length = safe_length(out, dim).value();
-  if (traits_of(metric).lifted) out[dim] = 0;
-  if (traits_of(metric).unit_rows || query) {
-    const double to = traits_of(metric).unit_rows ? 1 : query_length;
-    for (std::int64_t j = 0; length > 0 && j < dim; ++j) out[j] = out[j] / length * to;
-  } else {
-    const double share = longest > 0 ? std::min(1.0, length / longest) : 1;
-    out[dim] = longest * std::sqrt(1 - share * share);
-  }
-}
-
-void GraphCoding::code_row(AnyMatrixView vectors, std::int64_t row, double* scratch,
-                           std::uint8_t* out) const {
-  to_space(vectors, row, false, scratch);
-  if (numbers) {
-    std::fill(out, out + stride(), std::uint8_t{0});
-    // A zero has one sign, so that equal rows have equal bytes.
-    for (std::int64_t j = 0; j < columns(); ++j)
-      if (const double x = scratch[j] + 0.0; *numbers == ElementType::f64) {
-        reinterpret_cast<double*>(out)[j] = x;
-      } else {
-        constexpr double most = std::numeric_limits<float>::max();
-        reinterpret_cast<float*>(out)[j] = static_cast<float>(std::clamp(x, -most, most)) + 0.0f;
-      }
-    return;
-  }
-  for (std::int64_t j = 0; j < columns(); ++j) {
-    const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
-    out[j] = static_cast<std::uint8_t>(std::nearbyint(std::clamp(code, 0.0, 255.0)));
-  }
-  std::fill(out + columns(), out + stride(), std::uint8_t{0});
-}
-
-void GraphCoding::code_query(AnyMatrixView vectors, std::int64_t row, double* scratch,
-                             std::int16_t* out) const {
-  to_space(vectors, row, true, scratch);
-  // As far beyond the rows as sums of 32 bits allow.
-  const double beyond = stride() <= 16384 ? 255 : 0;
-  for (std::int64_t j = 0; j < columns(); ++j) {
-    const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
-    out[j] = static_cast<std::int16_t>(std::nearbyint(std::clamp(code, -beyond, 255 + beyond)));
-  }
-  std::fill(out + columns(), out + stride(), std::int16_t{0});
-}
 
 NodeScores::NodeScores(const GraphCoding& coding)
     : coding_(coding),
@@ -70,7 +21,7 @@ NodeScores::NodeScores(const GraphCoding& coding)
 
 void NodeScores::from_query(AnyMatrixView queries, std::int64_t query) {
   if (!numbers_) {
-    coding_.code_query(queries, query, scratch_.data(), code_.data());
+    query_is_exact_ = coding_.code_query(queries, query, scratch_.data(), code_.data());
     return;
   }
   coding_.to_space(queries, query, true, scratch_.data());
@@ -86,14 +37,15 @@ void NodeScores::from_node(const std::uint8_t* codes, std::uint32_t node) {
     code_.assign(code, code + stride_);
 }
 
-void NodeScores::of_numbers(const std::uint8_t* codes, const std::uint32_t* nodes,
-                            std::int64_t count, std::uint32_t* scores) const {
+void NodeScores::of_numbers(const std::uint8_t* codes, std::int64_t step,
+                            const std::uint32_t* nodes, std::int64_t count,
+                            std::uint32_t* scores) const {
   constexpr int together = ExactDistance::most_rows;
   for (std::int64_t begin = 0; begin < count; begin += together) {
     const int some = static_cast<int>(std::min<std::int64_t>(together, count - begin));
     const void* rows[together];
     double keys[together];
-    for (int i = 0; i < some; ++i) rows[i] = codes + std::int64_t{nodes[begin + i]} * stride_;
+    for (int i = 0; i < some; ++i) rows[i] = codes + std::int64_t{nodes[begin + i]} * step;
     numbers_->keys(rows, some, keys);
     // Bits of floats that are not negative are in the order of the numbers.
     for (int i = 0; i < some; ++i)
@@ -105,8 +57,19 @@ void NodeScores::of_numbers(const std::uint8_t* codes, const std::uint32_t* node
 std::int64_t RowGraph::bytes() const {
   auto sum = static_cast<std::int64_t>(begin.bytes() + ids.bytes());
   for (const Layer& layer : layers)
-    sum += static_cast<std::int64_t>(layer.codes.bytes() + layer.links.bytes());
+    sum += static_cast<std::int64_t>(layer.codes.bytes() + layer.links.bytes()) +
+           (layer.runs ? layer.runs->bytes() : 0);
   return sum;
+}
+
+void RowGraph::make_runs(int threads) {
+  if (!NodeRuns::pay(coding, degree)) return;
+  for (Layer& layer : layers)
+    if (layer.links.size() > 0) {
+      if (!estimates) estimates = std::make_shared<LinkSpace>(coding, layer.codes);
+      layer.runs.emplace(estimates, coding.stride(), degree, layer.codes, layer.links, threads);
+      layer.codes = {}, layer.links = {};
+    }
 }
 
 GraphEffort usual_effort(std::int64_t ef) { return {ef, std::clamp<std::int64_t>(ef / 4, 4, 64)}; }
@@ -134,6 +97,7 @@ void GraphWalk::forget() {
 void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffort& effort,
                      std::uint32_t left_out, const std::function<bool(std::uint32_t)>* wanted) {
   distances_.from_query(queries, query);
+  if (graph_.estimates) estimates_.set_query(*graph_.estimates, distances_.code());
   const auto layers = std::ssize(graph_.layers);
   // The number of the node that is left out in each layer that has it.
   std::vector<std::uint32_t> without(static_cast<std::size_t>(layers), no_node);
@@ -151,7 +115,7 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
   scores_.resize(rows_.size());
   for (std::int64_t i = 0; i < top.nodes; ++i)
     rows_[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(i);
-  distances_.of(top.codes.data(), rows_.data(), top.nodes, scores_.data());
+  distances_.of(top.codes.data(), graph_.coding.stride(), rows_.data(), top.nodes, scores_.data());
   scored_ += top.nodes;
   wanted_.reset(effort.ef);
   for (std::int64_t i = 0; i < top.nodes; ++i) {
@@ -186,6 +150,7 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
 
 void GraphWalk::walk_layer(const RowGraph::Layer& layer, Pool& pool,
                            const std::function<bool(std::uint32_t)>* wanted) {
+  if (layer.runs) return walk_runs(*layer.runs, pool, wanted);
   const std::int64_t stride = graph_.coding.stride(), degree = graph_.degree;
   const std::uint8_t* const codes = layer.codes.data();
   for (std::int64_t at = 0; at < pool.size();) {
@@ -203,7 +168,7 @@ void GraphWalk::walk_layer(const RowGraph::Layer& layer, Pool& pool,
       for (std::int64_t b = 0; b < stride; b += 64) __builtin_prefetch(code + b);
       rows_[static_cast<std::size_t>(count++)] = links[j];
     }
-    distances_.of(codes, rows_.data(), count, scores_.data());
+    distances_.of(codes, stride, rows_.data(), count, scores_.data());
     scored_ += count;
     std::int64_t first = at + 1;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -221,6 +186,59 @@ void GraphWalk::walk_layer(const RowGraph::Layer& layer, Pool& pool,
         for (std::int64_t b = 0; b < degree * 4; b += 64) __builtin_prefetch(p + b);
         break;
       }
+  }
+}
+
+void GraphWalk::walk_runs(const NodeRuns& runs, Pool& pool,
+                          const std::function<bool(std::uint32_t)>* wanted) {
+  // Nodes that may be among the nearest are measured one step later, when their codes are there.
+  waiting_.clear();
+  scores_.resize(static_cast<std::size_t>(runs.blocks() * links_together));
+  const auto measure_waiting = [&] {
+    distances_.of(runs.codes(), runs.step(), waiting_.data(), std::ssize(waiting_), scores_.data());
+    scored_ += std::ssize(waiting_);
+    std::int64_t first = pool.size();
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      const std::uint64_t key = key_of(scores_[i], waiting_[i]);
+      first = std::min(first, pool.insert(key));
+      if (wanted && (*wanted)(waiting_[i])) wanted_.insert(key);
+    }
+    waiting_.clear();
+    return first;
+  };
+  // Where there is room every link is measured; else what is as far away as the worst is not.
+  const auto full = [](const Pool& of) { return of.size() == of.most(); };
+  const auto worst = [](Pool& of) { return static_cast<std::uint32_t>(of[of.size() - 1] >> 32); };
+  for (std::int64_t at = 0;;) {
+    while (at < pool.size() && (pool[at] & gone_on)) ++at;
+    if (at == pool.size()) {
+      if (waiting_.empty()) break;
+      at = std::min(at, measure_waiting());
+      continue;
+    }
+    const auto score = static_cast<std::uint32_t>(pool[at] >> 32);
+    const std::uint32_t node = node_of(pool[at]);
+    pool[at] |= gone_on;
+    const bool room = !full(pool) || (wanted && !full(wanted_));
+    const std::uint32_t limit =
+        room ? 0 : std::max(worst(pool), wanted ? worst(wanted_) : std::uint32_t{0});
+    rows_.clear();
+    for (std::int64_t b = 0; b < runs.blocks(); ++b) {
+      const LinkBlock& block = runs.block(node, b);
+      std::uint32_t some = room ? estimates_.all(block) : estimates_.below(block, score, limit);
+      for (; some != 0; some &= some - 1) {
+        const std::uint32_t link = block.nodes[std::countr_zero(some)];
+        if (!see(link)) continue;
+        runs.prefetch_code(link);
+        rows_.push_back(link);
+      }
+    }
+    at = std::min(at + 1, measure_waiting());
+    std::swap(waiting_, rows_);
+    // The nodes from which the search goes on next.
+    int ahead = 2;
+    for (std::int64_t next = at; next < pool.size() && ahead > 0; ++next)
+      if (!(pool[next] & gone_on)) runs.prefetch(node_of(pool[next])), --ahead;
   }
 }
 

@@ -12,7 +12,8 @@
 // left the nearest of what is left. A search keeps the `ef` nearest nodes that it has seen and goes
 // on from the nearest that it has not gone on from (best first; Malkov and Yashunin 2018,
 // algorithm 2). It measures by codes of 8 bits, or where these cannot tell near rows apart by the
-// numbers of the vectors; its caller measures what is left in float64.
+// numbers of the vectors; its caller measures what is left in float64. Which neighbours it measures
+// it estimates first, where that pays (NodeRuns).
 //
 // Data in clusters has no short way from one to the next. So nodes are numbered in the order of
 // inverted lists, each sixteenth one is a node of a coarser graph over these alone, each sixteenth
@@ -28,44 +29,19 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
-#include "knear/core/metric.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/index/graph/graph_coding.hpp"
+#include "knear/index/graph/node_runs.hpp"
 #include "knear/scan/kernels/levels.hpp"
 
 namespace knear::detail {
-
-// What a graph keeps of a vector: a code of 8 bits with one unit for all columns, or the numbers
-// themselves where such codes cannot tell near rows apart (far clusters, uneven lengths).
-struct GraphCoding {
-  Metric metric = Metric::l2;
-  std::int64_t dim = 0;                // of the vectors
-  std::optional<ElementType> numbers;  // the type of the numbers, f32 or f64; nothing: codes
-  std::vector<double> lows;            // of codes [columns], what code 0 stands for
-  double scale = 1;                    // codes a unit; of numbers, by which squares are multiplied
-  double longest = 0;                  // ip: the length of all vectors, with their last column
-  double query_length = 0;             // ip: to which queries are scaled, which changes no order
-
-  std::int64_t columns() const { return dim + traits_of(metric).lifted; }
-  // Bytes of a row.
-  std::int64_t stride() const {
-    const std::int64_t bytes = columns() * (numbers ? size_of(*numbers) : 1);
-    return (bytes + row_code_step - 1) / row_code_step * row_code_step;
-  }
-  // What is kept of a row [stride bytes]; scratch [columns].
-  void code_row(AnyMatrixView vectors, std::int64_t row, double* scratch, std::uint8_t* out) const;
-  // The code of a query, which may lie beyond the rows; out [stride], scratch [columns].
-  void code_query(AnyMatrixView vectors, std::int64_t row, double* scratch,
-                  std::int16_t* out) const;
-
-  // What is coded: the vector itself, of length 1, or with its last column; out [columns].
-  void to_space(AnyMatrixView vectors, std::int64_t row, bool query, double* out) const;
-};
 
 inline constexpr std::uint32_t no_node = ~std::uint32_t{0};
 
@@ -86,12 +62,17 @@ class RowGraph {
     std::int64_t nodes = 0;
     AlignedArray<std::uint8_t> codes = {};   // [nodes x stride], or the numbers
     AlignedArray<std::uint32_t> links = {};  // [nodes x degree], padded with no_node
+    std::optional<NodeRuns> runs = {};       // instead of codes and links
   };
+
+  // Puts codes and links into runs, where that pays; all layers are there.
+  void make_runs(int threads);
 
   GraphCoding coding;
   std::int64_t degree = 0;
-  std::vector<Layer> layers;              // from that of all nodes on
-  AlignedArray<std::int64_t> begin = {};  // [nodes + 1]: the rows of each node in `ids`
+  std::vector<Layer> layers;                   // from that of all nodes on
+  std::shared_ptr<const LinkSpace> estimates;  // of the runs, if there are any
+  AlignedArray<std::int64_t> begin = {};       // [nodes + 1]: the rows of each node in `ids`
   AlignedArray<Id> ids = {};
 
   std::int64_t nodes() const { return layers.front().nodes; }
@@ -107,18 +88,22 @@ class NodeScores {
 
   void from_query(AnyMatrixView queries, std::int64_t query);
   void from_node(const std::uint8_t* codes, std::uint32_t node);
-  // Of some nodes of a layer [count].
-  void of(const std::uint8_t* codes, const std::uint32_t* nodes, std::int64_t count,
-          std::uint32_t* scores) const {
+  // Of some nodes of a layer [count], whose codes begin `step` bytes apart.
+  void of(const std::uint8_t* codes, std::int64_t step, const std::uint32_t* nodes,
+          std::int64_t count, std::uint32_t* scores) const {
     if (numbers_)
-      of_numbers(codes, nodes, count, scores);
+      of_numbers(codes, step, nodes, count, scores);
     else
-      kernel_(code_.data(), codes, stride_, nodes, count, scores);
+      kernel_(code_.data(), codes, stride_, step, nodes, count, scores);
   }
+  // The code of the query, unless numbers are compared.
+  const std::int16_t* code() const { return code_.data(); }
+  // Whether it is the query itself: nothing was rounded.
+  bool query_is_exact() const { return query_is_exact_; }
 
  private:
-  void of_numbers(const std::uint8_t* codes, const std::uint32_t* nodes, std::int64_t count,
-                  std::uint32_t* scores) const;
+  void of_numbers(const std::uint8_t* codes, std::int64_t step, const std::uint32_t* nodes,
+                  std::int64_t count, std::uint32_t* scores) const;
 
   const GraphCoding& coding_;
   const std::int64_t stride_;
@@ -126,6 +111,7 @@ class NodeScores {
   std::optional<ExactDistance> numbers_;
   std::vector<std::int16_t> code_;
   std::vector<double> scratch_;
+  bool query_is_exact_ = false;
 };
 
 // How far a search goes.
@@ -159,6 +145,8 @@ class GraphWalk {
 
   // The nearest, by score and node.
   std::span<const Candidate> candidates() const { return candidates_; }
+  // Whether scores are of the query itself, not of a rounded one.
+  bool query_is_exact() const { return distances_.query_is_exact(); }
   // The score of the nearest start.
   std::uint32_t nearest_start() const { return nearest_start_; }
   std::int64_t scored() const { return scored_; }  // nodes, since the walk was made
@@ -189,6 +177,9 @@ class GraphWalk {
             std::uint32_t left_out, const std::function<bool(std::uint32_t)>* wanted);
   void walk_layer(const RowGraph::Layer& layer, Pool& pool,
                   const std::function<bool(std::uint32_t)>* wanted);
+  // The same of a layer that has runs.
+  void walk_runs(const NodeRuns& runs, Pool& pool,
+                 const std::function<bool(std::uint32_t)>* wanted);
   bool see(std::uint32_t node) {
     std::uint64_t& word = seen_[node / 64];
     const std::uint64_t bit = std::uint64_t{1} << (node % 64);
@@ -200,8 +191,9 @@ class GraphWalk {
 
   const RowGraph& graph_;
   NodeScores distances_;
+  LinkEstimates estimates_;
   std::vector<std::uint64_t> seen_;  // a bit a node
-  std::vector<std::uint32_t> touched_, rows_, scores_;
+  std::vector<std::uint32_t> touched_, rows_, waiting_, scores_;
   Pool pool_, wanted_;
   std::vector<Candidate> candidates_;
   std::uint32_t nearest_start_ = 0;

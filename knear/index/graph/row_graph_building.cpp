@@ -194,7 +194,7 @@ bool codes_hide_neighbours(const State& state, const IndexShape& shape, const Gr
     if (std::ssize(places) <= measured) continue;
     std::vector<std::uint32_t> by_codes(places.size());
     scores.from_query(queries.view(), q);
-    scores.of(codes.data(), places.data(), std::ssize(places), by_codes.data());
+    scores.of(codes.data(), coding.stride(), places.data(), std::ssize(places), by_codes.data());
     const auto is_near = [&, last = distances[wanted - 1]](std::uint32_t i) {
       return traits_of(shape.metric).larger_is_nearer ? distances[i] >= last : distances[i] <= last;
     };
@@ -485,7 +485,8 @@ class Linking {
     std::erase(nodes, static_cast<std::uint32_t>(i));
     scratch.distances.resize(nodes.size());
     scratch.scores.from_node(codes_, static_cast<std::uint32_t>(i));
-    scratch.scores.of(codes_, nodes.data(), std::ssize(nodes), scratch.distances.data());
+    scratch.scores.of(codes_, coding_.stride(), nodes.data(), std::ssize(nodes),
+                      scratch.distances.data());
     scratch.candidates.clear();
     for (std::size_t j = 0; j < nodes.size(); ++j)
       scratch.candidates.emplace_back(scratch.distances[j], nodes[j]);
@@ -502,7 +503,7 @@ class Linking {
       scratch.scores.from_node(codes_, node);
       for (std::int64_t j = 0; j < taken && !hidden; j += 8) {
         const std::int64_t some = std::min<std::int64_t>(8, taken - j);
-        scratch.scores.of(codes_, out + j, some, distances);
+        scratch.scores.of(codes_, coding_.stride(), out + j, some, distances);
         hidden = std::any_of(distances, distances + some,
                              [limit = distance](std::uint32_t x) { return x < limit; });
       }
@@ -674,6 +675,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
         Linking(layer, graph->layers[l + 1], coding, graph->degree, near, threads).links();
     connect(layer.nodes, graph->degree, layer.links.data());
   }
+  graph->make_runs(threads);
   return graph;
 }
 

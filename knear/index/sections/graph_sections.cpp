@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/threads.hpp"
+
 namespace knear::detail {
 namespace {
 
@@ -41,9 +43,20 @@ void add_graph(io::ArchiveWriter& writer, const IndexShape& shape,
   writer.add("graph/ids", graph.ids.data(), graph.ids.bytes());
   for (std::size_t l = 0; l < graph.layers.size(); ++l) {
     const RowGraph::Layer& layer = graph.layers[l];
-    writer.add(fmt::format("graph/{}/codes", l), layer.codes.data(), layer.codes.bytes());
-    if (layer.links.size() > 0)
-      writer.add(fmt::format("graph/{}/links", l), layer.links.data(), layer.links.bytes());
+    const auto add = [&](std::string_view name, const auto& array) {
+      writer.add(fmt::format("graph/{}/{}", l, name), array.data(), array.bytes());
+    };
+    const auto add_kept = [&](std::string_view name, auto array) {
+      const auto kept = std::make_shared<const decltype(array)>(std::move(array));
+      writer.keep(kept), add(name, *kept);
+    };
+    if (layer.runs) {
+      add_kept("codes", layer.runs->copied_codes());
+      add_kept("links", layer.runs->copied_links());
+      continue;
+    }
+    add("codes", layer.codes);
+    if (layer.links.size() > 0) add("links", layer.links);
   }
   writer.add_copy("graph/added", made->added->data(), made->added->size() * sizeof(Id));
 }
@@ -99,6 +112,7 @@ std::optional<GraphOfState::Made> load_graph(Sections& in, IndexShape& shape) {
     graph->layers.push_back(std::move(layer));
     nodes = RowGraph::nodes_above(nodes);
   }
+  graph->make_runs(resolve_threads(0));
   std::vector<Id> added = in.list<Id>("graph/added");
   if (!std::is_sorted(added.begin(), added.end())) in.refuse("graph/added", "they do not ascend");
   return GraphOfState::as_made(std::move(graph), std::move(added));

@@ -6,6 +6,7 @@
 #include "knear/scan/kernels/bit_kernels.hpp"
 #include "knear/scan/kernels/code_kernels.hpp"
 #include "knear/scan/kernels/few_rows_kernels.hpp"
+#include "knear/scan/kernels/link_code_kernels.hpp"
 #include "knear/scan/kernels/row_code_kernels.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 
@@ -14,6 +15,7 @@ namespace knear::detail {
 const ScanKernels& scan_kernels(Isa isa);
 const CodeKernels& code_kernels(Isa isa);
 const FewRowsKernels& few_rows_kernels(Isa isa);
+LinkCodeKernel link_code_kernel(Isa isa);
 RowCodeKernel row_code_kernel(Isa isa);
 const BitKernels& bit_kernels(Isa isa);
 

@@ -29,6 +29,10 @@ const BitKernels& bit_kernels(Isa isa) {
   return isa == Isa::scalar ? bit_kernels_scalar() : bit_kernels_neon();
 }
 
+LinkCodeKernel link_code_kernel(Isa isa) {
+  return isa == Isa::scalar ? links_below_scalar : links_below_neon;
+}
+
 RowCodeKernel row_code_kernel(Isa isa) {
   return isa == Isa::scalar ? row_code_distances_scalar : row_code_distances_neon;
 }

@@ -34,6 +34,10 @@ const BitKernels& bit_kernels(Isa isa) {
                   has_bit_counts() ? bit_kernels_avx512_popcnt : bit_kernels_avx512)();
 }
 
+LinkCodeKernel link_code_kernel(Isa isa) {
+  return by_level(isa, links_below_scalar, links_below_avx2, links_below_avx512);
+}
+
 RowCodeKernel row_code_kernel(Isa isa) {
   return by_level(isa, row_code_distances_scalar, row_code_distances_avx2,
                   row_code_distances_avx512, row_code_distances_avx512_vnni);

@@ -14,26 +14,28 @@ namespace knear::detail {
 inline constexpr std::int64_t row_code_step = 32;
 
 // out[i]: the sum of squared differences of the query [stride] and row rows[i] of codes, for i in
-// [0, count), modulo 2^32. Requires a stride that is a multiple of row_code_step; of columns up to
-// 16,384 no sum is larger if the query is in [-255, 510], of more if it is in [0, 255].
+// [0, count), modulo 2^32. Rows begin `step` bytes apart. Requires a stride that is a multiple of
+// row_code_step; of columns up to 16,384 no sum is larger if the query is in [-255, 510], of more
+// if it is in [0, 255].
 using RowCodeKernel = void (*)(const std::int16_t* query, const std::uint8_t* codes,
-                               std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
-                               std::uint32_t* out);
+                               std::int64_t stride, std::int64_t step, const std::uint32_t* rows,
+                               std::int64_t count, std::uint32_t* out);
 
 void row_code_distances_scalar(const std::int16_t* query, const std::uint8_t* codes,
-                               std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
-                               std::uint32_t* out);
+                               std::int64_t stride, std::int64_t step, const std::uint32_t* rows,
+                               std::int64_t count, std::uint32_t* out);
 void row_code_distances_avx2(const std::int16_t* query, const std::uint8_t* codes,
-                             std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
-                             std::uint32_t* out);
+                             std::int64_t stride, std::int64_t step, const std::uint32_t* rows,
+                             std::int64_t count, std::uint32_t* out);
 void row_code_distances_avx512(const std::int16_t* query, const std::uint8_t* codes,
-                               std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
-                               std::uint32_t* out);
+                               std::int64_t stride, std::int64_t step, const std::uint32_t* rows,
+                               std::int64_t count, std::uint32_t* out);
 void row_code_distances_avx512_vnni(const std::int16_t* query, const std::uint8_t* codes,
-                                    std::int64_t stride, const std::uint32_t* rows,
-                                    std::int64_t count, std::uint32_t* out);
+                                    std::int64_t stride, std::int64_t step,
+                                    const std::uint32_t* rows, std::int64_t count,
+                                    std::uint32_t* out);
 void row_code_distances_neon(const std::int16_t* query, const std::uint8_t* codes,
-                             std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
-                             std::uint32_t* out);
+                             std::int64_t stride, std::int64_t step, const std::uint32_t* rows,
+                             std::int64_t count, std::uint32_t* out);
 
 }  // namespace knear::detail

@@ -11,14 +11,14 @@
 
 namespace knear::detail {
 
-void KNEAR_DISTANCES(const int16_t* query, const uint8_t* codes, int64_t stride,
+void KNEAR_DISTANCES(const int16_t* query, const uint8_t* codes, int64_t stride, int64_t step,
                      const uint32_t* rows, int64_t count, uint32_t* out) {
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
-    const uint8_t* const a = codes + static_cast<int64_t>(rows[i]) * stride;
-    const uint8_t* const b = codes + static_cast<int64_t>(rows[i + 1]) * stride;
-    const uint8_t* const c = codes + static_cast<int64_t>(rows[i + 2]) * stride;
-    const uint8_t* const d = codes + static_cast<int64_t>(rows[i + 3]) * stride;
+    const uint8_t* const a = codes + static_cast<int64_t>(rows[i]) * step;
+    const uint8_t* const b = codes + static_cast<int64_t>(rows[i + 1]) * step;
+    const uint8_t* const c = codes + static_cast<int64_t>(rows[i + 2]) * step;
+    const uint8_t* const d = codes + static_cast<int64_t>(rows[i + 3]) * step;
     Sums sums[4] = {};
     for (int64_t j = 0; j < stride; j += KNEAR_WIDTH) {
       sums[0] = add_squares(sums[0], query + j, a + j);
@@ -32,7 +32,7 @@ void KNEAR_DISTANCES(const int16_t* query, const uint8_t* codes, int64_t stride,
   uint32_t last[4];
   Sums sums[4] = {};
   for (int64_t r = i; r < count; ++r) {
-    const uint8_t* const a = codes + static_cast<int64_t>(rows[r]) * stride;
+    const uint8_t* const a = codes + static_cast<int64_t>(rows[r]) * step;
     for (int64_t j = 0; j < stride; j += KNEAR_WIDTH)
       sums[r - i] = add_squares(sums[r - i], query + j, a + j);
   }

@@ -1,0 +1,112 @@
+// knear/index/graph/node_runs.hpp -- the nodes of a graph as a search reads them: of each, in one
+// run of bytes, its own code, its links, and codes of 1 bit a column of the vectors to its
+// neighbours (scan/kernels/link_code_kernels.hpp).
+//
+// A search that goes on from a node estimates by these how far its neighbours are, and measures by
+// their own codes only those that may be among the nearest that it keeps. So it reads one run for a
+// node, and one code for each of a few neighbours, instead of the codes of all of them. An estimate
+// decides only what is measured, never in which order nodes are.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+#include "knear/index/graph/graph_coding.hpp"
+#include "knear/scan/kernels/levels.hpp"
+#include "knear/transform/hadamard_rotation.hpp"
+
+namespace knear::detail {
+
+// Where estimates are made: the space of codes about their mean, rotated so that all columns have
+// the same share of the distance between any two.
+class LinkSpace {
+ public:
+  // Of a graph with these codes [nodes x stride] in its first layer.
+  LinkSpace(const GraphCoding& coding, const AlignedArray<std::uint8_t>& codes);
+
+  std::int64_t columns() const { return rotation_.columns(); }
+  // out [columns]: a code, or the code of a query [stride], in that space.
+  template <class T>
+  void to_space(const T* code, float* out) const {
+    for (std::size_t j = 0; j < mean_.size(); ++j) out[j] = static_cast<float>(code[j]) - mean_[j];
+    rotation_.apply(out);
+  }
+
+ private:
+  const HadamardRotation rotation_;
+  std::vector<float> mean_;  // [columns]
+};
+
+class NodeRuns {
+ public:
+  // Whether estimates are worth their bytes.
+  static bool pay(const GraphCoding& coding, std::int64_t degree);
+
+  // Of nodes with these codes [nodes x stride] and links [nodes x degree].
+  NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, std::int64_t degree,
+           const AlignedArray<std::uint8_t>& codes, const AlignedArray<std::uint32_t>& links,
+           int threads);
+
+  // Codes begin step() bytes apart.
+  const std::uint8_t* codes() const { return runs_.data(); }
+  std::int64_t step() const { return step_; }
+  std::int64_t blocks() const { return blocks_; }
+  const LinkBlock& block(std::uint32_t node, std::int64_t b) const {
+    return *reinterpret_cast<const LinkBlock*>(runs_.data() + std::int64_t{node} * step_ +
+                                               own_bytes_ + b * block_bytes_);
+  }
+  void prefetch(std::uint32_t node) const {
+    const std::uint8_t* const run = runs_.data() + std::int64_t{node} * step_;
+    for (std::int64_t b = 0; b < step_; b += 64) __builtin_prefetch(run + b);
+  }
+  void prefetch_code(std::uint32_t node) const {
+    const std::uint8_t* const run = runs_.data() + std::int64_t{node} * step_;
+    for (std::int64_t b = 0; b < own_bytes_; b += 64) __builtin_prefetch(run + b);
+  }
+  // Copies of what they were made of.
+  AlignedArray<std::uint8_t> copied_codes() const;
+  AlignedArray<std::uint32_t> copied_links() const;
+  std::int64_t bytes() const { return static_cast<std::int64_t>(runs_.bytes()); }
+
+ private:
+  // What one thread needs to fill runs.
+  struct Filling {
+    const std::uint8_t* codes;  // [nodes x stride]
+    std::vector<std::int16_t> code;
+    std::vector<std::uint8_t> positive;
+    RowCodeKernel kernel = row_code_kernel(active_isa());
+  };
+  // Writes bases, slopes and signs of a node's links, by the rotated codes of all nodes.
+  void fill(std::int64_t node, const std::int16_t* rotated, Filling& filling);
+
+  std::shared_ptr<const LinkSpace> space_;
+  std::int64_t stride_, degree_, nodes_, columns_, blocks_;
+  std::int64_t own_bytes_, block_bytes_, step_;
+  AlignedArray<std::uint8_t> runs_;
+};
+
+// Estimates for one query at a time. Of one thread.
+class LinkEstimates {
+ public:
+  // code [stride]: that of the query.
+  void set_query(const LinkSpace& space, const std::int16_t* code);
+  // A bit for each link of the block that may be nearer to the query than `worst`; the node itself
+  // is `score` away.
+  std::uint32_t below(const LinkBlock& block, std::uint32_t score, std::uint32_t worst) const {
+    return kernel_(block, query_, static_cast<float>(worst) - static_cast<float>(score));
+  }
+  // A bit for each link that is there.
+  std::uint32_t all(const LinkBlock& block) const {
+    return kernel_(block, query_, std::numeric_limits<float>::max());
+  }
+
+ private:
+  const LinkCodeKernel kernel_ = link_code_kernel(active_isa());
+  std::vector<float> rotated_;
+  AlignedArray<std::uint8_t> tables_;
+  LinkQuery query_ = {};
+};
+
+}  // namespace knear::detail
