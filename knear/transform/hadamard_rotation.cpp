@@ -1,15 +1,35 @@
 #include "knear/transform/hadamard_rotation.hpp"
 
 #include <cmath>
+#include <cstring>
 
 #include "knear/core/random.hpp"
 
 namespace knear::detail {
 namespace {
 
+typedef float Four __attribute__((vector_size(16)));
+
+// Of four elements the pairs whose places differ in the last bit, then those that differ in the
+// last but one: loops over so few elements are not made vector instructions by compilers.
+void transform_fours(float* x, std::int64_t size) {
+  constexpr Four last = {1, -1, 1, -1}, last_but_one = {1, 1, -1, -1};
+  for (std::int64_t i = 0; i < size; i += 4) {
+    Four four;
+    std::memcpy(&four, x + i, sizeof four);
+    four = __builtin_shufflevector(four, four, 0, 0, 2, 2) +
+           __builtin_shufflevector(four, four, 1, 1, 3, 3) * last;
+    four = __builtin_shufflevector(four, four, 0, 1, 0, 1) +
+           __builtin_shufflevector(four, four, 2, 3, 2, 3) * last_but_one;
+    std::memcpy(x + i, &four, sizeof four);
+  }
+}
+
 // Sums and differences of all pairs of elements whose places differ in one bit.
 void transform(float* x, std::int64_t size) {
-  for (std::int64_t apart = 1; apart < size; apart *= 2)
+  const bool fours = size >= 4;
+  if (fours) transform_fours(x, size);
+  for (std::int64_t apart = fours ? 4 : 1; apart < size; apart *= 2)
     for (std::int64_t begin = 0; begin < size; begin += 2 * apart) {
       float* const a = x + begin;
       float* const b = a + apart;

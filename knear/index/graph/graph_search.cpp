@@ -23,7 +23,7 @@ namespace knear::detail {
 namespace {
 
 // Of the candidates of a walk so many rows are measured for k neighbours, the nearest by codes.
-std::int64_t rows_measured(std::int64_t k) { return std::max(2 * k, k + 16); }
+std::int64_t rows_measured(std::int64_t k) { return std::max(k + k / 2, k + 8); }
 // Scoring a node takes so many times as long as scoring a row of a scan.
 constexpr std::int64_t scan_rows_of_node = 64;
 // Rows by which a graph is calibrated.

@@ -157,7 +157,7 @@ void keep_numbers(const State& state, GraphCoding& coding) {
 // what is nearest by codes does not find them: tried on drawn rows and their true neighbours.
 bool codes_hide_neighbours(const State& state, const IndexShape& shape, const GraphCoding& coding,
                            int threads) {
-  constexpr std::int64_t most_drawn = 200, wanted = 10, measured = 26, compared = 65;
+  constexpr std::int64_t most_drawn = 200, wanted = 10, measured = 18, compared = 65;
   constexpr double least_found = 0.985;
   const std::vector<DrawnRow> drawn = drawn_rows(state, most_drawn);
   const ElementType type = state.type.value_or(ElementType::f32);
