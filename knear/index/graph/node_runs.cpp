@@ -23,6 +23,11 @@ constexpr float most_rotated = 16383;
 constexpr std::uint32_t nobody = ~std::uint32_t{0};
 constexpr std::uint64_t rotation_seed = 1;
 
+// Of eight columns.
+typedef std::int16_t Eight __attribute__((vector_size(16)));
+typedef std::int32_t Ints __attribute__((vector_size(32)));
+typedef std::uint8_t Bytes __attribute__((vector_size(8)));
+
 std::int64_t rounded_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
 // The upper half of a float32, rounded to nearest, halves to even.
@@ -83,8 +88,7 @@ NodeRuns::NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, 
     }
   });
   each([&](std::int64_t begin, std::int64_t end) {
-    Filling filling{codes.data(), std::vector<std::int16_t>(static_cast<std::size_t>(stride_)),
-                    std::vector<std::uint8_t>(static_cast<std::size_t>(columns_))};
+    Filling filling{codes.data(), std::vector<std::int16_t>(static_cast<std::size_t>(stride_))};
     for (std::int64_t node = begin; node < end; ++node) {
       std::uint8_t* const run = runs_.data() + node * step_;
       std::memcpy(run, codes.data() + node * stride_, static_cast<std::size_t>(stride_));
@@ -117,30 +121,38 @@ void NodeRuns::fill(std::int64_t node, const std::int16_t* rotated, Filling& fil
         block->bases[i] = upper_half(std::numeric_limits<float>::infinity()), block->slopes[i] = 0;
         continue;
       }
-      const std::int16_t* const to = rotated + std::int64_t{block->nodes[i]} * columns_;
-      std::uint8_t* const positive = filling.positive.data();
-      std::int32_t length = 0, along = 0;
-      for (std::int64_t j = 0; j < columns_; ++j) {
-        const auto apart = static_cast<std::int16_t>(to[j] - from[j]);
-        const auto sign = static_cast<std::int16_t>(apart >> 15 | 1);
-        length += apart * sign, along += from[j] * sign;
-        positive[j] = static_cast<std::uint8_t>(apart >= 0);
+      const auto rotated_of = [&](std::int64_t link) {
+        return rotated + std::int64_t{block->nodes[link]} * columns_;
+      };
+      if (i + 2 < count)
+        for (std::int64_t j = 0; j < columns_; j += 32) __builtin_prefetch(rotated_of(i + 2) + j);
+      const std::int16_t* const to = rotated_of(i);
+      std::uint8_t* const signs = block->signs() + i % 16;
+      const int shift = i < 16 ? 0 : 4;
+      Ints lengths = {}, alongs = {};
+      for (std::int64_t j = 0; j < columns_; j += 8) {
+        Eight there, here;
+        std::memcpy(&there, to + j, sizeof there), std::memcpy(&here, from + j, sizeof here);
+        const Eight apart = there - here, sign = apart >> 15 | 1;
+        lengths += __builtin_convertvector(apart * sign, Ints);
+        alongs += __builtin_convertvector(here * sign, Ints);
+        // Eight bytes of 0 or 1 become two times four bits.
+        const Bytes positive = __builtin_convertvector(apart >= 0, Bytes) & 1;
+        std::uint32_t fours[2];
+        std::memcpy(fours, &positive, sizeof fours);
+        for (const int four : {0, 1})
+          signs[4 * j + 16 * four] |=
+              static_cast<std::uint8_t>((fours[four] * 0x01020408u >> 24 & 15) << shift);
       }
+      std::int64_t length = 0, along = 0;
+      for (int c = 0; c < 8; ++c) length += lengths[c], along += alongs[c];
       const double square = squares[i];
-      block->slopes[i] =
-          upper_half(static_cast<float>(length > 0 ? 2 * parts * square / length : 0));
+      block->slopes[i] = upper_half(
+          static_cast<float>(length > 0 ? 2 * parts * square / static_cast<double>(length) : 0));
       // As the kernels will see it, so that its rounding does not count.
       const float kept = std::bit_cast<float>(std::uint32_t{block->slopes[i]} << 16);
-      block->bases[i] =
-          upper_half(static_cast<float>(square + static_cast<double>(kept) * along / parts));
-      std::uint8_t* const signs = block->signs() + i % 16;
-      for (std::int64_t c = 0; c < columns_ / 4; ++c) {
-        // Four bytes of 0 or 1 become four bits.
-        std::uint32_t four;
-        std::memcpy(&four, positive + 4 * c, sizeof four);
-        const std::uint32_t bits = four * 0x01020408u >> 24 & 15;
-        signs[16 * c] = static_cast<std::uint8_t>(signs[16 * c] | bits << (i < 16 ? 0 : 4));
-      }
+      block->bases[i] = upper_half(static_cast<float>(
+          square + static_cast<double>(kept) * static_cast<double>(along) / parts));
     }
   }
 }

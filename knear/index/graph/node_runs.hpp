@@ -75,7 +75,6 @@ class NodeRuns {
   struct Filling {
     const std::uint8_t* codes;  // [nodes x stride]
     std::vector<std::int16_t> code;
-    std::vector<std::uint8_t> positive;
     RowCodeKernel kernel = row_code_kernel(active_isa());
   };
   // Writes bases, slopes and signs of a node's links, by the rotated codes of all nodes.
