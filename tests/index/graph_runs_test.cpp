@@ -7,8 +7,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "knear/core/random.hpp"
@@ -16,6 +18,7 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/graph/row_graph_building.hpp"
 #include "knear/index/index.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/knn/knn.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/knn/knn_cases.hpp"
@@ -257,6 +260,78 @@ TEST(GraphOfWholeNumbers, AnswersByCodesWhereTheQueryIsOneToo) {
     EXPECT_EQ(found.ids.row(0)[0], rows);
     EXPECT_EQ(found.distances.row(0)[0], 0.25f);
   }
+}
+
+// Copies a file, with what alter() makes of the bytes of each section.
+template <class F>
+void rewrite(const std::string& from, const std::string& to, F alter) {
+  const auto archive = io::Archive::open(from);
+  io::ArchiveWriter writer("GraphFlat");
+  for (const io::Section& section : archive->sections()) {
+    std::vector<std::byte> bytes(section.data, section.data + section.bytes);
+    writer.set_optional(section.name.starts_with("recall") || section.name == "graph/walk");
+    if (alter(section.name, bytes))
+      writer.add_copy(std::string(section.name), bytes.data(), bytes.size());
+  }
+  writer.write(to, {});
+}
+
+TEST(GraphRunsFile, RecallOfAnotherKindOfWalkIsFoundOutAgain) {
+  const std::string path = testing::TempDir() + "/graph_walk_" + std::to_string(getpid());
+  const Matrix<float> base = clustered(3000, 64, 1, tight), queries = clustered(5, 64, 2, tight);
+  Index index = make_index("Graph24", 64);
+  index.add(base.view());
+  index.tune(10);
+  index.save(path);
+  const auto calibrates = [&](const std::string& file) {
+    KnnReport report;
+    Index::load(file).search(queries.view(), 10, {.method = {.recall = 0.9}}, &report);
+    EXPECT_EQ(report.promise.recall_argument, "calibrated");
+    return report.note.find("was calibrated first") != std::string::npos;
+  };
+  EXPECT_FALSE(calibrates(path));
+  rewrite(path, path + "b", [](std::string_view name, std::vector<std::byte>& bytes) {
+    if (name == "graph/walk") bytes[0] = std::byte{1};
+    return true;
+  });
+  EXPECT_TRUE(calibrates(path + "b")) << "another version";
+  rewrite(path, path + "b",
+          [](std::string_view name, std::vector<std::byte>&) { return name != "graph/walk"; });
+  EXPECT_TRUE(calibrates(path + "b")) << "no version";
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + "b");
+}
+
+// Links that lead anywhere, more than once, or are missing in between, and codes of any bytes.
+TEST(GraphRunsFile, WrongLinksAndCodesAreHarmless) {
+  const std::string path = testing::TempDir() + "/graph_links_" + std::to_string(getpid());
+  const Matrix<float> base = clustered(3000, 64, 1, tight), queries = clustered(20, 64, 2, tight);
+  Index index = make_index("Graph40", 64);
+  index.add(base.view());
+  index.optimize();
+  index.save(path);
+  Random random(5);
+  for (int round = 0; round < 4; ++round) {
+    rewrite(path, path + "b", [&](std::string_view name, std::vector<std::byte>& bytes) {
+      if (name.ends_with("/codes") && round % 2 == 1)
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+      if (name.ends_with("/links"))
+        for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
+          const std::uint32_t link = random.below(8) == 0
+                                         ? detail::no_node
+                                         : static_cast<std::uint32_t>(random.below(180));
+          if (random.below(2) == 0) std::memcpy(bytes.data() + at, &link, 4);
+        }
+      return true;
+    });
+    const Index loaded = Index::load(path + "b");
+    const Neighbors found = loaded.search(queries.view(), 5, by_ef(20));
+    for (std::int64_t i = 0; i < 20 * 5; ++i)
+      EXPECT_TRUE(found.ids.data()[i] >= 0 && found.ids.data()[i] < 3000);
+    loaded.save(path + "c");
+    expect_equal(Index::load(path + "c").search(queries.view(), 5, by_ef(20)), found);
+  }
+  for (const char* const end : {"", "b", "c"}) std::filesystem::remove(path + end);
 }
 
 }  // namespace

@@ -13,6 +13,10 @@
 namespace knear::detail {
 namespace {
 
+// How walks choose what they measure: curves of recall of files with another number, or none, are
+// found out again. 1 measured every neighbour, 2 estimates first.
+constexpr std::int64_t walk = 2;
+
 class GraphForm final : public Form {
  public:
   using Form::Form;
@@ -64,12 +68,17 @@ class GraphForm final : public Form {
     add_transforms(writer, shape_, state.transform);
     add_rounded(writer, shape_);
     save_vectors(writer, state);
-    if (made) add_curves(writer, *made->curves, 0, nullptr);
+    if (!made) return;
+    writer.set_optional(true);
+    writer.add_copy("graph/walk", &walk, sizeof walk);
+    writer.set_optional(false);
+    add_curves(writer, *made->curves, 0, nullptr);
   }
   void load_learned(Sections& in, const FileHead&, IndexShape& shape, State& state) const override {
     state.graph = std::make_shared<GraphOfState>();
     if (auto made = load_graph(in, shape)) {
-      if (in.has("recall/rows")) made->curves = load_curves(in, 1, true);
+      const bool same = in.has("graph/walk") && in.fields<std::int64_t>("graph/walk") == walk;
+      if (same && in.has("recall/rows")) made->curves = load_curves(in, 1, true);
       state.graph = std::make_shared<GraphOfState>(std::move(*made));
     }
     load_rounded(in, shape);
