@@ -52,9 +52,13 @@ std::string_view name_of(Isa isa) {
 std::int64_t cache_bytes(int level) { return detail::cache_size(level); }
 
 std::int64_t machine_memory() {
-  const std::int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-  // Where the system does not say, no limit is assumed: it refuses memory when that is taken.
-  return pages > 0 && bytes > 0 ? pages * bytes : std::numeric_limits<std::int64_t>::max();
+  // Asked once: every search compares its answer with it.
+  static const std::int64_t memory = [] {
+    const std::int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    // Where the system does not say, no limit is assumed: it refuses memory when that is taken.
+    return pages > 0 && bytes > 0 ? pages * bytes : std::numeric_limits<std::int64_t>::max();
+  }();
+  return memory;
 }
 
 #if defined(__x86_64__)

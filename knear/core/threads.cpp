@@ -26,17 +26,45 @@
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/core/system.hpp"
+#include "knear/core/thread_count.hpp"
 
 namespace knear {
 
-int available_threads() {
+namespace {
+
+thread_local int scopes = 0;   // of ThreadCount that live in this thread
+thread_local int counted = 0;  // threads; 0: the system was not asked in these scopes
+thread_local bool within_run_on = false;
+
+int count_threads() {
   const auto cpus = detail::cpus_of_thread();
   return cpus ? std::max(1, cpus->count()) : tbb::info::default_concurrency();
 }
 
-int resolve_threads(int threads) {
+}  // namespace
+
+detail::ThreadCount::ThreadCount() {
+  if (scopes++ == 0) counted = 0;
+}
+detail::ThreadCount::~ThreadCount() { --scopes; }
+
+int available_threads() {
+  if (scopes == 0 || within_run_on) return count_threads();
+  if (counted == 0) counted = count_threads();
+  return counted;
+}
+
+namespace {
+
+void check_threads(int threads) {
   if (threads < 0 || threads > 4096)
     throw InvalidArgument("threads must be between 0 (all) and 4096, but is {}", threads);
+}
+
+}  // namespace
+
+int resolve_threads(int threads) {
+  check_threads(threads);
   return threads == 0 ? available_threads() : threads;
 }
 
@@ -226,10 +254,13 @@ thread_local ArenaInUse::CachedArena ArenaInUse::cached_;
 #endif
 
 void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
-  threads = resolve_threads(threads);
+  check_threads(threads);
+  if (tasks > 1) {  // one task needs no other thread, whatever there is
+    threads = resolve_threads(threads);
 #ifndef __SANITIZE_THREAD__
-  if (tasks > 1) threads = startable(threads);
+    threads = startable(threads);
 #endif
+  }
   if (threads == 1 || tasks <= 1) {
     DefaultFloatMode mode;
     StopCheck* const check = StopCheck::latest();
@@ -261,10 +292,6 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
         tbb::simple_partitioner());
   });
 #endif
-}
-
-namespace {
-thread_local bool within_run_on = false;
 }
 
 bool is_within_run_on() { return within_run_on; }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "knear/distance/exact_kernels.hpp"
+#include "knear/distance/short_query.hpp"
 
 namespace knear {
 namespace {
@@ -47,12 +48,16 @@ double load_query(const detail::ExactKernels& kernels, AnyMatrixView queries, st
   return xx;
 }
 
+// Looked up once: the level is an environment variable, and no level changes a bit.
+const detail::ExactKernels& usual_kernels() {
+  static const detail::ExactKernels& kernels = detail::exact_kernels(active_isa());
+  return kernels;
+}
+
 }  // namespace
 
 void detail::row_as_doubles(AnyMatrixView rows, std::int64_t i, double* out) {
-  // Looked up once: the level is an environment variable, and no level changes a bit.
-  static const detail::ExactKernels& kernels = detail::exact_kernels(active_isa());
-  kernels.to_doubles[static_cast<int>(rows.type())](rows.row(i), rows.cols(), out);
+  usual_kernels().to_doubles[static_cast<int>(rows.type())](rows.row(i), rows.cols(), out);
 }
 
 ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
@@ -70,6 +75,35 @@ void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
   x_.resize(padded(dim_));
   std::fill(x_.begin() + dim_, x_.end(), 0.0);
   xx_ = load_query(*kernels_, queries, q, metric_, squares_, x_.data());
+}
+
+void ShortQuery::set(Metric metric, AnyMatrixView queries, std::int64_t q) {
+  metric_ = metric, dim_ = queries.cols();
+  const detail::ExactKernels& kernels = usual_kernels();
+  std::fill(x_ + dim_, x_ + padded(dim_), 0.0);
+  xx_ = load_query(kernels, queries, q, metric,
+                   sums_for(kernels, Metric::ip, ElementType::f64, detail::one_to_one), x_);
+}
+
+void ShortQuery::keys(ElementType row_type, const void* const* rows, std::int64_t count,
+                      double* out) const {
+  constexpr std::int64_t together = detail::exact_group;
+  const detail::ExactSums group =
+      sums_for(usual_kernels(), metric_, row_type, detail::one_to_group);
+  double sums[2 * together];
+  std::int64_t r = 0;
+  for (; r + together <= count; r += together) {
+    std::fill_n(sums, 2 * together, 0.0);
+    group(x_, rows + r, dim_, sums);
+    for (std::int64_t i = 0; i < together; ++i)
+      out[r + i] = detail::exact_key(metric_, sums[i], xx_, sums[together + i]);
+  }
+  const detail::ExactSums one = sums_for(usual_kernels(), metric_, row_type, detail::one_to_one);
+  for (; r < count; ++r) {
+    sums[0] = sums[1] = 0;
+    one(x_, rows + r, dim_, sums);
+    out[r] = detail::exact_key(metric_, sums[0], xx_, sums[1]);
+  }
 }
 
 ExactGroup::ExactGroup(Metric metric, ElementType row_type, Isa isa)

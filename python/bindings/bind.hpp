@@ -12,6 +12,7 @@ void bind_clustering(nanobind::module_& m);
 void bind_quantizers(nanobind::module_& m);
 void bind_choose_index(nanobind::module_& m);
 void bind_index(nanobind::module_& m);
+void bind_usual_search(nanobind::module_& m);
 void bind_parts(nanobind::module_& m);
 void bind_graphs(nanobind::module_& m);
 void bind_files(nanobind::module_& m);

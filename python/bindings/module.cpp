@@ -83,6 +83,7 @@ NB_MODULE(_core, m) {
   bind_quantizers(m);
   bind_choose_index(m);
   bind_index(m);
+  bind_usual_search(m);
   bind_parts(m);
   bind_files(m);
   bind_graphs(m);

@@ -2,6 +2,7 @@
 // results carry.
 #include <nanobind/stl/shared_ptr.h>
 
+#include "knear/knn/search/few_rows_search.hpp"
 #include "python/bindings/arrays.hpp"
 #include "python/bindings/bind.hpp"
 
@@ -101,6 +102,8 @@ nb::dict dict_of(const KnnReport& report) {
 
 void bind_reports(nb::module_& m) {
   nb::class_<KnnReport>(m, "SearchReport").def("as_dict", &dict_of);
+  nb::class_<detail::FewRowsFacts>(m, "FewRowsReport")
+      .def("as_dict", [](const detail::FewRowsFacts& facts) { return dict_of(facts.report()); });
 }
 
 }  // namespace knear::python

@@ -247,6 +247,8 @@ def _dtype_of(kind: str) -> np.dtype:
 
 def integer(name: str, value: Any) -> int:
     """`value` as an int that fits 64 bits; True and False are none, though Python has them so."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
     try:
         if isinstance(value, (bool, np.bool_)):  # which Python takes for 0 and 1
             raise TypeError

@@ -34,6 +34,9 @@ class SearchSettings:
 class SearchReport:
     def as_dict(self) -> dict[str, Any]: ...
 
+class FewRowsReport:
+    def as_dict(self) -> dict[str, Any]: ...
+
 def knn(
     queries: NDArray[Any],
     queries_type: str,
@@ -500,6 +503,27 @@ class Index:
         progress: Progress = None,
     ) -> Index: ...
 
+def has_nan(x: NDArray[np.float32]) -> bool: ...
+def set_result_types(array: Any, empty: Any, float32: Any, int64: Any, result: Any) -> None: ...
+def usual_search(
+    index: Index,
+    q: object | None,
+    k: object | None,
+    probes: object | None,
+    recall: object | None,
+    threads: object | None,
+    refine_factor: object | None,
+    ef: object | None,
+    widen: object | None,
+    certify: object | None,
+    filter: object | None,
+    memory: object | None,
+    device: object | None,
+    usual_device: object | None,
+    out: object | None,
+    progress: object | None,
+    report: object | None,
+) -> Any: ...
 def search_part(
     index: Index,
     queries: NDArray[Any],

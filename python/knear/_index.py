@@ -468,12 +468,14 @@ class Index(Sealed):
 
     def _rows(self, name: str, x: Any, convert: bool) -> tuple[NDArray[Any], str]:
         """`x` as _core takes it, with `convert` in the element type that the index keeps."""
+        if not convert:
+            return _arrays.matrix(name, x)
         wide = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.dtype.itemsize >= 4
-        if convert and len(self) and wide:
+        if len(self) and wide:
             x = x.astype(np.float64)  # which is rounded to the type of the index below
         array, kind = _arrays.matrix(name, x)
         own = self._index.element_type
-        if not convert or not len(self) or own == kind:
+        if not len(self) or own == kind:
             return array, kind
         return _arrays.rounded_to(own, name, array, kind), own
 
@@ -733,6 +735,28 @@ class Index(Sealed):
         """
         if options:
             _options.checked("search", options, _options.ALL)
+        else:
+            found: Any = _core.usual_search(
+                self._index,
+                q,
+                k,
+                probes,
+                recall,
+                threads,
+                refine_factor,
+                ef,
+                widen,
+                certify,
+                filter,
+                memory,
+                device,
+                self._device,
+                out,
+                progress,
+                report,
+            )
+            if found is not None:
+                return found
         k = _arrays.integer("k", k)
         report = _arrays.report(report)
         number = None if type(q) is np.ndarray else _device.number_of("q", q)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _device
+from . import _core, _device
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ class SearchResult(_Searched, _Nearest):
         distances, ids = (_device.to_processor("found", each) for each in self)
         query, rank = np.nonzero(np.asarray(ids) >= 0)
         return _table(query, rank, np.asarray(ids)[query, rank], np.asarray(distances)[query, rank])
+
+
+_core.set_result_types(np.ndarray, np.empty, np.dtype(np.float32), np.dtype(np.int64), SearchResult)
 
 
 class _Within(NamedTuple):

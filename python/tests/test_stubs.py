@@ -90,6 +90,7 @@ def test_arguments_are_read_with_their_kinds_and_defaults():
 
 
 CLASSES = [
+    "FewRowsReport",
     "Graph",
     "Index",
     "PathFinder",

@@ -21,6 +21,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/core/system.hpp"
+#include "knear/core/thread_count.hpp"
 #include "tests/core/present_cpus.hpp"
 
 namespace knear {
@@ -30,6 +31,35 @@ using test::present_cpus;
 
 // Not in the form for systems other than Linux (system_posix.cpp).
 bool says_where_threads_run() { return detail::cpus_of_thread().has_value(); }
+
+TEST(ThreadCount, IsAskedForOnceExceptWhereTheThreadStaysOnOtherProcessors) {
+  const CpuSet all = present_cpus();
+  if (!says_where_threads_run() || all.size() < 2) GTEST_SKIP() << "one processor";
+  const auto before = *detail::cpus_of_thread();
+  const int threads = available_threads();
+  detail::CpuMask one;
+  one.add(all[0]);
+  {
+    const detail::ThreadCount outer;
+    EXPECT_EQ(available_threads(), threads);
+    EXPECT_TRUE(detail::stay_on_cpus(one));
+    {
+      const detail::ThreadCount inner;
+      EXPECT_EQ(available_threads(), threads);
+    }
+    EXPECT_EQ(available_threads(), threads) << "the outer scope lives on";
+    EXPECT_TRUE(detail::stay_on_cpus(before));
+    run_on({all[0]}, [] { EXPECT_EQ(available_threads(), 1); });
+    EXPECT_EQ(available_threads(), threads);
+    EXPECT_TRUE(detail::stay_on_cpus(one));
+  }
+  EXPECT_EQ(available_threads(), 1);
+  {
+    const detail::ThreadCount next;
+    EXPECT_EQ(available_threads(), 1) << "what an earlier scope counted is forgotten";
+  }
+  EXPECT_TRUE(detail::stay_on_cpus(before));
+}
 
 TEST(ParallelFor, RunsEveryTaskOnceNestedToo) {
   for (const int outer : {1, 2, 5})

@@ -5,6 +5,7 @@
 #include "knear/index/lists/flat_lists.hpp"
 #include "knear/index/sections/transform_sections.hpp"
 #include "knear/index/sections/vector_sections.hpp"
+#include "knear/knn/search/few_rows_search.hpp"
 #include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
@@ -24,6 +25,20 @@ class FlatForm final : public Form {
     next.flat_lists = std::make_shared<FlatLists>();
   }
 
+  bool nearest_at_once(const State& state, AnyMatrixView queries, std::int64_t k,
+                       const SearchOptions& options, FewRowsSearch& search) const override {
+    std::int64_t rows = 0;
+    for (const Segment& segment : state.segments) rows += segment.rows->rows();
+    if (state.size == 0 || !FewRowsSearch::are_few(rows, shape_.dim) || !leaves_all(options) ||
+        shape_.alters_vectors() || !FewRowsSearch::serves(queries, shape_.metric))
+      return false;
+    search.begin(queries, shape_.metric, k, options.threads);
+    for (const Segment& segment : state.segments)
+      if (segment.live.count() > 0)
+        search.add(segment.rows->base(), segment.rows->ids(),
+                   segment.live.all() ? nullptr : &segment.live);
+    return true;
+  }
   ExactNeighbors nearest(const FormQuery& query, std::int64_t k, KnnReport* report) const override {
     Preparation preparation;
     if (traits_of(shape_.metric).by_products)
@@ -65,6 +80,16 @@ class FlatForm final : public Form {
   }
 
  private:
+  // Returns true if the options leave everything to the index: no more than threads and a recall
+  // are given, and both are allowed. Few rows are searched exactly, which keeps every recall.
+  static bool leaves_all(const SearchOptions& options) {
+    const std::optional<double>& recall = options.method.recall;
+    return options.threads >= 0 && options.threads <= 4096 && options.memory == 0 &&
+           options.first_pass == FirstPass::automatic && options.filter.everything() &&
+           !options.progress && options.device == "cpu" && options.tuning == TuningOverrides{} &&
+           (!recall || (*recall > 0 && *recall <= 1)) &&
+           options.method == SearchMethod{.recall = recall};
+  }
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k) const {
     SearchRequest out(kind, query.segments, query.queries, k,
                       options_of_scan(query.options, shape_.metric), Reuse::expected);

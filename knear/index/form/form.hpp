@@ -28,6 +28,7 @@
 namespace knear::detail {
 
 class FactoryWords;
+class FewRowsSearch;  // knn/search/few_rows_search.hpp
 
 // A search of the rows of a state.
 struct FormQuery {
@@ -110,6 +111,12 @@ class Form {
   // need not be found before.
   virtual bool looks_up_ids(const State&, std::int64_t /*queries*/, std::int64_t /*k*/,
                             const RowFilter& /*bits*/, const SearchOptions&) const {
+    return false;
+  }
+  // Finds the k >= 1 nearest to one query at once, where that takes less time than a plan. Returns
+  // false where nearest() has to be called, which checks the arguments too.
+  virtual bool nearest_at_once(const State&, AnyMatrixView /*queries*/, std::int64_t /*k*/,
+                               const SearchOptions&, FewRowsSearch& /*search*/) const {
     return false;
   }
   // As Index::search() and Index::range_search(), before anything is rounded.

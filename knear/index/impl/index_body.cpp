@@ -1,7 +1,9 @@
 #include "knear/index/impl/index_body.hpp"
 
 #include "knear/core/error.hpp"
+#include "knear/core/thread_count.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/knn/search/few_rows_search.hpp"
 #include "knear/knn/search/report_builder.hpp"
 
 namespace knear::detail {
@@ -12,13 +14,26 @@ void IndexBody::check_columns(std::string_view argument, AnyMatrixView vectors) 
                         argument == "base" ? "has" : "have", vectors.cols(), shape.dim);
 }
 
+bool IndexBody::search_at_once(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                               KnnReport* report, Neighbors& out) const {
+  FewRowsSearch search;
+  if (!nearest_at_once(queries, k, options, search)) return false;
+  out = {Matrix<Id>(1, k), Matrix<float>(1, k)};
+  search.write(out.ids.data(), out.distances.data());
+  if (report) *report = search.facts.report();
+  return true;
+}
+
 Neighbors IndexBody::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                             KnnReport* report) const {
+  Neighbors out;
+  if (queries.rows() == 1 && search_at_once(queries, k, options, report, out)) return out;
+  const ThreadCount once;
   const Stopwatch time;
   const ExactNeighbors near = nearest(queries, k, options, report);
-  Neighbors out = rounded(near, shape.metric, queries.rows(),
-                          options.method.partial_reduce.aggregate ? k : near.columns(),
-                          resolve_threads(options.threads));
+  out = rounded(near, shape.metric, queries.rows(),
+                options.method.partial_reduce.aggregate ? k : near.columns(),
+                resolve_threads(options.threads));
   if (report) set_seconds(*report, time);
   return out;
 }

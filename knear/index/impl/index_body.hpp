@@ -21,6 +21,7 @@
 
 namespace knear::detail {
 
+class FewRowsSearch;  // knn/search/few_rows_search.hpp
 class IndexImpl;
 
 // Counts of one state of an index.
@@ -110,12 +111,24 @@ class IndexBody {
   virtual RangeNeighbors within(AnyMatrixView queries, double radius, const SearchOptions& options,
                                 KnnReport* report) const = 0;
 
+  // Finds the k nearest to one query at once, where that takes less time than a plan. Returns false
+  // where search() has to be called, which has the same answer and checks the arguments.
+  virtual bool nearest_at_once(AnyMatrixView /*queries*/, std::int64_t /*k*/, const SearchOptions&,
+                               FewRowsSearch& /*search*/) const {
+    return false;
+  }
+
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                    KnnReport* report) const;
   RangeNeighbors range_search(AnyMatrixView queries, double radius, const SearchOptions& options,
                               KnnReport* report) const;
 
   void check_columns(std::string_view argument, AnyMatrixView vectors) const;
+
+ private:
+  // Answers by nearest_at_once() and returns true, or returns false.
+  bool search_at_once(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                      KnnReport* report, Neighbors& out) const;
 };
 
 }  // namespace knear::detail

@@ -10,6 +10,7 @@
 #include "knear/core/far_rows.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/impl/index_training.hpp"
+#include "knear/knn/search/few_rows_search.hpp"
 #include "knear/knn/search/range_search.hpp"
 #include "knear/knn/search/report_builder.hpp"
 
@@ -489,6 +490,16 @@ AnyMatrix IndexImpl::reconstruct(std::span<const Id> ids) const {
   AnyMatrix whole(ElementType::f32, back.rows(), back.cols());
   copy_exactly(back.view(), ElementType::f32, whole.row(0));
   return whole;
+}
+
+bool IndexImpl::nearest_at_once(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                                FewRowsSearch& search) const {
+  constexpr std::int64_t most_k = 4096;
+  if (k < 1 || k > most_k || queries.cols() != shape.dim) return false;
+  const auto now = state();
+  if (!form->nearest_at_once(*now, queries, k, options, search)) return false;
+  search.facts.rows = now->size, search.facts.version = now->version;
+  return true;
 }
 
 ExactNeighbors IndexImpl::nearest(const State& now, AnyMatrixView queries, std::int64_t k,

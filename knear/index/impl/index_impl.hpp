@@ -119,6 +119,8 @@ class IndexImpl final : public IndexBody {
   const IndexImpl& one() const override { return *this; }
   IndexImpl& one() override { return *this; }
 
+  bool nearest_at_once(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                       FewRowsSearch& search) const override;
   ExactNeighbors nearest(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                          KnnReport* report) const override;
   RangeNeighbors within(AnyMatrixView queries, double radius, const SearchOptions& options,

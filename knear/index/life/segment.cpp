@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -11,16 +12,37 @@
 
 namespace knear::detail {
 
+namespace {
+
+// Buffers below this size are taken from the heap: the system takes longer to map and to unmap
+// pages than it takes to add a few rows.
+constexpr std::size_t least_mapped_bytes = 256 << 10;
+
+void* memory_of_rows(std::size_t bytes) {
+  if (bytes < least_mapped_bytes) return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  want_large_pages(memory, bytes);
+  return memory;
+}
+
+}  // namespace
+
 RowBuffer::RowBuffer(ElementType type, std::int64_t capacity, std::int64_t dim)
     : bytes_(std::max<std::size_t>(1, checked_size(capacity, dim, size_of(type)))) {
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
+  void* memory = memory_of_rows(bytes_);
+  if (!memory)
     throw MemoryBudgetError("no memory for a matrix of {} rows and {} columns", capacity, dim);
-  want_large_pages(memory, bytes_);
   rows = {type, memory, capacity, dim, dim};
 }
 
-RowBuffer::~RowBuffer() { munmap(const_cast<void*>(rows.data()), bytes_); }
+RowBuffer::~RowBuffer() {
+  void* const memory = const_cast<void*>(rows.data());
+  if (bytes_ < least_mapped_bytes)
+    std::free(memory);
+  else
+    munmap(memory, bytes_);
+}
 
 std::byte* RowBuffer::row(std::int64_t i) {
   return static_cast<std::byte*>(const_cast<void*>(rows.row(i)));

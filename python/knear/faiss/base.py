@@ -29,6 +29,8 @@ Float32, Float16, UInt8, Int8 = range(4)  # numeric_type; arrays are converted w
 # The largest id that may be given: those above are left for vectors that are added without ids.
 LAST_GIVEN_ID = 2**62
 
+_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
+
 FAR = np.finfo(np.float32).max  # FAISS's distance of places that no vector fills
 
 
@@ -133,10 +135,10 @@ FEW_NUMBERS = 1 << 13
 
 
 def has_nan(x: NDArray[np.float32]) -> bool:
-    """Whether a number is NaN; quick for few: no other square is, and neither is a sum of them."""
-    with np.errstate(all="ignore"):
-        squares = np.dot(x.reshape(-1), x.reshape(-1))
-    return bool(squares != squares)
+    """Whether a number is NaN; quick for few."""
+    if x.dtype is _FLOAT32 and x.flags.c_contiguous:
+        return _core.has_nan(x)
+    return bool(np.isnan(x).any())
 
 
 def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -176,7 +178,10 @@ def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDA
 
 def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
     """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
-    if ids.ndim == 2 and ids.size and ids[:, -1].min() >= 0:  # those that are missing come last
+    # Those that are missing come last.
+    if len(ids) == 1 and ids.size and ids.item(-1) >= 0:
+        return distances, ids if ids.dtype is _INT64 else ids.view(np.int64)
+    if ids.ndim == 2 and ids.size and ids[:, -1].min() >= 0:
         return distances, ids.view(np.int64)
     distances[ids < 0] = -FAR if metrics.is_similarity(metric) else FAR
     return distances, ids.view(np.int64)  # of C's long, as what SWIG takes
@@ -244,10 +249,10 @@ class Sealed(Lacking, metaclass=_Sealed):
     this, thisown = Ownership(), True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        known = name in self.__dict__ or hasattr(type(self), name) or name.startswith("_")
-        if self._sealed and not known and name != "referenced_objects":
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'.")
         if self._sealed and not name.startswith("_"):
+            known = name in self.__dict__ or hasattr(type(self), name)
+            if not known and name != "referenced_objects":
+                raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'.")
             value = of_type(name, self.__dict__.get(name), value)
         object.__setattr__(self, name, value)
 

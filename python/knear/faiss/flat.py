@@ -59,7 +59,7 @@ class IndexFlat(IndexFlatCodes):
 
     @Index.metric_type.setter
     def metric_type(self, metric: int) -> None:
-        vectors = self._all() if hasattr(self, "_kept") else None
+        vectors = self._all() if "_kept" in self.__dict__ else None
         Index.metric_type.fset(self, metric)
         if vectors is not None:
             self.reset()

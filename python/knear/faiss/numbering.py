@@ -49,10 +49,12 @@ class Numbering:
 
     def rows(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of these first numbers, which must be there; -1 stays."""
+        if self.is_plain():
+            return first
         places = first if self._first is None else np.searchsorted(self._first, first)
         if len(self._gone):
             places = places - np.searchsorted(self._gone, places)
-        return places if self.is_plain() else np.where(first < 0, -1, places)
+        return np.where(first < 0, -1, places)
 
     def is_gone(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether these places are no rows any more."""
