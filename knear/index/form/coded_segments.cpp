@@ -11,6 +11,92 @@
 #include "knear/core/threads.hpp"
 
 namespace knear::detail {
+namespace {
+
+// Vectors are coded in blocks of about this many bytes as f32, or of this many rows for a thread.
+constexpr std::int64_t block_bytes = 8 << 20, block_rows_of_thread = 2048;
+// Rows among which the neighbours of the vectors of the training are searched at a time.
+constexpr std::int64_t rows_searched_together = 1 << 17;
+
+// Calls f(begin, end) for blocks of the numbers from 0 to before n.
+template <class F>
+void each_block(std::int64_t n, std::int64_t together, F f) {
+  for (std::int64_t begin = 0; begin < n; begin += together) f(begin, std::min(n, begin + together));
+}
+
+// Codes that come in the order of the vectors, and what refines them, put in the order of their
+// lists and ids.
+class OrderedCodes {
+ public:
+  // list_of [n]: the list of each row. type, cols: of what refines codes, or no columns.
+  OrderedCodes(std::span<const std::uint32_t> list_of, const RowIds& ids, const RowCoder& coder,
+               ElementType type, std::int64_t cols) {
+    const auto n = list_of.size();
+    const auto rows = static_cast<std::int64_t>(n);
+    const bool one_list = std::all_of(list_of.begin(), list_of.end(),
+                                      [&](std::uint32_t list) { return list == list_of[0]; });
+    if (one_list) {
+      codes_ = std::make_shared<CodedLists>(list_of, coder.code_size(), coder.has_scalars());
+    } else {
+      std::vector<std::uint32_t> sorted(list_of.begin(), list_of.end());
+      std::sort(sorted.begin(), sorted.end());
+      codes_ = std::make_shared<CodedLists>(sorted, coder.code_size(), coder.has_scalars());
+    }
+    bool ascending = true;
+    for (std::int64_t i = 1; i < rows; ++i) ascending &= ids(i - 1) < ids(i);
+    if (!ascending) {
+      std::vector<std::uint32_t> order(n);
+      std::iota(order.begin(), order.end(), 0u);
+      std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return std::pair(list_of[a], ids(a)) < std::pair(list_of[b], ids(b));
+      });
+      places_.resize(n);
+      for (std::size_t i = 0; i < n; ++i) places_[order[i]] = static_cast<std::uint32_t>(i);
+    } else if (!one_list) {
+      const std::vector<std::uint32_t>& lists = codes_->lists();
+      std::vector<std::uint32_t> next(std::size_t{lists.back()} + 1);
+      for (std::size_t l = 0; l < lists.size(); ++l)
+        next[lists[l]] = static_cast<std::uint32_t>(codes_->begin()[l]);
+      places_.resize(n);
+      for (std::size_t i = 0; i < n; ++i) places_[i] = next[list_of[i]]++;
+    }
+    rows_.ids = AlignedArray<Id>::unset(n);
+    for (std::int64_t i = 0; i < rows; ++i) rows_.ids[static_cast<std::size_t>(place(i))] = ids(i);
+    if (cols == 0) return;
+    buffer_ = std::make_shared<RowBuffer>(type, rows, cols);
+    buffer_->used = rows;
+    rows_.vectors = buffer_->rows, rows_.keeper = buffer_;
+  }
+
+  // Takes the codes of rows first, first + 1, ... and what refines them.
+  void put(std::int64_t first, const RowCoder::Codes& coded, AnyMatrixView finer) {
+    for (std::int64_t i = 0; i < coded.codes.rows(); ++i) {
+      const std::int64_t to = place(first + i);
+      codes_->put(to, coded.codes.row(i),
+                  coded.scalars.empty() ? 0 : coded.scalars[static_cast<std::size_t>(i)]);
+      if (buffer_) copy_exactly(finer.rows(i, i + 1), finer.type(), buffer_->row(to));
+    }
+  }
+  // Call once, after all rows.
+  Segment segment() {
+    codes_->finish();
+    const std::int64_t n = codes_->rows();
+    rows_.lists = std::move(codes_);
+    return {SegmentRows::of_codes(std::move(rows_)), RowSet(n)};
+  }
+
+ private:
+  std::int64_t place(std::int64_t i) const {
+    return places_.empty() ? i : std::int64_t{places_[static_cast<std::size_t>(i)]};
+  }
+
+  std::shared_ptr<CodedLists> codes_;
+  CodedRows rows_;
+  std::shared_ptr<RowBuffer> buffer_;
+  std::vector<std::uint32_t> places_;  // of the rows; empty: in their order
+};
+
+}  // namespace
 
 std::optional<ElementType> CodedSegments::type_of_rows() const {
   if (shape_.keeps_vectors()) return {};
@@ -26,13 +112,10 @@ void CodedSegments::append_some(State& next, AnyMatrixView vectors, std::span<co
   keep(next, vectors, own_ids, {}, found, options, first);
 }
 
-std::vector<Id> CodedSegments::take_ids(State& next, std::span<const Id> own_ids, std::int64_t n) {
-  std::vector<Id> ids(own_ids.begin(), own_ids.end());
-  if (ids.empty()) {
-    ids.resize(static_cast<std::size_t>(n));
-    std::iota(ids.begin(), ids.end(), next.next_id);
-  }
-  const Id last = *std::max_element(ids.begin(), ids.end());
+RowIds CodedSegments::take_ids(State& next, std::span<const Id> own_ids, std::int64_t n) {
+  const RowIds ids{next.next_id, own_ids.empty() ? nullptr : own_ids.data()};
+  const Id last =
+      own_ids.empty() ? next.next_id + n - 1 : *std::max_element(own_ids.begin(), own_ids.end());
   next.next_id = std::max(next.next_id, last == std::numeric_limits<Id>::max() ? last : last + 1);
   return ids;
 }
@@ -41,35 +124,71 @@ void CodedSegments::append_segment(State& next, AnyMatrixView vectors, std::span
                                    std::span<const std::uint32_t>, const ValueRange&,
                                    const Change& change) {
   next.changed_rows += vectors.rows();
-  const std::vector<Id> ids = take_ids(next, own_ids, vectors.rows());
+  const RowIds ids = take_ids(next, own_ids, vectors.rows());
   next.segments.push_back(coded_segment(vectors, ids, change));
-  if (next.known) next.known = next.known->with(vectors, ids, change.options.threads);
+  if (!next.known) return;
+  each_block(vectors.rows(), rows_searched_together, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<Id> some;
+    for (std::int64_t i = begin; i < end; ++i) some.push_back(ids(i));
+    next.known = next.known->with(vectors.rows(begin, end), some, change.options.threads);
+  });
 }
 
-Segment CodedSegments::coded_segment(AnyMatrixView vectors, std::span<const Id> ids,
+Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
                                      const Change& change) const {
   const ChangeOptions& options = change.options;
-  const std::int64_t n = vectors.rows();
-  std::vector<std::uint32_t> list_of(static_cast<std::size_t>(n));
+  const std::int64_t n = vectors.rows(), dim = std::max(shape_.dim, shape_.inner_dim()),
+                     together = std::max(block_bytes / (4 * dim),
+                                         block_rows_of_thread * resolve_threads(options.threads));
   Matrix<float> own;
-  if (change.transform) own = change.transform->apply(vectors, options.threads);
-  const AnyMatrixView inner = change.transform ? AnyMatrixView(own.view()) : vectors;
+  const auto transformed = [&](AnyMatrixView some) -> AnyMatrixView {
+    if (!change.transform) return some;
+    own = change.transform->apply(some, options.threads);
+    return own.view();
+  };
+  std::vector<std::uint32_t> list_of(static_cast<std::size_t>(n));
+  const auto coded = [&](AnyMatrixView inner, std::int64_t begin, std::int64_t end) {
+    return change.coder->encode(inner,
+                                std::span(list_of).subspan(static_cast<std::size_t>(begin),
+                                                           static_cast<std::size_t>(end - begin)),
+                                options.threads, options.progress, change.first + begin);
+  };
+  // Lists decide where codes go. Vectors are not transformed twice: their codes wait, as bytes.
+  std::vector<RowCoder::Codes> waiting;
   if (change.coarse)
-    list_of = change.coarse->assign(inner, options.threads, options.progress).list_of;
-  const RowCoder::Codes coded =
-      change.coder->encode(inner, list_of, options.threads, options.progress, change.first);
-  AnyMatrix halves;
-  Matrix<std::uint8_t> refining;
-  if (!shape_.refine) {
-    vectors = {};
-  } else if (change.refiner) {
-    refining = change.refiner->encode(vectors, {}, options.threads, options.progress).codes;
-    vectors = refining.view();
-  } else if (shape_.refine->rounded) {
-    halves = rounded_to(*shape_.refine->rounded, vectors, options.threads, change.first);
-    vectors = halves;
+    each_block(n, together, [&](std::int64_t begin, std::int64_t end) {
+      const AnyMatrixView inner = transformed(vectors.rows(begin, end));
+      const ListAssignment lists = change.coarse->assign(inner, options.threads, options.progress);
+      std::copy(lists.list_of.begin(), lists.list_of.end(), list_of.begin() + begin);
+      if (change.transform) waiting.push_back(coded(inner, begin, end));
+    });
+  ElementType type = ElementType::u8;
+  std::int64_t cols = 0;
+  if (shape_.refine) {
+    cols = change.refiner ? change.refiner->code_size() : vectors.cols();
+    if (!change.refiner) type = shape_.refine->rounded.value_or(vectors.type());
   }
-  return sorted_codes(coded, list_of, ids, vectors, change);
+  OrderedCodes out(list_of, ids, *change.coder, type, cols);
+  each_block(n, together, [&](std::int64_t begin, std::int64_t end) {
+    const AnyMatrixView some = vectors.rows(begin, end);
+    RowCoder::Codes codes;
+    if (waiting.empty())
+      codes = coded(transformed(some), begin, end);
+    else
+      codes = std::exchange(waiting[static_cast<std::size_t>(begin / together)], {});
+    AnyMatrix halves;
+    Matrix<std::uint8_t> refining;
+    AnyMatrixView finer = some;
+    if (change.refiner) {
+      refining = change.refiner->encode(some, {}, options.threads, options.progress).codes;
+      finer = refining.view();
+    } else if (cols > 0 && shape_.refine->rounded) {
+      halves = rounded_to(*shape_.refine->rounded, some, options.threads, change.first + begin);
+      finer = halves;
+    }
+    out.put(begin, codes, finer);
+  });
+  return out.segment();
 }
 
 void CodedSegments::append_kept(State& next, AnyMatrixView rows, std::span<const Id> own_ids,
@@ -82,44 +201,16 @@ void CodedSegments::append_kept(State& next, AnyMatrixView rows, std::span<const
     throw InvalidArgument("rows are {}, but ids are left for {} only", n, most - next.next_id);
   if (!next.type) next.type = type_of_rows().value_or(ElementType::f32);
   next.changed_rows += n;
-  const std::vector<Id> ids = take_ids(next, own_ids, n);
+  const RowIds ids = take_ids(next, own_ids, n);
   const std::vector<std::uint32_t> one_list(list_of.empty() ? static_cast<std::size_t>(n) : 0);
   if (list_of.empty()) list_of = one_list;
   RowCoder::Codes coded{Matrix<std::uint8_t>(n, rows.cols()), {}};
   copy_exactly(rows, ElementType::u8, coded.codes.data());
   next.coder->add_scalars(list_of, options.threads, coded);
-  next.segments.push_back(sorted_codes(coded, list_of, ids, finer, change_of(next, options)));
+  OrderedCodes out(list_of, ids, *next.coder, finer.type(), finer.rows() > 0 ? finer.cols() : 0);
+  out.put(0, coded, finer);
+  next.segments.push_back(out.segment());
   settle(next, options);
-}
-
-Segment CodedSegments::sorted_codes(const RowCoder::Codes& coded,
-                                    std::span<const std::uint32_t> list_of, std::span<const Id> ids,
-                                    AnyMatrixView vectors, const Change& change) const {
-  const std::int64_t n = coded.codes.rows();
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(n));
-  std::iota(order.begin(), order.end(), 0u);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair(list_of[a], ids[a]) < std::pair(list_of[b], ids[b]);
-  });
-  std::vector<std::uint32_t> lists;
-  for (const std::uint32_t row : order) lists.push_back(list_of[row]);
-  auto codes =
-      std::make_shared<CodedLists>(lists, change.coder->code_size(), change.coder->has_scalars());
-  CodedRows rows{codes, AlignedArray<Id>(static_cast<std::size_t>(n))};
-  std::shared_ptr<RowBuffer> buffer;
-  if (vectors.rows() > 0) {
-    buffer = std::make_shared<RowBuffer>(vectors.type(), n, vectors.cols());
-    buffer->used = n;
-    rows.vectors = buffer->rows, rows.keeper = buffer;
-  }
-  for (std::int64_t row = 0; row < n; ++row) {
-    const std::uint32_t from = order[static_cast<std::size_t>(row)];
-    codes->put(row, coded.codes.row(from), coded.scalars.empty() ? 0 : coded.scalars[from]);
-    rows.ids[static_cast<std::size_t>(row)] = ids[from];
-    if (buffer) copy_exactly(vectors.rows(from, from + 1), vectors.type(), buffer->row(row));
-  }
-  codes->finish();
-  return {SegmentRows::of_codes(std::move(rows)), RowSet(n)};
 }
 
 Segment CodedSegments::rewritten(std::span<const Segment> segments, const Change& change,

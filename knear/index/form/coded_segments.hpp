@@ -19,7 +19,7 @@ class CodedSegments final : public SegmentStore {
   void settle(State& next, const ChangeOptions& options, bool copying = false) const override;
 
  private:
-  bool alters_rows(const State&) const override { return true; }
+  bool alters_rows(const State&) const override { return false; }
   void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                    const ValueRange& found, const ChangeOptions& options,
                    std::int64_t first) override;
@@ -30,13 +30,11 @@ class CodedSegments final : public SegmentStore {
   Segment rewritten(std::span<const Segment> segments, const Change& change,
                     bool again = false) const override;
 
-  // The ids of n rows, their own or those that follow, which are in use from then on.
-  static std::vector<Id> take_ids(State& next, std::span<const Id> own_ids, std::int64_t n);
-  // Returns a segment of vectors that keeps only their codes and what refines these.
-  Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
-  // Codes as a segment, put in the order of their lists and ids. vectors: what refines them.
-  Segment sorted_codes(const RowCoder::Codes& coded, std::span<const std::uint32_t> list_of,
-                       std::span<const Id> ids, AnyMatrixView vectors, const Change& change) const;
+  // Returns the ids of n rows, their own or those that follow, which are in use from then on.
+  static RowIds take_ids(State& next, std::span<const Id> own_ids, std::int64_t n);
+  // Returns a segment of vectors that keeps only their codes and what refines these. Besides it
+  // takes 16 bytes a row, and what a block of vectors takes.
+  Segment coded_segment(AnyMatrixView vectors, const RowIds& ids, const Change& change) const;
 };
 
 }  // namespace knear::detail

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/core/unit_length.hpp"
 #include "knear/distance/exact.hpp"
@@ -30,7 +31,8 @@ constexpr double recall_of_neighbours = 0.95;
 constexpr std::int64_t least_rows_in_order = 4096;
 // Of a node: how many rows that have it among their neighbours are looked at, for each of its own.
 constexpr std::int64_t most_reverse = 4;
-constexpr std::int64_t task_nodes = 1024;  // nodes of a task
+constexpr std::int64_t parts_of_reverse = 4;  // of the nodes of a large layer
+constexpr std::int64_t task_nodes = 1024;     // nodes of a task
 
 template <class F>
 void each_block(std::int64_t count, int threads, F f) {
@@ -68,18 +70,17 @@ void each_vector(const State& state, const std::vector<Row>& rows, std::int64_t 
   }
 }
 
-// The rows as a matrix, if they are those of one segment in their order; else nothing.
-std::optional<AnyMatrixView> rows_where_they_lie(const State& state, const std::vector<Row>& rows,
-                                                 ElementType type) {
-  if (rows.empty()) return {};
-  const BaseRows& base = state.segments[rows.front().segment].rows->base();
-  if (base.type() != type || base.rows() != std::ssize(rows)) return {};
+// The segment that holds all rows in their order, under the ids 0, 1, ... and nothing else, if
+// there is one; else nullptr.
+const Segment* segment_of_all(const State& state, const std::vector<Row>& rows) {
+  if (rows.empty()) return nullptr;
+  const Segment& segment = state.segments[rows.front().segment];
+  const SegmentRows& all = *segment.rows;
+  if (all.rows() != std::ssize(rows) || all.has_own_ids() || all.first_id() != 0) return nullptr;
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (rows[i].segment != rows.front().segment || rows[i].row != static_cast<std::int64_t>(i))
-      return {};
-  const void* const first = base.in_a_row(0, base.rows());
-  if (!first) return {};
-  return AnyMatrixView(type, first, base.rows(), base.cols(), base.stride_bytes() / size_of(type));
+      return nullptr;
+  return &segment;
 }
 
 // One unit for all columns, by which nearly all of some drawn rows fall into 8 bits.
@@ -260,19 +261,50 @@ Groups equal_codes(const AlignedArray<std::uint8_t>& codes, std::int64_t count, 
   return out;
 }
 
-// The k nearest others of each row of a matrix [n x k], padded with no_node, and the order of its
-// rows by inverted list.
+// The vectors of nodes: rows of a matrix, or of a segment that holds nothing else.
+struct NodeVectors {
+  ElementType type;
+  AnyMatrixView matrix = {};  // empty: there is a segment
+  const Segment* segment = nullptr;
+
+  static NodeVectors of(AnyMatrixView rows) { return {rows.type(), rows}; }
+  std::int64_t rows() const { return segment ? segment->rows->rows() : matrix.rows(); }
+  std::int64_t cols() const { return segment ? segment->rows->base().cols() : matrix.cols(); }
+  // Writes row number at(i) to row i of a matrix [count x cols()], for i = 0, ..., count - 1.
+  template <class At>
+  AnyMatrix some(std::int64_t count, int threads, At at) const {
+    AnyMatrix out(type, count, cols());
+    each_block(count, threads, [&](std::int64_t begin, std::int64_t end) {
+      const BaseRows base = segment ? segment->rows->base() : BaseRows(matrix);
+      std::vector<std::byte> scratch(base.scratch_bytes());
+      for (std::int64_t i = begin; i < end; ++i)
+        copy_exactly(base.row_view(at(i), scratch.data()), type, out.row(i));
+    });
+    return out;
+  }
+  // The vectors as a segment under the ids 0, 1, ...
+  Segment as_segment(Metric metric, int threads) const {
+    if (segment) return *segment;
+    const ValueRange found = find_value_range(matrix, metric, "rows", threads);
+    return {SegmentRows::of_matrix({.matrix = matrix, .keeper = {}, .found = found, .first = 0},
+                                   metric),
+            RowSet(matrix.rows())};
+  }
+};
+
+// The k nearest others of each of some vectors [n x k], padded with no_node, and the order of the
+// vectors by inverted list.
 class NearestOthers {
  public:
-  NearestOthers(AnyMatrixView rows, Metric metric, std::int64_t k, int threads,
+  NearestOthers(const NodeVectors& vectors, Metric metric, std::int64_t k, int threads,
                 const Progress& progress)
-      : rows_(rows), metric_(metric), k_(k), threads_(threads), progress_(progress) {}
+      : vectors_(vectors), metric_(metric), k_(k), threads_(threads), progress_(progress) {}
 
   // By lists, which are made first.
   std::vector<std::uint32_t> order() {
-    std::vector<std::uint32_t> out(static_cast<std::size_t>(rows_.rows()));
+    std::vector<std::uint32_t> out(static_cast<std::size_t>(vectors_.rows()));
     std::iota(out.begin(), out.end(), 0u);
-    if (rows_.rows() < least_rows_in_order) return out;
+    if (vectors_.rows() < least_rows_in_order) return out;
     make_lists();
     const std::vector<std::uint32_t> list = lists_->segments.front().rows->list_of();
     std::stable_sort(out.begin(), out.end(),
@@ -282,7 +314,7 @@ class NearestOthers {
 
   // In the order of `order`, in whose places the neighbours are. Called once, as the last.
   Matrix<std::uint32_t> find(std::span<const std::uint32_t> order, bool by_lists) {
-    const std::int64_t n = rows_.rows();
+    const std::int64_t n = vectors_.rows();
     std::vector<std::uint32_t> place(static_cast<std::size_t>(n));
     for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::uint32_t>(i);
     Matrix<std::uint32_t> out = Matrix<std::uint32_t>::unset(n, k_);
@@ -296,26 +328,30 @@ class NearestOthers {
       std::fill(to + filled, to + k_, no_node);
     };
     if (!by_lists) {
+      AnyMatrix copies;
+      if (vectors_.segment) copies = vectors_.some(n, threads_, [](std::int64_t i) { return i; });
       const Neighbors found =
-          self_join(rows_, k_, {.metric = metric_, .threads = threads_, .progress = progress_});
+          self_join(vectors_.segment ? copies.view() : vectors_.matrix, k_,
+                    {.metric = metric_, .threads = threads_, .progress = progress_});
       for (std::int64_t i = 0; i < n; ++i)
         take(i, found.ids.row(order[static_cast<std::size_t>(i)]), k_);
       return out;
     }
     make_lists();
+    give_back_freed_memory();
     const RecallCurve curve =
         calibrate_by_rows(*lists_, metric_, k_, threads_, progress_, CurveUse::once);
     const RecallPoint* point = curve.find(recall_of_neighbours);
     const RecallRule rule = point ? point->rule : RecallRule{.lists = lists_->coarse->lists()};
     const std::vector<SearchSegment> segments = live_segments(*lists_);
+    give_back_freed_memory();
     constexpr std::int64_t together = 2048;
     Reporter reporter(progress_, "neighbours", n);
     for (std::int64_t begin = 0; begin < n; begin += together) {
       const std::int64_t end = std::min(n, begin + together);
-      AnyMatrix queries(rows_.type(), end - begin, rows_.cols());
-      const auto bytes = static_cast<std::size_t>(rows_.cols() * size_of(rows_.type()));
-      for (std::int64_t i = begin; i < end; ++i)
-        std::memcpy(queries.row(i - begin), rows_.row(order[static_cast<std::size_t>(i)]), bytes);
+      const AnyMatrix queries = vectors_.some(end - begin, threads_, [&](std::int64_t i) {
+        return std::int64_t{order[static_cast<std::size_t>(begin + i)]};
+      });
       const SearchRequest request(SearchKind::nearest, segments, queries.view(), k_ + 1,
                                   {.metric = metric_, .threads = threads_}, Reuse::expected);
       ListSearch scan(request);
@@ -326,6 +362,7 @@ class NearestOthers {
       reporter.add(end - begin);
     }
     lists_ = nullptr;  // they take as much as the graph does
+    give_back_freed_memory();
     return out;
   }
 
@@ -333,18 +370,14 @@ class NearestOthers {
   void make_lists() {
     if (lists_) return;
     State state;
-    state.type = rows_.type();
-    state.next_id = state.size = rows_.rows();
-    const ValueRange found = find_value_range(rows_, metric_, "rows", threads_);
-    state.segments.push_back(
-        {SegmentRows::of_matrix({.matrix = rows_, .keeper = {}, .found = found, .first = 0},
-                                metric_),
-         RowSet(rows_.rows())});
-    lists_ = in_lists(state, {.dim = rows_.cols(), .metric = metric_}, KeptApart::calibrated,
+    state.type = vectors_.type;
+    state.next_id = state.size = vectors_.rows();
+    state.segments.push_back(vectors_.as_segment(metric_, threads_));
+    lists_ = in_lists(state, {.dim = vectors_.cols(), .metric = metric_}, KeptApart::calibrated,
                       threads_, progress_);
   }
 
-  const AnyMatrixView rows_;
+  const NodeVectors vectors_;
   const Metric metric_;
   const std::int64_t k_;
   const int threads_;
@@ -367,28 +400,35 @@ class Linking {
         threads_(threads) {}
 
   AlignedArray<std::uint32_t> links() {
-    Matrix<std::uint32_t> chosen = Matrix<std::uint32_t>::unset(nodes_, degree_);
-    const Lists back = reversed(near_, most_reverse * near_.cols());
-    each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
-      Scratch scratch(coding_);
-      for (std::int64_t i = begin; i < end; ++i) {
-        scratch.begin();
-        for (std::int64_t j = 0; j < near_.cols(); ++j) scratch.add(near_.row(i)[j]);
-        for (const std::uint32_t other : back.of(i)) scratch.add(other);
-        add_far(i, scratch);
-        sort_candidates(i, scratch);
-        choose(scratch, chosen.row(i));
-      }
-    });
-    const Lists chosen_back = reversed(chosen, nodes_);
     AlignedArray<std::uint32_t> out =
         AlignedArray<std::uint32_t>::unset(static_cast<std::size_t>(nodes_ * degree_));
+    // Reverse neighbours take as much memory as the neighbours: a part of the nodes at a time.
+    const std::int64_t parts = nodes_ < least_rows_by_lists ? 1 : parts_of_reverse,
+                       nodes_of_part = (nodes_ + parts - 1) / parts;
+    for (std::int64_t first = 0; first < nodes_; first += nodes_of_part) {
+      const std::int64_t last = std::min(nodes_, first + nodes_of_part);
+      const Lists back =
+          reversed(near_.data(), near_.cols(), most_reverse * near_.cols(), first, last);
+      each_block(last - first, threads_, [&](std::int64_t begin, std::int64_t end) {
+        Scratch scratch(coding_);
+        for (std::int64_t i = first + begin; i < first + end; ++i) {
+          scratch.begin();
+          for (std::int64_t j = 0; j < near_.cols(); ++j) scratch.add(near_.row(i)[j]);
+          for (const std::uint32_t other : back.of(i)) scratch.add(other);
+          add_far(i, scratch);
+          sort_candidates(i, scratch);
+          choose(scratch, out.data() + i * degree_);
+        }
+      });
+    }
+    // The links of a node take the place of those chosen first, which no other node reads any more.
+    const Lists chosen_back = reversed(out.data(), degree_, nodes_, 0, nodes_);
     each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
       Scratch scratch(coding_);
       for (std::int64_t i = begin; i < end; ++i) {
         std::uint32_t* const to = out.data() + i * degree_;
         scratch.begin();
-        for (std::int64_t j = 0; j < degree_; ++j) scratch.add(chosen.row(i)[j]);
+        for (std::int64_t j = 0; j < degree_; ++j) scratch.add(to[j]);
         for (const std::uint32_t other : chosen_back.of(i)) scratch.add(other);
         sort_candidates(i, scratch);
         if (std::ssize(scratch.candidates) > degree_) {
@@ -424,24 +464,32 @@ class Linking {
       if (node != no_node) nodes.push_back(node);
     }
   };
-  // Numbers in rows of different length.
+  // Numbers in rows of different length, of the nodes from `first` on.
   struct Lists {
+    std::int64_t first;
     std::vector<std::int64_t> begin;
     std::vector<std::uint32_t> numbers;
     std::span<const std::uint32_t> of(std::int64_t i) const {
-      const auto at = static_cast<std::size_t>(i);
+      const auto at = static_cast<std::size_t>(i - first);
       return {numbers.data() + begin[at], static_cast<std::size_t>(begin[at + 1] - begin[at])};
     }
   };
 
-  // Of each node those that have it in their rows, ascending, the first `most` of them.
-  Lists reversed(const Matrix<std::uint32_t>& rows, std::int64_t most) const {
-    Lists out;
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(nodes_));
+  // For each node from `first` to before `last`, the nodes that have it in their rows of `cols`
+  // nodes, ascending, at most `most` of them.
+  Lists reversed(const std::uint32_t* rows, std::int64_t cols, std::int64_t most,
+                 std::int64_t first, std::int64_t last) const {
+    Lists out{first, {}, {}};
+    const auto count = static_cast<std::uint32_t>(last - first),
+               offset = static_cast<std::uint32_t>(first);
+    std::vector<std::int64_t> counts(count);
     const auto each = [&](auto f) {
-      for (std::int64_t i = 0; i < nodes_; ++i)
-        for (std::int64_t j = 0; j < rows.cols() && rows.row(i)[j] != no_node; ++j)
-          f(rows.row(i)[j], static_cast<std::uint32_t>(i));
+      for (std::int64_t i = 0; i < nodes_; ++i) {
+        const std::uint32_t* const row = rows + i * cols;
+        for (std::int64_t j = 0; j < cols && row[j] != no_node; ++j)
+          if (const std::uint32_t to = row[j] - offset; to < count)
+            f(to, static_cast<std::uint32_t>(i));
+      }
     };
     each([&](std::uint32_t to, std::uint32_t) { counts[to] += counts[to] < most; });
     out.begin.assign(counts.size() + 1, 0);
@@ -564,7 +612,7 @@ void connect(std::int64_t nodes, std::int64_t degree, std::uint32_t* links) {
 
 std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexShape& shape,
                                                 int threads, const Progress& progress) {
-  const std::vector<Row> rows = live_rows(state);
+  std::vector<Row> rows = live_rows(state);
   if (std::ssize(rows) >= std::int64_t{1} << 31)
     throw InvalidArgument("a graph has fewer than 2^31 rows, but there are {}", rows.size());
   auto graph = std::make_shared<RowGraph>();
@@ -583,21 +631,22 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
       coding.code_row(vector, 0, scratch.data(), codes.data() + i * stride);
     });
   });
-  const Groups groups = equal_codes(codes, std::ssize(rows), stride, threads);
+  Groups groups = equal_codes(codes, std::ssize(rows), stride, threads);
   const std::int64_t nodes = std::ssize(groups.begin) - 1;
   std::vector<Row> firsts;
   for (std::int64_t g = 0; g < nodes; ++g)
     firsts.push_back(
         rows[groups.rows[static_cast<std::size_t>(groups.begin[static_cast<std::size_t>(g)])]]);
 
-  // The vectors of the nodes, for products with their last column: where they lie, or copies.
+  // The vectors of the nodes, for products with their last column: those of the one segment that
+  // holds all of them, or copies.
   const bool lifted = traits_of(coding.metric).lifted;
   const Metric metric = lifted ? Metric::l2 : coding.metric;
   const ElementType type = lifted ? ElementType::f32 : state.type.value_or(ElementType::f32);
   AnyMatrix copies;
-  const AnyMatrixView vectors = [&]() -> AnyMatrixView {
-    if (const auto there = lifted ? std::nullopt : rows_where_they_lie(state, firsts, type))
-      return *there;
+  const NodeVectors vectors = [&]() -> NodeVectors {
+    if (const Segment* const all = lifted ? nullptr : segment_of_all(state, firsts))
+      return {type, {}, all};
     copies = AnyMatrix(type, nodes, columns);
     each_block(nodes, threads, [&](std::int64_t begin, std::int64_t end) {
       std::vector<double> scratch(static_cast<std::size_t>(columns));
@@ -611,8 +660,9 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
                        [](double x) { return static_cast<float>(x); });
       });
     });
-    return copies.view();
+    return NodeVectors::of(copies.view());
   }();
+  firsts = {};
 
   const std::int64_t k = std::min(nodes - 1, graph->degree + graph->degree / 2);
   NearestOthers nearest(vectors, metric, std::max<std::int64_t>(1, k), threads, progress);
@@ -635,7 +685,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
             std::int64_t{groups.rows[static_cast<std::size_t>(groups.begin[group])]} * stride,
         static_cast<std::size_t>(stride));
   }
-  codes = {};
+  codes = {}, rows = {}, groups = {};
 
   // The layers, then their links from the coarsest on.
   graph->layers.push_back(std::move(base));
@@ -662,13 +712,13 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     if (l == 0) {
       near = nearest.find(order, layer.nodes >= least_rows_by_lists);
     } else {
-      AnyMatrix some(type, layer.nodes, columns);
-      for (std::int64_t i = 0; i < layer.nodes; ++i)
-        std::memcpy(some.row(i), vectors.row(vectors_of[l][static_cast<std::size_t>(i)]),
-                    static_cast<std::size_t>(columns * size_of(type)));
+      const AnyMatrix some = vectors.some(layer.nodes, threads, [&](std::int64_t i) {
+        return std::int64_t{vectors_of[l][static_cast<std::size_t>(i)]};
+      });
       std::vector<std::uint32_t> same(static_cast<std::size_t>(layer.nodes));
       std::iota(same.begin(), same.end(), 0u);
-      NearestOthers of_layer(some.view(), metric, std::min(k, layer.nodes - 1), threads, progress);
+      NearestOthers of_layer(NodeVectors::of(some.view()), metric, std::min(k, layer.nodes - 1),
+                             threads, progress);
       near = of_layer.find(same, layer.nodes >= least_rows_above_by_lists);
     }
     layer.links =

@@ -18,6 +18,8 @@ namespace {
 
 // Lists of each query that calibration knows; what is farther counts as not found.
 constexpr std::int64_t most_lists_compared = 1024;
+// Queries for which lists are put in order at a time: distances to them take 28 bytes a list.
+constexpr std::int64_t queries_ordered_together = 500;
 constexpr std::int32_t beyond = std::numeric_limits<std::int32_t>::max();
 
 // The list of each row of each segment.
@@ -62,7 +64,6 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
   for (std::size_t s = 0; s < of.size(); ++s)
     for (const std::uint32_t row : segments[s].allowed_rows(0, std::ssize(of[s])))
       ++allowed[of[s][row]];
-  const Neighbors order = state.coarse->probe(queries, looked_at, threads);
   sample.distances = state.coarse->keys_are_distances();
   sample.keys = Matrix<float>(count, looked_at);
   sample.rows = Matrix<std::int32_t>(count, looked_at);
@@ -72,13 +73,22 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     return of[at.segment][static_cast<std::size_t>(at.row)];
   };
   std::vector<std::int32_t> place(static_cast<std::size_t>(lists));
+  const bool kept = use == CurveUse::kept && state.size >= wanted;
+  Matrix<std::uint32_t> nearest_lists(kept ? count : 0, looked_at);
+  Neighbors order;  // of the queries of a block
   for (std::int64_t q = 0; q < count; ++q) {
+    if (q % queries_ordered_together == 0)
+      order = state.coarse->probe(queries.rows(q, std::min(count, q + queries_ordered_together)),
+                                  looked_at, threads);
+    const Id* const near = order.ids.row(q % queries_ordered_together);
+    const float* const keys = order.distances.row(q % queries_ordered_together);
+    if (kept) std::copy_n(near, looked_at, nearest_lists.row(q));
     std::fill(place.begin(), place.end(), beyond);
     std::int64_t rows = 0;
     for (std::int64_t p = 0; p < looked_at; ++p) {
-      const auto list = static_cast<std::size_t>(order.ids.row(q)[p]);
+      const auto list = static_cast<std::size_t>(near[p]);
       constexpr float most = std::numeric_limits<float>::max();
-      sample.keys.row(q)[p] = std::clamp(order.distances.row(q)[p], -most, most);
+      sample.keys.row(q)[p] = std::clamp(keys[p], -most, most);
       place[list] = static_cast<std::int32_t>(p);
       rows += sizes[list];
       sample.rows.row(q)[p] = static_cast<std::int32_t>(
@@ -94,7 +104,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     std::int64_t left = j;
     std::int32_t enough = 0;
     for (; left > 0 && enough < looked_at; ++enough) {
-      const Id list = order.ids.row(q)[enough];
+      const Id list = near[enough];
       left -= allowed[static_cast<std::size_t>(list)];
       if (!own.empty()) left += list_of(own[static_cast<std::size_t>(q)]) == list;
     }
@@ -102,7 +112,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     for (; j < k; ++j) sample.ranks.row(q)[j] = -1;
   }
 
-  if (use == CurveUse::once || state.size < wanted) return calibrated(sample, threads);
+  if (!kept) return calibrated(sample, threads);
   // Lists of each rule are those of the one before and some more: these are added to its answers.
   ListSearch search(request);
   ExactNeighbors found;
@@ -117,7 +127,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
       for (std::int64_t q = 0; q < count; ++q) {
         std::int64_t& from = done[static_cast<std::size_t>(q)];
         const std::int64_t to = std::max(from, probed[static_cast<std::size_t>(q)]);
-        std::copy(order.ids.row(q) + from, order.ids.row(q) + to, probes.row(q));
+        std::copy(nearest_lists.row(q) + from, nearest_lists.row(q) + to, probes.row(q));
         from = to;
       }
       search.nearest(probes.view(), found);
