@@ -57,6 +57,7 @@
 #include "knear/core/this_thread.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/cost/peaks.hpp"
+#include "knear/cost/graph_plan.hpp"
 #include "knear/cost/list_plan.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/cost/device_plan.hpp"
