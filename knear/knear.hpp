@@ -25,6 +25,7 @@
 #include "knear/index/index.hpp"
 #include "knear/index/options.hpp"
 #include "knear/index/usual_lists.hpp"
+#include "knear/factory/index_needs.hpp"
 #include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/factory/deprecated.hpp"
