@@ -78,7 +78,8 @@ void run_build(const BuildArguments& arguments) {
 
   const auto start = std::chrono::steady_clock::now();
   const AnyMatrixView view = base.view();
-  const IndexChoice choice = build_choice(arguments, view.rows(), view.cols(), view.type(), metric);
+  const IndexChoice choice = build_choice(arguments, view.rows(), view.cols(), view.type(), metric,
+                                          view, {.threads = threads});
   Index index = make_index(choice.factory, view.cols(), metric);
   if (is_divided(arguments)) index = index.divided(sharding);
   build(std::move(index), choice, view, arguments, threads, start);
@@ -123,13 +124,14 @@ Metric build_metric(const BuildArguments& arguments) {
 }
 
 IndexChoice build_choice(const BuildArguments& arguments, std::int64_t rows, std::int64_t dim,
-                         ElementType type, Metric metric) {
+                         ElementType type, Metric metric, AnyMatrixView sample,
+                         const ChangeOptions& options) {
   IndexChoice choice{.factory = arguments.index};
   if (arguments.automatic()) {
-    IndexNeeds needs{.metric = metric, .type = type, .memory = arguments.memory};
+    IndexNeeds needs{.metric = metric, .type = type, .memory = arguments.memory, .sample = sample};
     if (!std::isnan(arguments.recall)) needs.recall = arguments.recall;
     if (arguments.batch != not_given) needs.batch = arguments.batch;
-    choice = choose_index(rows, dim, needs);
+    choice = choose_index(rows, dim, needs, options);
   }
   if (!knear::learns(choice.factory)) check_nothing_is_learned(arguments, choice.factory);
   return choice;
@@ -185,11 +187,13 @@ void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
       ->type_name("FILE")
       ->required();
   command
-      .add_option("--index", arguments.index,
-                  "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
-                  "lists), Graph32 (a graph of 32 links a row, for one query a call), IVF1024,PQ32 "
-                  "(lists and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes keeps the "
-                  "vectors too; auto: what suits --memory, --recall and --batch")
+      .add_option(
+          "--index", arguments.index,
+          "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
+          "lists), Graph32 (a graph of 32 links a row, for one query a call), IVF1024,PQ32 "
+          "(lists and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes keeps the "
+          "vectors too; auto: measures some of the vectors and takes what suits --memory, --recall "
+          "and --batch")
       ->type_name("KIND")
       ->required();
   command.add_option("--out", arguments.out, "the file to write, .knear")

@@ -36,9 +36,11 @@ ShardingOptions sharding_of(const BuildArguments& arguments);
 // Throws InvalidArgument for an --out that cannot be written.
 void check_build_output(const BuildArguments& arguments);
 Metric build_metric(const BuildArguments& arguments);
-// The kind of index for such a base. Throws InvalidArgument.
+// The kind of index for such a base: with --index auto a guess, unless `sample` has vectors to
+// measure. Throws InvalidArgument.
 IndexChoice build_choice(const BuildArguments& arguments, std::int64_t rows, std::int64_t dim,
-                         ElementType type, Metric metric);
+                         ElementType type, Metric metric, AnyMatrixView sample = {},
+                         const ChangeOptions& options = {});
 // Throws InvalidArgument for more vectors than the base has rows.
 TrainOptions train_options(const BuildArguments& arguments, std::int64_t rows, int threads,
                            const Progress& progress);

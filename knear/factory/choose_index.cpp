@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
+#include "knear/factory/forms_to_choose.hpp"
 #include "knear/index/impl/index_impl.hpp"
 #include "knear/index/usual_lists.hpp"
 
@@ -22,20 +22,24 @@ double scan_time(double rows, double dim, double batch) {
   const double of_many = 4 + rows * dim * 1.6e-6, alone = 20 + rows * dim * 1.05e-5;
   return of_many + (alone - of_many) / batch;
 }
-// Graphs are not among them. For one query at a time, asked for a recall, a graph took 1.05 to 3.6
-// times as long as the fastest lists of 60,000 vectors and more (bench/auto, on a Zen 5). Tuned by
-// queries it took 0.64 to 0.86 of the time of 1,024 lists for descriptors of pictures, 1.07 to 1.38
-// times it for vectors in clusters (bench/inverted_lists), and rows, columns and type do not tell
-// these apart. It takes 10 to 16 times as long to make.
 double probing_time(double recall, double batch) {
   const double missed = std::max(1 - recall, 1e-3);
   const double of_many = 4 + 1.5 / std::sqrt(missed), alone = 14 + 2.8 / std::sqrt(missed);
   return of_many + (alone - of_many) / batch;
 }
 
-// Below this many centroids comparing a query with all of them takes less than the rest.
-constexpr std::int64_t most_lists_compared = 16384;
-constexpr std::int64_t few_queries = 16;
+// Floats of so many columns that are compared by angle are taken for embeddings of text, which lie
+// in no clear clusters: for a few queries at a time a graph was 1.3 to 5 times as fast as lists
+// (bench/auto). Descriptors and pictures are whole numbers, compared by l2.
+constexpr std::int64_t least_text_columns = 128;
+
+bool guessed_as_text(std::int64_t dim, const IndexNeeds& needs) {
+  const bool floats = needs.type != ElementType::u8 && needs.type != ElementType::i8;
+  const MetricTraits metric = traits_of(needs.metric);
+  const bool angles = metric.product || metric.unit_rows;
+  return floats && angles && dim >= least_text_columns;
+}
+
 // A rotation of so many columns is learned in a minute or two.
 constexpr std::int64_t most_rotated_columns = 512;
 
@@ -43,12 +47,6 @@ std::int64_t largest_divisor(std::int64_t of, std::int64_t most) {
   for (std::int64_t m = std::min(of, most); m > 1; --m)
     if (of % m == 0) return m;
   return 1;
-}
-
-std::string readable(double bytes) {
-  for (const auto& [unit, name] : {std::pair(1 << 30, "GiB"), std::pair(1 << 20, "MiB")})
-    if (bytes >= unit) return fmt::format("{:.1f} {}", bytes / unit, name);
-  return fmt::format("{:.0f} bytes", bytes);
 }
 
 // Bytes that a row of codes takes beside these.
@@ -85,11 +83,8 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
   if (!traits_of(needs.metric).by_products)
     return {
         {"", "Flat", "vectors as they are", d * static_cast<double>(size_of(needs.type)), true}};
-  const bool whole = bytes && !traits_of(needs.metric).unit_rows;
-  // All rows may be scored in float32 where products of bytes are slow; those of lists never are.
-  const bool in_floats = !lists && !whole && !has_byte_products(active_isa());
-  const double packed = in_floats ? 4.05 * d + 12 : 1.055 * d + 9;
-  const double vectors = whole ? packed : d * static_cast<double>(size_of(needs.type)) + packed;
+  const double packed = detail::packed_row_bytes(dim, needs, lists),
+               vectors = detail::vector_row_bytes(dim, needs, lists);
   std::vector<Form> out{{"", "Flat", "vectors as they are", vectors, true}};
   const bool wide = needs.type == ElementType::f32 || needs.type == ElementType::f64;
   if (wide) out.push_back({"", "SQfp16", "vectors rounded to halves", 2 * d + packed});
@@ -120,77 +115,124 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
   return out;
 }
 
+IndexChoice choice_by_rules(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs) {
+  if (rows < 1) throw InvalidArgument("rows must be at least 1, but is {}", rows);
+  detail::check_index_dim(dim);
+  if (needs.memory < 0)
+    throw InvalidArgument("memory must not be negative, but is {}", needs.memory);
+  if (!(needs.recall > 0 && needs.recall <= 1))
+    throw InvalidArgument("recall must be in (0, 1], but is {}", needs.recall);
+  if (needs.batch < 1) throw InvalidArgument("batch must be at least 1, but is {}", needs.batch);
+  const auto n = static_cast<double>(rows), d = static_cast<double>(dim),
+             batch = static_cast<double>(needs.batch);
+  const bool lists_pay = needs.recall < 1 && traits_of(needs.metric).by_products &&
+                         probing_time(needs.recall, batch) < scan_time(n, d, batch);
+  std::int64_t lists = !lists_pay ? 0 : needs.batch == 1 ? lists_for_one(rows) : usual_lists(rows);
+  // Centroids; of codes also the tables of a quantiser and what recall is measured by.
+  const double of_lists = static_cast<double>(lists) * 4 * d,
+               of_codes = 256 * 4 * d + std::min(n, 1000.0) * (1024 + 4 * d);
+  const auto bytes_of = [&](const Form& form) {
+    const double vectors = n * form.row_bytes + of_lists;
+    return form.is_codes() ? 1.02 * (vectors + of_codes) : vectors;
+  };
+  const double most = needs.memory == 0 ? 1e300 : static_cast<double>(needs.memory);
+  const std::vector<Form> forms =
+      forms_for(rows, dim, needs, lists > 0, (most / 1.02 - of_lists - of_codes) / n);
+  const Form* chosen = nullptr;
+  for (const Form& form : forms)
+    if (bytes_of(form) <= most && (needs.recall < 1 || form.lossless)) {
+      chosen = &form;
+      break;
+    }
+  if (!chosen) {
+    double least = bytes_of(forms.front());
+    if (needs.recall < 1)
+      for (const Form& form : forms_for(rows, dim, needs, lists > 0, id_and_scalar + 1))
+        least = std::min(least, bytes_of(form));
+    throw InvalidArgument("memory is {} bytes, but {} x {} take {:.0f} at least{}", needs.memory,
+                          rows, dim, least, needs.recall == 1 ? " for a recall of 1" : "");
+  }
+  if (lists > 1 && lists <= detail::most_lists_compared && needs.batch >= many_queries &&
+      !chosen->is_codes())
+    lists /= 2;
+  IndexChoice out;
+  out.guessed = detail::may_be_measured(rows, needs) && chosen->lossless;
+  const double of_graph = n * detail::graph_row_bytes(dim, needs);
+  const bool graph = out.guessed && guessed_as_text(dim, needs) &&
+                     needs.batch < detail::few_queries && of_graph <= most;
+  if (graph) lists = 0;
+  const std::string found_by = graph ? fmt::format("Graph{}", detail::chosen_links)
+                                     : detail::lists_in_words(lists, needs.batch);
+  out.factory = graph ? found_by : chosen->before + found_by + chosen->form;
+  out.bytes = static_cast<std::int64_t>(graph ? of_graph : bytes_of(*chosen));
+  std::string why =
+      needs.recall == 1 ? std::string("a recall of 1 is certain without lists")
+      : graph           ? fmt::format(
+                              "{} x {} floats, compared by {}, are taken for embeddings of text, for "
+                                        "which a graph is the fastest for a few queries a call",
+                              rows, dim, name_of(needs.metric))
+      : lists == 0
+          ? fmt::format("{} x {} are compared faster than lists are probed for a recall of {}",
+                        rows, dim, needs.recall)
+          : fmt::format("{} x {} in {} lists, of which a query probes a few for a recall of {}",
+                        rows, dim, lists, needs.recall);
+  out.reason =
+      fmt::format("{}: {}; {} take about {}{}", out.factory, why, chosen->what,
+                  detail::readable_size(static_cast<double>(out.bytes)),
+                  chosen == &forms.front()
+                      ? ""
+                      : fmt::format(" of the {} allowed, where vectors as they are take {}",
+                                    detail::readable_size(most),
+                                    detail::readable_size(bytes_of(forms.front()))));
+  if (!chosen->lossless && chosen->form != "SQfp16")
+    out.reason += "; tuning says which recall they reach";
+  if (out.guessed) out.reason += "; guessed without a sample of the vectors";
+  return out;
+}
+
 }  // namespace
 
-IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs) {
+namespace detail {
+
+bool may_be_measured(std::int64_t rows, const IndexNeeds& needs) {
+  return needs.recall < 1 && traits_of(needs.metric).by_products && rows >= least_measured_rows;
+}
+
+std::string lists_in_words(std::int64_t lists, std::int64_t batch) {
+  if (lists == 0) return {};
+  if (lists > most_lists_compared && batch <= few_queries)
+    return fmt::format("IVF{}(IVF{},Flat),", lists, usual_lists(lists));
+  return fmt::format("IVF{},", lists);
+}
+
+std::string readable_size(double bytes) {
+  for (const auto& [unit, name] : {std::pair(1 << 30, "GiB"), std::pair(1 << 20, "MiB")})
+    if (bytes >= unit) return fmt::format("{:.1f} {}", bytes / unit, name);
+  return fmt::format("{:.0f} bytes", bytes);
+}
+
+}  // namespace detail
+
+IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs,
+                         const ChangeOptions& options) {
   return detail::public_call([&] {
-    if (rows < 1) throw InvalidArgument("rows must be at least 1, but is {}", rows);
-    detail::check_index_dim(dim);
-    if (needs.memory < 0)
-      throw InvalidArgument("memory must not be negative, but is {}", needs.memory);
-    if (!(needs.recall > 0 && needs.recall <= 1))
-      throw InvalidArgument("recall must be in (0, 1], but is {}", needs.recall);
-    if (needs.batch < 1) throw InvalidArgument("batch must be at least 1, but is {}", needs.batch);
-    const auto n = static_cast<double>(rows), d = static_cast<double>(dim),
-               batch = static_cast<double>(needs.batch);
-    const bool lists_pay = needs.recall < 1 && traits_of(needs.metric).by_products &&
-                           probing_time(needs.recall, batch) < scan_time(n, d, batch);
-    std::int64_t lists = !lists_pay         ? 0
-                         : needs.batch == 1 ? lists_for_one(rows)
-                                            : usual_lists(rows);
-    // Centroids; of codes also the tables of a quantiser and what recall is measured by.
-    const double of_lists = static_cast<double>(lists) * 4 * d,
-                 of_codes = 256 * 4 * d + std::min(n, 1000.0) * (1024 + 4 * d);
-    const auto bytes_of = [&](const Form& form) {
-      const double vectors = n * form.row_bytes + of_lists;
-      return form.is_codes() ? 1.02 * (vectors + of_codes) : vectors;
-    };
-    const double most = needs.memory == 0 ? 1e300 : static_cast<double>(needs.memory);
-    const std::vector<Form> forms =
-        forms_for(rows, dim, needs, lists > 0, (most / 1.02 - of_lists - of_codes) / n);
-    const Form* chosen = nullptr;
-    for (const Form& form : forms)
-      if (bytes_of(form) <= most && (needs.recall < 1 || form.lossless)) {
-        chosen = &form;
-        break;
-      }
-    if (!chosen) {
-      double least = bytes_of(forms.front());
-      if (needs.recall < 1)
-        for (const Form& form : forms_for(rows, dim, needs, lists > 0, id_and_scalar + 1))
-          least = std::min(least, bytes_of(form));
-      throw InvalidArgument("memory is {} bytes, but {} x {} take {:.0f} at least{}", needs.memory,
-                            rows, dim, least, needs.recall == 1 ? " for a recall of 1" : "");
+    const AnyMatrixView& sample = needs.sample;
+    IndexNeeds own = needs;
+    if (sample.rows() > 0) own.type = sample.type();
+    IndexChoice guess = choice_by_rules(rows, dim, own);
+    if (sample.rows() == 0) return guess;
+    if (sample.cols() != dim)
+      throw ShapeMismatch("sample has {} columns, but dim is {}", sample.cols(), dim);
+    if (!guess.guessed) return guess;
+    if (sample.rows() < least_sample) {
+      guess.reason += fmt::format(", as {} vectors are too few to measure: {} are needed",
+                                  sample.rows(), least_sample);
+      return guess;
     }
-    if (lists > 1 && lists <= most_lists_compared && needs.batch >= many_queries &&
-        !chosen->is_codes())
-      lists /= 2;
-    std::string found_by;
-    if (lists > 0) {
-      found_by = fmt::format("IVF{}", lists);
-      if (lists > most_lists_compared && needs.batch <= few_queries)
-        found_by += fmt::format("(IVF{},Flat)", usual_lists(lists));
-      found_by += ",";
-    }
-    IndexChoice out;
-    out.factory = chosen->before + found_by + chosen->form;
-    out.bytes = static_cast<std::int64_t>(bytes_of(*chosen));
-    std::string why =
-        needs.recall == 1 ? std::string("a recall of 1 is certain without lists")
-        : lists == 0
-            ? fmt::format("{} x {} are compared faster than lists are probed for a recall of {}",
-                          rows, dim, needs.recall)
-            : fmt::format("{} x {} in {} lists, of which a query probes a few for a recall of {}",
-                          rows, dim, lists, needs.recall);
-    out.reason = fmt::format(
-        "{}: {}; {} take about {}{}", out.factory, why, chosen->what, readable(bytes_of(*chosen)),
-        chosen == &forms.front()
-            ? ""
-            : fmt::format(" of the {} allowed, where vectors as they are take {}", readable(most),
-                          readable(bytes_of(forms.front()))));
-    if (!chosen->lossless && chosen->form != "SQfp16")
-      out.reason += "; tuning says which recall they reach";
-    return out;
+    IndexChoice choice = detail::measured_choice(rows, own, options);
+    if (!choice.factory.empty()) return choice;
+    guess.reason += ", as no form that was measured reaches the recall within the memory";
+    return guess;
   });
 }
 

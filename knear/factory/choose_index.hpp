@@ -4,36 +4,32 @@
 //   const IndexChoice choice = choose_index(1'000'000, 96, {.memory = 200 << 20, .recall = 0.9});
 //   Index index = make_index(choice.factory, 96);  // "IVF2048,PQ48x4,Refine(SQ8)"
 //   std::cerr << choice.reason;
+//   const IndexChoice measured = choose_index(1'000'000, 256, {.batch = 1, .sample = x.view()});
 //
-// It goes by rules, not by the vectors, which nobody has seen yet: the form that loses least of
-// those that fit the memory, in inverted lists where these are expected to be faster. `bench/auto`
-// measures how far from the fastest of six, a graph among them, that is. What vectors in no lists
-// take depends on the machine: without AVX-512 VNNI they may be kept in float32 once more.
+// Without a sample it is a guess from rows, columns, type and metric. With one, the forms that fit
+// the memory are built on a part of the sample, which counts the rows that a query scores for the
+// recall. The counts are extrapolated to all rows, and the model of costs (knear/cost) makes
+// seconds of them. Counts do not depend on what else the machine does, so that the same sample
+// gives the same choice on the same kind of machine. `bench/auto` measures how far from the fastest
+// of eight the choice is. What vectors in no lists take depends on the machine: without AVX-512
+// VNNI they may be kept in float32 once more.
 #pragma once
 #include <cstdint>
-#include <string>
 
-#include "knear/core/element_type.hpp"
-#include "knear/core/metric.hpp"
+#include "knear/factory/index_needs.hpp"
+#include "knear/index/options.hpp"
 
 namespace knear {
 
-struct IndexNeeds {
-  Metric metric = Metric::l2;
-  ElementType type = ElementType::f32;  // of the rows; u8 and i8 are kept as bytes
-  std::int64_t memory = 0;              // bytes that the index may take; 0: as many as it likes
-  double recall = 0.95;                 // of the 10 nearest; 1: all of them, for certain
-  std::int64_t batch = 1000;            // queries in a call
-};
-
-struct IndexChoice {
-  std::string factory = {};
-  std::string reason = {};  // one sentence
-  std::int64_t bytes = 0;   // what the index will take, about
-};
-
+// Which index to make of `rows` vectors of `dim` columns. Of a sample a fortieth of `rows`
+// is measured, from 2,000 to 60,000. The choice stays a guess where the sample has fewer rows, and
+// follows rules where the memory has room for codes alone. The same needs give the same choice for
+// any number of threads.
+//
 // Throws InvalidArgument unless rows >= 1, 1 <= dim <= 65536, memory >= 0, 0 < recall <= 1 and
-// batch >= 1; and where nothing fits the memory, with what would be enough.
-IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs = {});
+// batch >= 1; where nothing fits the memory, with what would be enough; and for a NaN or infinity
+// in what is measured. Throws ShapeMismatch for a sample of another number of columns; Cancelled.
+IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs = {},
+                         const ChangeOptions& options = {});
 
 }  // namespace knear

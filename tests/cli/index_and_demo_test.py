@@ -280,6 +280,14 @@ class Index(ProgramTest):
                 self.fails(1, *build, *more, says=says)
         build[4] = "Flat"
         self.fails(1, *build, "--batch", "3", says="--batch is for --index auto, but --index is Fl")
+        # Of more rows some are measured.
+        draw = random.Random(1)
+        rows = [[draw.randrange(256) for _ in range(8)] for _ in range(6000)]
+        write_vecs(self.path("many.bvecs"), rows, "B")
+        build = ["build", "--base", "many.bvecs", "--index", "auto", "--out", "a.knear"]
+        made = json.loads(self.ok(*build, "--batch", "1", "--json"))
+        self.assertTrue(made["reason"].startswith(made["index"] + ": measured on 1800 vectors for"))
+        self.assertIn(f"knear index {made['index']}", self.ok("info", "a.knear"))
 
     def test_indexes_from_and_for_faiss(self):
         for kind in ("Flat", "IVF7,Flat"):

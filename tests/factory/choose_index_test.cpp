@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "knear/core/error.hpp"
@@ -117,6 +120,133 @@ TEST(ChooseIndex, FlatFitsTheMemoryOnEveryMachine) {
     EXPECT_LE(index.memory_bytes(), choice.bytes) << choice.reason;
     EXPECT_TRUE(memory == 0 || index.memory_bytes() <= memory) << choice.reason;
   }
+}
+
+// Rows like embeddings of text: directions of sums of a few of many words, some much more frequent.
+Matrix<float> sentences(std::int64_t rows, std::int64_t dim) {
+  Random random(7);
+  const auto normal = [&] {
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += random.uniform();
+    return static_cast<float>(sum);
+  };
+  constexpr std::int64_t words = 4000, length = 8;
+  Matrix<float> of_word(words, dim), out(rows, dim);
+  for (std::int64_t i = 0; i < words * dim; ++i) of_word.data()[i] = normal();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* to = out.data() + row * dim;
+    std::fill_n(to, dim, 0.f);
+    for (std::int64_t i = 0; i < length; ++i) {
+      const double rank = std::exp(random.uniform() * std::log(double{words}));
+      const float* word = of_word.data() + (static_cast<std::int64_t>(rank) - 1) * dim;
+      for (std::int64_t j = 0; j < dim; ++j) to[j] += word[j];
+    }
+    double square = 0;
+    for (std::int64_t j = 0; j < dim; ++j) square += double{to[j]} * to[j];
+    for (std::int64_t j = 0; j < dim; ++j) to[j] /= static_cast<float>(std::sqrt(square));
+  }
+  return out;
+}
+
+IndexNeeds with(AnyMatrixView sample, IndexNeeds needs) {
+  needs.sample = sample;
+  return needs;
+}
+
+TEST(ChooseIndex, GuessesAGraphForText) {
+  const IndexNeeds text{.metric = Metric::ip, .batch = 1};
+  EXPECT_EQ(chosen(693'000, 256, text), "Graph32");
+  EXPECT_EQ(chosen(20'000, 384, {.metric = Metric::cosine, .recall = 0.99, .batch = 1}), "Graph32");
+  EXPECT_TRUE(choose_index(693'000, 256, text).guessed);
+  EXPECT_TRUE(choose_index(693'000, 256, text)
+                  .reason.ends_with("guessed without a sample of the "
+                                    "vectors"));
+  // Many queries a call share lists; descriptors are bytes or compared by l2; words have fewer
+  // columns; and a graph needs its memory.
+  EXPECT_EQ(chosen(693'000, 256, {.metric = Metric::ip, .batch = 10'000}), "IVF1024,Flat");
+  EXPECT_EQ(chosen(693'000, 256, {.batch = 1}), "IVF2048,Flat");
+  EXPECT_EQ(chosen(693'000, 64, text), "IVF2048,Flat");
+  EXPECT_EQ(chosen(693'000, 256, {.metric = Metric::ip, .type = ElementType::u8, .batch = 1}),
+            "IVF2048,Flat");
+  EXPECT_EQ(chosen(693'000, 256,
+                   {.metric = Metric::ip, .memory = std::int64_t{693'000} * 1400, .batch = 1}),
+            "IVF2048,Flat");
+  EXPECT_EQ(chosen(4'000, 256, text), "IVF128,Flat");
+}
+
+TEST(ChooseIndex, MeasuresASample) {
+  const Matrix<float> text = sentences(6'000, 128);
+  const IndexNeeds alone{.metric = Metric::ip, .batch = 1};
+  const IndexChoice choice = choose_index(240'000, 128, with(text.view(), alone));
+  EXPECT_EQ(choice.factory, "Graph32") << choice.reason;
+  EXPECT_FALSE(choice.guessed);
+  EXPECT_TRUE(choice.reason.starts_with(
+      "Graph32: measured on 5800 vectors for 240000 x 128, a recall of 0.95 and 1 query a call, "))
+      << choice.reason;
+  ASSERT_EQ(choice.forecasts.size(), 5u) << choice.reason;
+  for (std::size_t i = 1; i < 5; ++i)
+    EXPECT_LE(choice.forecasts[i - 1].seconds, choice.forecasts[i].seconds);
+  // Counts of a part, by other threads, are the same.
+  const IndexChoice again = choose_index(240'000, 128, with(text.view(), alone), {.threads = 1});
+  EXPECT_EQ(again.reason, choice.reason);
+  // The metric alone would have been taken for that of descriptors, and named lists.
+  const IndexNeeds l2{.batch = 1};
+  EXPECT_EQ(choose_index(240'000, 128, with(text.view(), l2)).factory, "Graph32");
+  EXPECT_EQ(choose_index(240'000, 128, l2).factory, "IVF1024,Flat");
+  // Many queries at a time share lists.
+  const IndexChoice many =
+      choose_index(240'000, 128, with(text.view(), {.recall = 0.9, .batch = 10'000}));
+  EXPECT_TRUE(many.factory.starts_with("IVF")) << many.reason;
+}
+
+TEST(ChooseIndex, MeasuresWhatFitsTheMemory) {
+  const Matrix<float> text = sentences(3'000, 128);
+  IndexNeeds needs{.metric = Metric::ip, .memory = 100'000 * 680, .batch = 1};
+  const IndexChoice choice = choose_index(100'000, 128, with(text.view(), needs));
+  EXPECT_FALSE(choice.factory.starts_with("Graph")) << choice.reason;
+  EXPECT_FALSE(choice.forecasts.empty());
+  for (const FormForecast& form : choice.forecasts)
+    EXPECT_LE(form.bytes, needs.memory) << form.factory;
+  EXPECT_LE(choice.bytes, needs.memory);
+  needs.memory = 100'000 * 200;  // codes
+  const IndexChoice codes = choose_index(100'000, 128, with(text.view(), needs));
+  EXPECT_EQ(codes.reason, choose_index(100'000, 128, needs).reason);
+  EXPECT_FALSE(codes.guessed);
+}
+
+TEST(ChooseIndex, MeasuresNothingThatVectorsDoNotDecide) {
+  const Matrix<float> text = sentences(3'000, 128);
+  const auto of_sample = [&](std::int64_t rows, const IndexNeeds& needs, std::int64_t given) {
+    return choose_index(rows, 128, with(text.view().rows(0, given), needs));
+  };
+  const IndexChoice exact = of_sample(100'000, {.recall = 1}, 3'000);
+  EXPECT_EQ(exact.factory, "Flat");
+  EXPECT_TRUE(!exact.guessed && exact.forecasts.empty());
+  EXPECT_TRUE(of_sample(4'000, {}, 3'000).forecasts.empty());
+  const IndexChoice few = of_sample(100'000, {.metric = Metric::ip, .batch = 1}, 1'999);
+  EXPECT_TRUE(few.guessed && few.forecasts.empty());
+  EXPECT_EQ(few.factory, "Graph32");
+  EXPECT_TRUE(few.reason.ends_with("as 1999 vectors are too few to measure: 2000 are needed"))
+      << few.reason;
+  EXPECT_FALSE(of_sample(100'000, {.batch = 1}, 2'000).guessed);
+}
+
+TEST(ChooseIndex, SaysWhatIsWrongWithASample) {
+  Matrix<float> text = sentences(2'000, 16);
+  try {
+    choose_index(100'000, 96, {.sample = text.view()});
+    ADD_FAILURE() << "a sample of another number of columns was taken";
+  } catch (const ShapeMismatch& e) {
+    EXPECT_STREQ(e.what(), "sample has 16 columns, but dim is 96");
+  }
+  text.data()[1234 * 16 + 5] = std::numeric_limits<float>::quiet_NaN();
+  try {
+    choose_index(100'000, 16, {.sample = text.view()});
+    ADD_FAILURE() << "a NaN was taken";
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(), "sample must be finite, but row 1234 column 5 is nan");
+  }
+  EXPECT_THROW(choose_index(0, 16, {.sample = text.view()}), InvalidArgument);
 }
 
 TEST(ChooseIndex, SaysWhatIsWrong) {

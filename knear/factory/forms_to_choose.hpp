@@ -1,0 +1,64 @@
+// knear/factory/forms_to_choose.hpp -- what the choices by rules and by a sample share: bytes of a
+// row in each form, and names.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/element_type.hpp"
+#include "knear/core/metric.hpp"
+#include "knear/factory/index_needs.hpp"
+#include "knear/index/options.hpp"
+
+namespace knear::detail {
+
+// Whether rows are whole numbers of 8 bits whose packed codes are all that is kept of them.
+inline bool kept_as_bytes(const IndexNeeds& needs) {
+  return (needs.type == ElementType::u8 || needs.type == ElementType::i8) &&
+         !traits_of(needs.metric).unit_rows;
+}
+
+// Bytes of a row's packed codes. All rows may be scored in float32 where products of bytes are
+// slow; those of lists never are.
+inline double packed_row_bytes(std::int64_t dim, const IndexNeeds& needs, bool lists) {
+  const auto d = static_cast<double>(dim);
+  const bool floats = !lists && !kept_as_bytes(needs) && !has_byte_products(active_isa());
+  return floats ? 4.05 * d + 12 : 1.055 * d + 9;
+}
+
+// Bytes of a row that is kept as it came, packed codes included.
+inline double vector_row_bytes(std::int64_t dim, const IndexNeeds& needs, bool lists) {
+  const double packed = packed_row_bytes(dim, needs, lists);
+  return kept_as_bytes(needs) ? packed : static_cast<double>(dim * size_of(needs.type)) + packed;
+}
+
+// The links of the graphs that are chosen.
+inline constexpr std::int64_t chosen_links = 32;
+
+// Bytes of a row and its place in a graph: a byte a column, the links and 16 bytes, in a sixteenth
+// more rows for the coarser layers. Its packed codes are those of a scan.
+inline double graph_row_bytes(std::int64_t dim, const IndexNeeds& needs) {
+  return vector_row_bytes(dim, needs, false) +
+         1.0625 * static_cast<double>(dim + 4 * chosen_links + 16) + 24;
+}
+
+// Below this many centroids comparing a query with all of them takes less than the rest.
+inline constexpr std::int64_t most_lists_compared = 16384;
+// Calls of fewer queries than this share next to no work.
+inline constexpr std::int64_t few_queries = 16;
+// Fewer rows are found fast enough in any form.
+inline constexpr std::int64_t least_measured_rows = 5000;
+
+// Returns true if vectors, where there are any, say more than the rules.
+bool may_be_measured(std::int64_t rows, const IndexNeeds& needs);
+// "IVF1024," or with an index of the centroids "IVF65536(IVF512,Flat),"; empty for 0 lists.
+std::string lists_in_words(std::int64_t lists, std::int64_t batch);
+// "1.5 GiB", "20.0 MiB", "100 bytes".
+std::string readable_size(double bytes);
+
+// The choice by needs.sample, of which may_be_measured() holds and which has the right columns; one
+// without a name where no form reaches the recall within the memory.
+IndexChoice measured_choice(std::int64_t rows, const IndexNeeds& needs,
+                            const ChangeOptions& options);
+
+}  // namespace knear::detail
