@@ -36,7 +36,8 @@ void round_query(const ExactNeighbors& all, Metric metric, std::int64_t q, Id se
 
 }  // namespace
 
-void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads) {
+void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads,
+           bool may_share) {
   const std::int64_t have = all.columns(), coming = more.columns();
   ExactNeighbors merged(more.keys.rows(), std::min(k, have + coming));
   // What a list is padded with comes last, also behind rows that are infinitely far.
@@ -47,7 +48,13 @@ void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int 
   each_query(more.keys.rows(), merged.columns(), threads, [&](std::int64_t q) {
     std::int64_t a = 0, b = 0;
     for (std::int64_t j = 0; j < merged.columns(); ++j) {
+      if (may_share && a == have && b == coming) {
+        merged.keys.row(q)[j] = std::numeric_limits<double>::infinity();
+        merged.ids.row(q)[j] = no_id;
+        continue;
+      }
       const bool from_all = b == coming || (a < have && place(all, q, a) <= place(more, q, b));
+      if (may_share && from_all && b < coming && place(all, q, a) == place(more, q, b)) ++b;
       const ExactNeighbors& source = from_all ? all : more;
       const std::int64_t at = from_all ? a++ : b++;
       merged.keys.row(q)[j] = source.keys.row(q)[at];

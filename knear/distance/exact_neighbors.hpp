@@ -28,9 +28,11 @@ struct ExactNeighbors {
   std::int64_t columns() const { return keys.cols(); }
 };
 
-// The k best of both for each query, or all where they are fewer. They have no id in common.
-// Requires as many queries.
-void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads);
+// The k best of both for each query, or all where they are fewer. They have no id in common, unless
+// may_share is true: an id that is in both, with the same key, is taken once. Requires as many
+// queries.
+void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads,
+           bool may_share = false);
 
 // Distances rounded to float32 [queries x columns], padded with no_id and no_distance(). With
 // `self`, query i is row *self + i of the base and its answer leaves that row out. `all` may have

@@ -11,6 +11,7 @@
 //   IVFn,...          n inverted lists, 1 to 2^24, of any of these; codes are of residuals
 //   IVFn(index),...   the same, whose centroids are found by an index of their own; for ip none
 //                     with transforms or product quantizers
+//   IVFn_SOAR,...     n inverted lists of vectors, 2 or more, with each vector in two of them
 //   ...,RFlat         codes and the vectors, by which the nearest codes are measured
 //   ...,Refine(form)  the same by codes or halves of the vectors: SQfp16, SQbf16, SQ8, SQ4, PQm
 //   PCAn,...          n principal components first; PCAW: whitened, PCAR: rotated, PCAWR. By l2 the
@@ -50,6 +51,13 @@
 // for ip those of the least lifted distance, so that lists of long vectors do not come first
 // whatever their direction (docs/decisions.md). Memory: 4 bytes a coordinate of each centroid more.
 // Lists of fewer than 4 rows on average are measured as they are instead of packed.
+//
+// IVFn_SOAR. Each row is in a second list too, whose centroid lies in another direction from the row
+// than that of the first (Sun et al., "SOAR", NeurIPS 2023). For vectors whose clusters overlap, as
+// those of text do: queries reach the same recall with a fraction of the probes. Answers have each
+// row once, and recall = 1 is as exact as with IVFn. Lists have twice as many rows, so that vectors
+// in clusters that lie apart are slower. Searched by the processor only. Memory: dim + 20 bytes a
+// row more.
 //
 // Codes. A code says what is left of a vector beside the centroid of its list, or the whole vector.
 // Distances are those of the query to what codes stand for, summed in float32 from tables of the

@@ -43,6 +43,8 @@ struct IndexShape {
   Metric metric = Metric::l2;
   std::vector<TransformShape> transforms = {};
   std::int64_t lists = 0;  // inverted ones; 0: there are none
+  // Whether each row is in a second list too (SOAR: CoarseQuantizer::second_lists()). Of vectors.
+  bool in_two_lists = false;
   // Of the index over their centroids (index/quantizers/centroid_index.hpp), of which dim and
   // metric do not count; empty: each is compared.
   std::vector<IndexShape> coarse = {};

@@ -282,7 +282,8 @@ class CertifiedNearest : NearestTask {
   bool wants_scores() const {
     const std::int64_t rows = (loop_.task.panels.end - loop_.task.panels.begin) * panel_rows;
     return !(scan_.state && knows_some_) && packed().format == format_int8 && !filtered_ &&
-           !job_.allowed_slots && looks_at_all_scores(rows, packed().dim, job_.k);
+           !job_.allowed_slots && !loop_.first_lists() &&
+           looks_at_all_scores(rows, packed().dim, job_.k);
   }
   void take_scores(std::int64_t g, const std::int32_t* scores, std::int64_t stride) {
     constexpr float infinity_of_floats = std::numeric_limits<float>::infinity();

@@ -15,7 +15,8 @@
 //
 // An accumulator of tasks with several ranges of panels may have next_range(), which is called
 // before each but the first. Where ranges are of several parts (work_table.hpp), loop.base() is the
-// part at hand, a hit's slot is one of that part, and rows are numbered through all.
+// part at hand, a hit's slot is one of that part, and rows are numbered through all. Hits in the
+// second list of a row are dropped where the query probes its first (BasePart::first_lists).
 //
 // take() gets pairs of rows that exist; a filter is the accumulator's (AllowedRows). One that has
 // wants_scores() and take_scores() may get all products of a group at once. An accumulator of a
@@ -38,16 +39,27 @@
 #include "knear/distance/exact.hpp"
 #include "knear/scan/bit_rows.hpp"
 #include "knear/scan/packing/kept_queries.hpp"
+#include "knear/scan/probed_lists.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
 
+// Tells which hits are found in another list of the query as well, and count there.
+struct RepeatedHits {
+  const ProbedLists* probed = nullptr;
+  std::span<const std::int64_t> queries = {};  // of the task, by place
+
+  bool contains(std::int64_t place, std::uint32_t first_list) const {
+    return probed->contains(queries[static_cast<std::size_t>(place)], first_list);
+  }
+};
+
 // Goes over tiles [first, last) of a task and gives what passes to the accumulator; all of them,
 // where it takes lists.
 template <class Accumulator>
 void run_task(TileLoop& loop, std::int64_t first, std::int64_t last, Accumulator& accumulator,
-              ScanStats& stats) {
+              ScanStats& stats, const RepeatedHits& repeated = {}) {
   const auto tile_done = [&](std::int64_t g, std::int64_t seen) {
     return accumulator.tile_done(g, seen);
   };
@@ -69,12 +81,16 @@ void run_task(TileLoop& loop, std::int64_t first, std::int64_t last, Accumulator
     const std::int64_t group_size = loop.group_size();
     const PackedBase& packed = loop.base();
     const std::uint32_t first_row = loop.first_row();
+    const std::uint32_t* const first_lists = loop.first_lists();
     const auto drain = [&](std::int64_t g, const Hit* hits, int count) {
       GroupHead& head = loop.queries.heads[g];
       stats.hits += count;
       for (const Hit* hit = hits; hit != hits + count; ++hit)
-        if (const std::uint32_t row = packed.ids[hit->slot]; row != PackedBase::no_row)
-          accumulator.take(g * group_size + hit->query, head, *hit, first_row + row);
+        if (const std::uint32_t row = packed.ids[hit->slot]; row != PackedBase::no_row) {
+          const std::int64_t place = g * group_size + hit->query;
+          if (first_lists && repeated.contains(place, first_lists[row])) continue;
+          accumulator.take(place, head, *hit, first_row + row);
+        }
       accumulator.publish_group(head);
     };
     loop.run(first, last, drain, tile_done);
@@ -120,11 +136,12 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
     clock.charge(clock.queries);
     auto accumulator = make(loop, local);
     accumulator.begin();
-    run_task(loop, 0, loop.tiles(), accumulator, local);
+    const RepeatedHits repeated{job.probed, table.queries_of(task.set)};
+    run_task(loop, 0, loop.tiles(), accumulator, local, repeated);
     for (const PanelRange& range : table.more_of(task)) {
       loop.enter(range, table.part_of(range, packed));
       if constexpr (requires { accumulator.next_range(); }) accumulator.next_range();
-      run_task(loop, 0, loop.tiles(), accumulator, local);
+      run_task(loop, 0, loop.tiles(), accumulator, local, repeated);
     }
     std::int64_t bytes = accumulator.finish(local);
     bytes += static_cast<std::int64_t>(loop.queries.codes->bytes());

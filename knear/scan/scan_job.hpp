@@ -17,6 +17,7 @@ namespace knear::detail {
 
 struct PerRowCodes;   // scan/packing/per_row_codes.hpp
 class KeptQueries;    // scan/packing/kept_queries.hpp
+class ProbedLists;    // scan/probed_lists.hpp
 struct CodedQueries;  // scan/packing/coded_queries.hpp
 
 // Which rows of a base may be found: all, or those that a filter allows and a set holds; row 0 of
@@ -70,6 +71,9 @@ struct ScanJob {
   // The same by the slots of the panels to be scanned (TileArgs::allowed), if that was laid out:
   // then no other row comes out of a kernel.
   const std::uint32_t* allowed_slots = nullptr;
+  // The lists that each query probes, for parts whose rows have a first list elsewhere
+  // (BasePart::first_lists).
+  const ProbedLists* probed = nullptr;
   // A key for each query that k rows found elsewhere do not exceed, so that only rows of this base
   // with at most that key are wanted; nullptr: none is known.
   const double* upper_bounds = nullptr;

@@ -80,9 +80,12 @@ class TileLoop {
   // What the range at hand is of, and the number of its row 0 among those of all parts.
   const PackedBase& base() const { return *packed_; }
   std::uint32_t first_row() const { return first_row_; }
+  // BasePart::first_lists of the range.
+  const std::uint32_t* first_lists() const { return first_lists_; }
   // Goes to another range, of a base for which queries are coded alike.
   void enter(const PanelRange& range, const BasePart& part) {
     task.panels = range, packed_ = part.packed, first_row_ = part.first_row;
+    first_lists_ = part.first_lists;
   }
   std::int64_t count() const { return std::ssize(queries.squares); }
   // Tiles of the range.
@@ -225,6 +228,7 @@ class TileLoop {
 
   const PackedBase* packed_;
   std::uint32_t first_row_ = 0;
+  const std::uint32_t* first_lists_ = nullptr;
   const std::uint32_t* const allowed_slots_;
   Kernels most_, last_;  // of all groups but the last, and of that
   TileKernel self_join_;

@@ -45,6 +45,9 @@ struct PanelRange {
 struct BasePart {
   const PackedBase* packed;
   std::uint32_t first_row = 0;
+  // The first list of each row of a part that holds rows in their second lists. A row does not
+  // count for queries that probe its first list (ScanJob::probed). nullptr: every row counts.
+  const std::uint32_t* first_lists = nullptr;
 };
 
 // A set against a range of panels, and then those [more_begin, more_end) of the table, one after

@@ -35,7 +35,8 @@ class TopK {
   // The id below which a new pair with exactly that key is admitted.
   std::int64_t bound_id() const { return bound_.second; }
 
-  // A pair that is not admitted changes nothing. Keys are never NaN; no pair comes twice.
+  // A pair that is not admitted changes nothing. Keys are never NaN. A pair that comes twice takes
+  // two places (drop_copies()).
   void push(double key, std::int64_t id) {
     if (k_ > longest_sorted) {
       items_.emplace_back(key, id);
@@ -63,6 +64,12 @@ class TopK {
   void finish() {
     cut();
     if (k_ > longest_sorted) sort_pairs(items_);
+  }
+
+  // Leaves each pair once, and the k smallest of these. Requires finish().
+  void drop_copies(std::int64_t k) {
+    items_.erase(std::unique(items_.begin(), items_.end()), items_.end());
+    if (items_.size() > static_cast<std::size_t>(k)) items_.resize(static_cast<std::size_t>(k));
   }
 
   const std::vector<Item>& items() const { return items_; }

@@ -47,7 +47,8 @@ class Index(Sealed):
 
     factory: the kind of index. "Flat": exact search of vectors that are kept as they came, in the
         element type of the first add. "IVF1024,Flat": the same vectors in 1024 inverted lists, of
-        which a search looks at the few nearest to each query. "IVF1024,PQ32": codes of 32 bytes
+        which a search looks at the few nearest to each query. "IVF1024_SOAR,Flat": each vector in
+        two lists, for clusters that overlap, as those of text do. "IVF1024,PQ32": codes of 32 bytes
         instead of vectors; "PQ32x4" has half a byte a part, "SQ8" a byte a column, "SQfp16" rounds
         to halves; ",RFlat" behind codes keeps the vectors too and measures the nearest codes by
         them, ",Refine(SQ8)" finer codes; "Graph32" keeps the vectors and a graph of 32 links each,

@@ -70,7 +70,7 @@ class IndexModel {
   }
 
   struct Row {
-    std::uint32_t list = 0;
+    std::uint32_t list = 0, second = 0;  // of a row in one list these are the same
     // Where rows are vectors: as they are kept, behind the transforms.
     AnyMatrix kept = {};
     // Where they are codes: what these stand for, without the centroid; its scalar; and what
@@ -105,7 +105,7 @@ class IndexModel {
     std::vector<std::pair<double, Id>> found;
     const CodeKeys key(*this, asked);
     for (const auto& [id, row] : rows)
-      if (probed[row->list] && allowed(id))
+      if ((probed[row->list] || probed[row->second]) && allowed(id))
         found.emplace_back(
             shape_.codes ? key(*row)
                          : order_key(shape_.metric, distance_of(shape_.metric, asked, row->kept)),
@@ -166,6 +166,9 @@ class IndexModel {
           reference_knn(kept, learned_->coarse->centroids(), 1,
                         shape_.metric == Metric::cosine ? Metric::cosine : Metric::l2)
               .ids.row(0)[0]);
+    out.second = out.list;
+    if (shape_.in_two_lists)
+      out.second = learned_->coarse->second_lists(kept, {&out.list, 1}, 1).front();
     if (!shape_.codes) {
       out.kept = std::move(kept);
       return out;

@@ -351,6 +351,11 @@ std::vector<Case> cases() {
                                 "SQbf16",
                                 "IVF7,SQfp16",
                                 "IVF9,SQbf16",
+                                "IVF7_SOAR,Flat",
+                                "IVF2_SOAR,Flat",
+                                "IVF290_SOAR,Flat",
+                                "IVF64_SOAR(IVF8,Flat),SQfp16",
+                                "PCA8,IVF9_SOAR,Flat",
                                 "L2norm,Flat",
                                 "L2norm,IVF8,Flat",
                                 "PCAW6,Flat",
@@ -374,6 +379,8 @@ std::vector<Case> cases() {
       for (const char* factory : {"IVF8,PQ3,RFlat", "PCA8,PQ4x4,RFlat"}) named(factory, type);
     named("PCA8,IVF7,Flat", ElementType::u8);
     named("IVF7,SQfp16", ElementType::f64);
+    for (const ElementType type : {ElementType::u8, ElementType::i8, ElementType::f64})
+      named("IVF7_SOAR,Flat", type);
     named("PQ4,Refine(SQbf16)", ElementType::i8);
     named("IVF6,PQ4,Refine(SQ8)", ElementType::bf16);
   }

@@ -26,6 +26,11 @@ class Grammar {
     take_lists();
     if (words_.at_end()) words_.refuse(words_.last(), "after which an index is missing");
     const std::string_view may_follow = take_form(words_, shape_);
+    if (shape_.in_two_lists && shape_.codes)
+      words_.refuse(
+          words_.last(),
+          "but codes are kept in one list each: of IVFn_SOAR, Flat, SQfp16 and SQbf16 are "
+          "the forms");
     const bool mapped = take_map();
     if (!words_.at_end())
       words_.refuse(words_.word().text.empty() ? "where a part is missing"
@@ -87,7 +92,7 @@ class Grammar {
     return true;
   }
 
-  // IVFn, IVFn(index).
+  // IVFn, IVFn_SOAR, IVFn(index), IVFn_SOAR(index).
   void take_lists() {
     if (words_.at_end() || !words_.word().text.starts_with("IVF")) return;
     std::string_view text = words_.word().text;
@@ -96,9 +101,14 @@ class Grammar {
       inner = words_.in_brackets(words_.word(), open);
       text = text.substr(0, open);
     }
+    constexpr std::string_view soar = "_SOAR";
+    shape_.in_two_lists = text.ends_with(soar);
+    if (shape_.in_two_lists) text.remove_suffix(soar.size());
     const auto lists = number_after("IVF", text);
-    if (!lists) words_.refuse("which names no inverted lists: IVFn and IVFn(index) do");
+    if (!lists) words_.refuse("which names no inverted lists: IVFn, IVFn_SOAR and IVFn(index) do");
     if (*lists < 1 || *lists > most_lists) words_.refuse("but there can be 1 to 16777216 lists");
+    if (shape_.in_two_lists && *lists < 2)
+      words_.refuse("but rows go into two lists each: there must be 2 lists or more");
     shape_.lists = *lists;
     if (inner) take_index_of_centroids(*inner);
     words_.take();
@@ -110,6 +120,7 @@ class Grammar {
     FactoryWords words(words_.factory(), inner);
     IndexShape coarse = Grammar(words, dim(), centroid_metric(shape_.metric)).shape();
     if (!coarse.coarse.empty()) words_.refuse("but an index over centroids has none over its own");
+    if (coarse.in_two_lists) words.refuse("but an index over centroids has each in one list: IVFn");
     if (coarse.lists > shape_.lists)
       words_.refuse(
           fmt::format("but {} centroids do not fill {} lists", shape_.lists, coarse.lists));

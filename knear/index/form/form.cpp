@@ -61,7 +61,7 @@ std::string IndexShape::description() const {
   std::string out;
   for (const TransformShape& transform : transforms) out += transform.name() + ",";
   if (lists > 0) {
-    out += fmt::format("IVF{}", lists);
+    out += fmt::format("IVF{}{}", lists, in_two_lists ? "_SOAR" : "");
     if (!coarse.empty()) out += "(" + coarse.front().description() + ")";
     out += ",";
   }

@@ -18,6 +18,9 @@
 namespace knear::detail {
 namespace {
 
+// Rows in one list each, or in two: files of earlier versions have the first alone.
+constexpr std::string_view kind_in_lists = "IVFFlat", kind_in_two_lists = "IVFSOARFlat";
+
 // Lists that a search for everything probes before it looks at bounds.
 constexpr std::int64_t first_probes = 8;
 
@@ -310,7 +313,18 @@ class ListsForm final : public ProbedForm {
 
   bool has_ids_in_lists() const override { return true; }
 
-  std::string kind() const override { return "IVFFlat"; }
+  void check_faiss(const State& state) const override {
+    if (shape_.in_two_lists)
+      throw InvalidArgument(
+          "index {} has its rows in two lists each, which FAISS has not: make an index IVF{} of "
+          "the vectors for it",
+          shape_.description(), shape_.lists);
+    ProbedForm::check_faiss(state);
+  }
+
+  std::string kind() const override {
+    return std::string(shape_.in_two_lists ? kind_in_two_lists : kind_in_lists);
+  }
   std::string words() const override { return words_of(shape_.rounded); }
 
   void save(io::ArchiveWriter& writer, const State& state) const override {
@@ -323,6 +337,7 @@ class ListsForm final : public ProbedForm {
   void load_learned(Sections& in, const FileHead& head, IndexShape& shape,
                     State& state) const override {
     load_rounded(in, shape);
+    shape.in_two_lists = head.kind == kind_in_two_lists;
     load_centroids(in, shape, state, head.make_centroid_index);
   }
   Segment load_segment(Sections& in, std::size_t number, const State& state) const override {
@@ -349,7 +364,7 @@ FormEntry lists_form() {
   const auto take = [](FactoryWords& words, IndexShape& shape) {
     return shape.lists > 0 && take_vectors(words, shape) ? only_map : std::string_view();
   };
-  return {{"IVFFlat"},
+  return {{std::string(kind_in_lists), std::string(kind_in_two_lists)},
           "",
           words_of_vectors,
           take,

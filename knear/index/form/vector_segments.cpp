@@ -108,13 +108,12 @@ void VectorSegments::append_segment(State& next, AnyMatrixView vectors, std::spa
   next.next_id = std::max(next.next_id, last == std::numeric_limits<Id>::max() ? last : last + 1);
   ListAssignment lists;
   if (change.coarse) {
-    const ChangeOptions& options = change.options;
-    lists = list_of.empty() ? change.coarse->assign(vectors, options.threads, options.progress)
-                            : change.coarse->as_given(vectors, list_of, options.threads);
-    if (order.size()) {
-      std::vector<std::uint32_t> by_id(lists.list_of.size());
-      for (std::size_t i = 0; i < by_id.size(); ++i) by_id[i] = lists.list_of[order[i]];
-      lists.list_of = std::move(by_id);
+    lists = assigned(vectors, list_of, change);
+    for (std::vector<std::uint32_t>* of : {&lists.list_of, &lists.second_of}) {
+      if (order.size() == 0 || of->empty()) continue;
+      std::vector<std::uint32_t> by_id(of->size());
+      for (std::size_t i = 0; i < by_id.size(); ++i) by_id[i] = (*of)[order[i]];
+      *of = std::move(by_id);
     }
   }
   MatrixRows rows{vectors, nullptr, found, first, std::move(ids), std::move(order)};
@@ -127,6 +126,17 @@ void VectorSegments::append_segment(State& next, AnyMatrixView vectors, std::spa
   }
   next.segments.push_back(segment_of(std::move(rows), std::move(lists), change));
   if (buffer) buffer->used += n;
+}
+
+ListAssignment VectorSegments::assigned(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                                        const Change& change) const {
+  const ChangeOptions& options = change.options;
+  ListAssignment out = list_of.empty()
+                           ? change.coarse->assign(rows, options.threads, options.progress)
+                           : change.coarse->as_given(rows, list_of, options.threads);
+  if (shape_.in_two_lists)
+    out.second_of = change.coarse->second_lists(rows, out.list_of, options.threads);
+  return out;
 }
 
 Segment VectorSegments::segment_of(MatrixRows rows, ListAssignment lists, const Change& change,
@@ -149,25 +159,37 @@ Segment VectorSegments::segment_of(MatrixRows rows, ListAssignment lists, const 
     if (packs) prepare(made->prepared(), options.threads, options.progress);
     return {made, RowSet(n)};
   }
+  const bool in_two = !lists.second_of.empty();
   if (panels) {
-    auto packed = std::make_shared<const PackedLists>(
-        PackedLists::integer(base, lists.list_of, coarse->lists(), metric_, active_isa(),
-                             rows.found, options.threads, options.progress));
-    return {SegmentRows::of_listed_panels(std::move(packed), std::move(lists.radii), {},
-                                          std::move(rows.ids), rows.first, metric_),
-            RowSet(n)};
+    const auto packed = [&](std::span<const std::uint32_t> list_of) {
+      return std::make_shared<const PackedLists>(
+          PackedLists::integer(base, list_of, coarse->lists(), metric_, active_isa(), rows.found,
+                               options.threads, options.progress));
+    };
+    std::shared_ptr<ListedRows> second;
+    if (in_two) second = std::make_shared<ListedRows>(packed(lists.second_of));
+    const auto made = SegmentRows::of_listed_panels(packed(lists.list_of), std::move(lists.radii),
+                                                    {}, std::move(rows.ids), rows.first, metric_);
+    if (second) made->lists()->set_second(std::move(second));
+    return {made, RowSet(n)};
   }
   const auto made = SegmentRows::of_matrix(std::move(rows), metric_);
   std::shared_ptr<ListedRows> listed;
   if (packs) {
-    CodingSpace space = space_of_lists(*coarse, made->prepared());
-    ListCentres centres = centres_that_pay(made->base(), lists.list_of, space, coarse->centres());
-    listed =
-        std::make_shared<ListedRows>(std::make_shared<const PackedLists>(PackedLists::certified(
-            made->base(), lists.list_of, coarse->lists(), format_int8, std::move(space),
-            options.threads, options.progress, std::move(centres))));
+    const CodingSpace space = space_of_lists(*coarse, made->prepared());
+    const ListCentres centres =
+        centres_that_pay(made->base(), lists.list_of, space, coarse->centres());
+    const auto packed = [&](std::span<const std::uint32_t> list_of) {
+      return std::make_shared<ListedRows>(std::make_shared<const PackedLists>(
+          PackedLists::certified(made->base(), list_of, coarse->lists(), format_int8, space,
+                                 options.threads, options.progress, centres)));
+    };
+    listed = packed(lists.list_of);
+    if (in_two) listed->set_second(packed(lists.second_of));
   } else {
     listed = std::make_shared<ListedRows>(RowLists(lists.list_of, coarse->lists()));
+    if (in_two)
+      listed->set_second(std::make_shared<ListedRows>(RowLists(lists.second_of, coarse->lists())));
   }
   made->set_lists(std::move(listed), std::move(lists.radii));
   return {made, RowSet(n)};
@@ -272,14 +294,18 @@ ListAssignment VectorSegments::lists_of(std::span<const Segment> segments,
                                         const std::vector<RowPlace>& live, const Change& change) {
   ListAssignment out;
   if (!change.coarse) return out;
-  std::vector<std::vector<std::uint32_t>> of;
+  std::vector<std::vector<std::uint32_t>> of, second;
   out.radii.assign(static_cast<std::size_t>(change.coarse->lists()), 0);
   for (const Segment& segment : segments) {
-    of.push_back(segment.rows->lists()->list_of());
+    const ListedRows& lists = *segment.rows->lists();
+    of.push_back(lists.list_of());
+    if (lists.second()) second.push_back(lists.second()->list_of());
     const std::span<const float> radii = segment.rows->radii();
     for (std::size_t l = 0; l < radii.size(); ++l) out.radii[l] = std::max(out.radii[l], radii[l]);
   }
   for (const RowPlace& row : live) out.list_of.push_back(of[row.segment][row.row]);
+  if (!second.empty())
+    for (const RowPlace& row : live) out.second_of.push_back(second[row.segment][row.row]);
   return out;
 }
 
@@ -329,8 +355,7 @@ Segment VectorSegments::rewritten(std::span<const Segment> segments, const Chang
   });
   buffer->used = n;
   ListAssignment lists =
-      again ? change.coarse->assign(buffer->rows, change.options.threads, change.options.progress)
-            : lists_of(segments, live, change);
+      again ? assigned(buffer->rows, {}, change) : lists_of(segments, live, change);
   return segment_of({buffer->rows, buffer, found, live.front().id, ids_of(live)}, std::move(lists),
                     change, panels);
 }

@@ -41,6 +41,10 @@ class VectorSegments final : public SegmentStore {
   // A buffer stays as long as one segment lies in it: those that have most of it for nothing move.
   void give_back_buffers(State& next, const Change& change) override;
 
+  // The lists of rows of the index: those of the caller, list_of [rows], or if it is empty the
+  // nearest.
+  ListAssignment assigned(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                          const Change& change) const;
   // Rows with their ids as a segment of live rows: packed, if they are many; as_panels: whole
   // numbers of 8 bits, however few. lists: of each row; nothing without lists.
   Segment segment_of(MatrixRows rows, ListAssignment lists, const Change& change,

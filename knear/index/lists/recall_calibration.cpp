@@ -29,6 +29,15 @@ std::vector<std::vector<std::uint32_t>> lists_of_rows(const State& state) {
   return out;
 }
 
+// The second list of each row of each segment; empty: rows are in one list.
+std::vector<std::vector<std::uint32_t>> second_lists_of_rows(const State& state) {
+  std::vector<std::vector<std::uint32_t>> out;
+  for (const Segment& segment : state.segments)
+    if (const ListedRows* second = segment.rows->lists()->second())
+      out.push_back(second->list_of());
+  return out;
+}
+
 }  // namespace
 
 std::vector<SearchSegment> live_segments(const State& state) {
@@ -56,10 +65,13 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
 
   // Of each query the order of lists: place of each list, keys, rows up to there.
   const std::vector<std::vector<std::uint32_t>> of = lists_of_rows(state);
+  const std::vector<std::vector<std::uint32_t>> second = second_lists_of_rows(state);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(lists));
-  for (std::size_t s = 0; s < of.size(); ++s)  // of live rows: the others are history
-    for (std::size_t row = 0; row < of[s].size(); ++row)
-      sizes[of[s][row]] += state.segments[s].live.contains(static_cast<std::int64_t>(row));
+  for (const auto* rows : {&of, &second})
+    for (std::size_t s = 0; s < rows->size(); ++s)  // of live rows: the others are history
+      for (std::size_t row = 0; row < (*rows)[s].size(); ++row)
+        sizes[(*rows)[s][row]] += state.segments[s].live.contains(static_cast<std::int64_t>(row));
+  // Rows count in their first lists alone, so that they are not taken for twice as many.
   std::vector<std::int64_t> allowed(static_cast<std::size_t>(lists));  // by the filter too
   for (std::size_t s = 0; s < of.size(); ++s)
     for (const std::uint32_t row : segments[s].allowed_rows(0, std::ssize(of[s])))
@@ -76,6 +88,12 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
   const bool kept = use == CurveUse::kept && state.size >= wanted;
   Matrix<std::uint32_t> nearest_lists(kept ? count : 0, looked_at);
   Neighbors order;  // of the queries of a block
+  const auto place_of = [&](Id id) {
+    const State::Place at = state.find(id);
+    const auto row = static_cast<std::size_t>(at.row);
+    const std::int32_t first = place[of[at.segment][row]];
+    return second.empty() ? first : std::min(first, place[second[at.segment][row]]);
+  };
   for (std::int64_t q = 0; q < count; ++q) {
     if (q % queries_ordered_together == 0)
       order = state.coarse->probe(queries.rows(q, std::min(count, q + queries_ordered_together)),
@@ -98,7 +116,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     for (std::int64_t i = 0; i < wanted && j < k; ++i) {
       const Id id = truth.ids.row(q)[i];
       if (id == no_id || (!own.empty() && id == own[static_cast<std::size_t>(q)])) continue;
-      sample.ranks.row(q)[j++] = place[static_cast<std::size_t>(list_of(id))];
+      sample.ranks.row(q)[j++] = place_of(id);
     }
     // The lists that hold as many rows as are found, without the query's own.
     std::int64_t left = j;

@@ -310,10 +310,62 @@ ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
 
 ListAssignment CoarseQuantizer::as_given(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
                                          int threads) const {
-  ListAssignment out{{list_of.begin(), list_of.end()}, {}};
+  ListAssignment out;
+  out.list_of.assign(list_of.begin(), list_of.end());
   std::vector<double> keys(list_of.size());
   set_keys(rows, list_of, threads, keys);
   set_radii(keys, out);
+  return out;
+}
+
+std::vector<std::uint32_t> CoarseQuantizer::second_lists(AnyMatrixView rows,
+                                                         std::span<const std::uint32_t> list_of,
+                                                         int threads) const {
+  constexpr std::int64_t block = 4096, candidates = 33;  // of all lists, 32 besides the first
+  constexpr double weight = 2;                           // lambda of the paper
+  const std::int64_t nearest = std::min(lists(), candidates), dim = centroids_->cols();
+  const Searcher& searcher = by_l2_ ? *by_l2_ : *by_metric_;
+  const bool unit_rows = traits_of(metric_).unit_rows;
+  std::vector<std::uint32_t> out(list_of.size());
+  for (std::int64_t begin = 0; begin < rows.rows(); begin += block) {
+    const AnyMatrixView some = rows.rows(begin, std::min(rows.rows(), begin + block));
+    const Neighbors near = searcher.nearest(some, nearest, threads);
+    constexpr std::int64_t each = 64;
+    parallel_for(threads, (some.rows() + each - 1) / each, [&](std::int64_t task) {
+      ExactDistance products(Metric::ip, ElementType::f32, active_isa());
+      std::vector<double> row(static_cast<std::size_t>(dim));
+      Matrix<float> residual(1, dim);
+      for (std::int64_t i = task * each; i < std::min(some.rows(), (task + 1) * each); ++i) {
+        const std::uint32_t first = list_of[static_cast<std::size_t>(begin + i)];
+        row_as_doubles(some, i, row.data());
+        double squares = 0;
+        for (const double x : row) squares += x * x;
+        const double scale = unit_rows && squares > 0 ? 1 / std::sqrt(squares) : 1;
+        const float* const centroid = centroids_->row(first);
+        double length = 0, along = 0;  // |r|^2, r.x
+        for (std::int64_t j = 0; j < dim; ++j) {
+          const double x = row[static_cast<std::size_t>(j)] * scale, r = x - centroid[j];
+          residual.row(0)[j] = static_cast<float>(r);
+          length += r * r, along += r * x;
+        }
+        products.set_query(AnyMatrixView(residual.view()), 0);
+        std::uint32_t best = first;
+        double least = std::numeric_limits<double>::infinity();
+        for (std::int64_t p = 0; p < nearest; ++p) {
+          const Id list = near.ids.row(i)[p];
+          if (list == first) continue;
+          const double distance = near.distances.row(i)[p],
+                       part = along + products.key(centroids_->row(list));
+          const double cost = (unit_rows ? 2 * distance : distance) +
+                              (length > 0 ? weight * part * part / length : 0);
+          // Costs beyond float64 leave the nearest.
+          if (best != first && !(cost < least) && !(cost == least && list < best)) continue;
+          best = static_cast<std::uint32_t>(list), least = cost;
+        }
+        out[static_cast<std::size_t>(begin + i)] = best;
+      }
+    });
+  }
   return out;
 }
 

@@ -25,7 +25,8 @@ struct IndexShape;
 
 // The list of each row, and of each list how far its rows are from the centroid at most.
 struct ListAssignment {
-  std::vector<std::uint32_t> list_of;  // [rows]
+  std::vector<std::uint32_t> list_of;    // [rows]
+  std::vector<std::uint32_t> second_of;  // [rows], the second list of each; empty: they have none
   // [lists], rounded up; between vectors of length 1 where the metric is cosine.
   std::vector<float> radii;
 };
@@ -85,6 +86,13 @@ class CoarseQuantizer {
   // Rows in lists that somebody else chose, list_of [rows], each below lists().
   ListAssignment as_given(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
                           int threads) const;
+  // The second list of each row [rows], by SOAR (Sun et al., NeurIPS 2023): of a residual r to the
+  // first list, in list_of, the one whose residual s has the least |s|^2 + 2 (r.s / |r|)^2 among
+  // the row's 33 nearest lists. Queries that lie far from the first centroid along r then lie near
+  // the second. Ties go to the smaller number. Requires two lists or more.
+  std::vector<std::uint32_t> second_lists(AnyMatrixView rows,
+                                          std::span<const std::uint32_t> list_of,
+                                          int threads) const;
   // What is left of each row beside the centroid of its list.
   Matrix<float> residuals(AnyMatrixView rows, int threads, const Progress& progress) const;
   // The nearest `probes` lists of each query, nearest first, and keys [queries x probes], the

@@ -63,6 +63,45 @@ std::shared_ptr<const PackedLists> load_lists(Sections& in, const std::string& n
   return out;
 }
 
+RowLists load_list_of(Sections& in, const std::string& name, std::int64_t lists,
+                      std::int64_t rows) {
+  const auto of = in.array<std::uint32_t>(name, rows);
+  for (const std::uint32_t list : of)
+    if (list >= lists) in.refuse(name, "it holds a list beyond the last");
+  return {{of.data(), of.size()}, lists};
+}
+
+// Reads the second lists of rows whose first lists are known.
+void load_second(Sections& in, const std::string& prefix, std::int64_t lists,
+                 const PackedShape& shape, ListedRows& to) {
+  if (to.numbers()) {
+    to.set_second(std::make_shared<ListedRows>(load_list_of(in, prefix + "of", lists, shape.rows)));
+    return;
+  }
+  const Coding& first = to.first_form()->packed;
+  std::int64_t worth = 0;
+  auto form = load_packed(in, prefix, first.is_integer ? FirstPass::integer : FirstPass::int8,
+                          shape, worth);
+  if (form->duplicates.any()) in.refuse(prefix + "fields", "its lists leave out copies of rows");
+  form->centres = first.centres;
+  if (!form->shares_queries(first))
+    in.refuse(prefix + "fields", "its codes are not those of the first lists");
+  to.set_second(std::make_shared<ListedRows>(
+      load_lists(in, prefix + "lists", lists, shape.rows, std::move(*form))));
+}
+
+void add_second(io::ArchiveWriter& writer, const std::string& prefix, const ListedRows& second) {
+  if (second.numbers()) {
+    const std::vector<std::uint32_t> of = second.list_of();
+    writer.add_copy(prefix + "of", of.data(), of.size() * sizeof of[0]);
+    return;
+  }
+  const PackedLists& lists = *second.first_form();
+  writer.add(prefix + "lists", lists.first_panel.data(),
+             lists.first_panel.size() * sizeof lists.first_panel[0]);
+  add_packed(writer, prefix, lists.packed, 0);
+}
+
 }  // namespace
 
 Segment load_vectors(Sections& in, std::size_t number, const IndexShape& index,
@@ -142,11 +181,9 @@ Segment load_vectors(Sections& in, std::size_t number, const IndexShape& index,
         index.metric);
     const bool few = index.lists > 0 && in.has(prefix + "list_of");
     if (few) {
-      const auto of = in.array<std::uint32_t>(prefix + "list_of", rows);
-      for (const std::uint32_t list : of)
-        if (list >= index.lists) in.refuse(prefix + "list_of", "it holds a list beyond the last");
-      made->set_lists(std::make_shared<ListedRows>(RowLists({of.data(), of.size()}, index.lists)),
-                      std::move(radii));
+      made->set_lists(
+          std::make_shared<ListedRows>(load_list_of(in, prefix + "list_of", index.lists, rows)),
+          std::move(radii));
     } else if (index.lists > 0 && fields.forms != 1u << static_cast<int>(FirstPass::int8)) {
       in.refuse(about, "its lists are packed in no form");
     }
@@ -173,6 +210,7 @@ Segment load_vectors(Sections& in, std::size_t number, const IndexShape& index,
       if (made->prepared().is_adopted(pass)) made->prepared().note_worth(pass, worth, true);
     }
   }
+  if (index.in_two_lists) load_second(in, prefix + "second/", index.lists, shape, *made->lists());
   const std::string about_prefix = packed_name(number, FirstPass::prefix);
   if (has_prefix(in, about_prefix))
     made->prepared().adopt_prefix(load_prefix(in, about_prefix, shape, made->found()));
@@ -217,6 +255,7 @@ void add_vectors(io::ArchiveWriter& writer, std::size_t number, const Segment& s
       const std::vector<std::int64_t>& first = lists->first_form()->first_panel;
       writer.add(prefix + "lists", first.data(), first.size() * sizeof first[0]);
     }
+    if (const ListedRows* second = lists->second()) add_second(writer, prefix + "second/", *second);
   }
   if (around) {
     const std::int64_t yes = 1;

@@ -35,13 +35,20 @@ std::int64_t bytes_of_query(const SearchRequest& request) {
 // in limited memory each is measured at once.
 class BlockAnswer {
  public:
-  // waits: whether there are several that may. best: of the lists that were probed before; without
-  // columns: of none.
-  BlockAnswer(const SearchRequest& request, MatrixView<Id> probes, bool waits, ExactNeighbors best,
-              ScanStats& stats)
-      : request_(request), probes_(probes), waits_(waits), best_(std::move(best)), stats_(stats) {
+  // waits: whether there are several that may. repeats_rows: whether rows in two lists may be found
+  // again that were found in lists probed before. best: of the lists that were probed before;
+  // without columns: of none.
+  BlockAnswer(const SearchRequest& request, MatrixView<Id> probes, bool waits, bool repeats_rows,
+              ExactNeighbors best, ScanStats& stats)
+      : request_(request),
+        probes_(probes),
+        waits_(waits),
+        repeats_rows_(repeats_rows),
+        best_(std::move(best)),
+        stats_(stats) {
     if (best_.columns() == 0) return;
-    if (waits_) note_keys(best_);
+    // Rows in two lists may be found again, and would count twice.
+    if (waits_ && !repeats_rows_) note_keys(best_);
     note_best();
   }
 
@@ -55,8 +62,8 @@ class BlockAnswer {
   }
 
   // Returns how many places of panels were scored. keeper: of the lists.
-  std::int64_t scan(ListParts lists, std::shared_ptr<const PackedLists> keeper, const ScanJob& job,
-                    RowIds ids, const Progress& progress) {
+  std::int64_t scan(ListParts lists, std::vector<std::shared_ptr<const PackedLists>> keeper,
+                    const ScanJob& job, RowIds ids, const Progress& progress) {
     waiting_.push_back(std::make_unique<WaitingSegment>(std::move(lists), std::move(keeper), job,
                                                         ids, probes_, stats_, progress));
     const ScoredLists& scan = waiting_.back()->scan;
@@ -75,14 +82,14 @@ class BlockAnswer {
 
  private:
   struct WaitingSegment {
-    WaitingSegment(ListParts lists, std::shared_ptr<const PackedLists> keeper_of_lists,
+    WaitingSegment(ListParts lists, std::vector<std::shared_ptr<const PackedLists>> keeper_of_lists,
                    const ScanJob& job, RowIds row_ids, MatrixView<Id> probes, ScanStats& stats,
                    const Progress& progress)
         : keeper(std::move(keeper_of_lists)),
           k(job.k),
           ids(row_ids),
           scan(std::move(lists), job, probes, stats, progress) {}
-    const std::shared_ptr<const PackedLists> keeper;
+    const std::vector<std::shared_ptr<const PackedLists>> keeper;
     const std::int64_t k;
     const RowIds ids;
     ScoredLists scan;
@@ -104,7 +111,7 @@ class BlockAnswer {
     if (best_.columns() == 0)
       best_ = std::move(part);
     else
-      merge(best_, part, request_.k, request_.threads);
+      merge(best_, part, request_.k, request_.threads, repeats_rows_);
     note_best();
   }
 
@@ -150,7 +157,7 @@ class BlockAnswer {
 
   const SearchRequest& request_;
   const MatrixView<Id> probes_;
-  const bool waits_;
+  const bool waits_, repeats_rows_;
   ExactNeighbors best_;
   ScanStats& stats_;
   std::vector<double> bounds_;             // [queries], or none
@@ -170,7 +177,7 @@ ExactNeighbors nothing_found(std::int64_t queries, std::int64_t k) {
 std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
   const RowLists* numbers = rows.numbers();
   const auto packed = rows.first_form();
-  std::int64_t sum = 0;
+  std::int64_t sum = rows.second() ? rows_probed(*rows.second(), probes) : 0;
   for (std::int64_t q = 0; q < probes.rows(); ++q)
     for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
       const Id list = probes.row(q)[p];
@@ -199,7 +206,11 @@ std::int64_t enough_memory(std::int64_t least, std::int64_t more_bytes) {
 }
 
 ListSearch::ListSearch(const SearchRequest& request, std::int64_t more_bytes)
-    : request_(request), more_bytes_(more_bytes), at_(request, nullptr) {
+    : request_(request),
+      more_bytes_(more_bytes),
+      at_(request, nullptr),
+      repeats_rows_(std::any_of(request.segments.begin(), request.segments.end(),
+                                [](const Segment& each) { return each.given.lists->second(); })) {
   report_.learns = false, report_.method = "inverted-lists";
   report_.idle_pass = FirstPass::direct;
   check_memory();
@@ -258,11 +269,19 @@ void ListSearch::join_segments() {
     group->segments.push_back(&segment);
     group->range = united(group->range, lists->packed.range);
     group->packed.push_back(std::move(lists));
+    group->second.push_back(second_lists(segment));
     group->rows.add(prepared.base, segment.given.ids);
     at_.enter(segment, 0, prepared.base.rows());
     group->allowed.push_back(at_.allowed());
     group->allowed_count += segment.allowed;
   }
+}
+
+std::shared_ptr<const PackedLists> ListSearch::second_lists(const Segment& segment) {
+  ListedRows* const second = segment.given.lists->second();
+  return second ? second->packed(segment.integer, *segment.given.rows, request_.threads,
+                                 request_.options.progress, report_.prepare_seconds)
+                : nullptr;
 }
 
 std::int64_t ListSearch::block_size(std::int64_t waiting) const {
@@ -302,9 +321,9 @@ template <class Few, class Many>
 void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, Many many) {
   const std::int64_t pairs = rows_probed(rows, probes);
   report_.note_probed(pairs);
-  if (const RowLists* numbers = rows.numbers()) {
+  if (rows.numbers()) {
     report_.note_pass(FirstPass::direct, 1, pairs);
-    return few(*numbers);
+    return few(rows.measured());
   }
   const auto lists = rows.packed(at_.segment->integer, at_.prepared(), request_.threads,
                                  request_.options.progress, report_.prepare_seconds);
@@ -326,7 +345,11 @@ void ListSearch::scan_joined(const Group& group, AnyMatrixView queries, MatrixVi
   if (group.allowed_count < group.rows.rows())
     job.allowed = {.joined = &group.rows, .of_parts = group.allowed.data()};
   ListParts lists;
-  for (const auto& part : group.packed) lists.add(*part);
+  for (std::size_t i = 0; i < group.packed.size(); ++i) {
+    lists.add(*group.packed[i]);
+    if (group.second[i])
+      lists.add_second(*group.second[i], group.segments[i]->given.lists->first_lists());
+  }
   for (const Segment* segment : group.segments)
     report_.note_probed(rows_probed(*segment->given.lists, probes));
   const Coding& coding = group.packed[0]->packed;
@@ -345,7 +368,7 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     return which.empty() ? q : which[static_cast<std::size_t>(q)];
   };
   join_segments();
-  const std::int64_t scans = std::ssize(groups_);
+  const std::int64_t scans = (repeats_rows_ ? 2 : 1) * std::ssize(groups_);
   each_block(probes.rows(), scans, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t count = end - begin;
     const Progress progress = progress_of(begin, end);
@@ -363,13 +386,13 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
         std::copy_n(found.ids.row(number(begin + q)), k, best.ids.row(q));
       }
     }
-    BlockAnswer answer(request_, theirs, !request_.limited() && scans > 1, std::move(best),
-                       report_.stats);
+    BlockAnswer answer(request_, theirs, !request_.limited() && scans > 1, repeats_rows_,
+                       std::move(best), report_.stats);
     for (const Group& group : groups_) {
       if (group.joined()) {
         scan_joined(group, queries, theirs, [&](ScanJob& job, ListParts lists) {
           job.upper_bounds = answer.bounds();
-          return answer.scan(std::move(lists), nullptr, job, RowIds{}, progress);
+          return answer.scan(std::move(lists), {}, job, RowIds{}, progress);
         });
         continue;
       }
@@ -383,8 +406,23 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
             answer.add(std::move(part), at_.ids());
           },
           [&](std::shared_ptr<const PackedLists> lists) {
-            const PackedLists& all = *lists;
-            return answer.scan(all, std::move(lists), job, at_.ids(), progress);
+            const Segment& segment = *group.segments.front();
+            const std::span<const std::uint32_t> first_lists = segment.given.lists->first_lists();
+            const auto second = second_lists(segment);
+            ListParts parts(*lists);
+            if (!second || joins(segment)) {
+              if (second) parts.add_second(*second, first_lists);
+              return answer.scan(std::move(parts), {std::move(lists), second}, job, at_.ids(),
+                                 progress);
+            }
+            // A filter is laid out by first lists, and their answer is a bound for the second.
+            std::int64_t scored =
+                answer.scan(std::move(parts), {std::move(lists)}, job, at_.ids(), progress);
+            ListParts others;
+            others.add_second(*second, first_lists);
+            job.upper_bounds = answer.bounds();
+            scored += answer.scan(std::move(others), {second}, job, at_.ids(), progress);
+            return scored;
           });
     }
     best = answer.take();
@@ -414,7 +452,15 @@ void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
                 scan_lists_range_directly(lists, job, theirs, limit, sink, report_.stats, progress);
               },
               [&](const std::shared_ptr<const PackedLists>& lists) {
-                return scan_lists_range(*lists, job, theirs, limit, sink, report_.stats, progress);
+                std::int64_t scored =
+                    scan_lists_range(*lists, job, theirs, limit, sink, report_.stats, progress);
+                if (const auto second = second_lists(segment)) {
+                  ListParts others;
+                  others.add_second(*second, segment.given.lists->first_lists());
+                  scored +=
+                      scan_lists_range(others, job, theirs, limit, sink, report_.stats, progress);
+                }
+                return scored;
               });
         }
       });

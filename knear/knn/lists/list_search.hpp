@@ -63,7 +63,8 @@ class ListSearch final : public ProbedSearch {
     std::vector<const Segment*> segments = {};
     // Of one that others may be joined to:
     std::vector<std::shared_ptr<const PackedLists>> packed = {};
-    ValueRange range = {};  // of whole numbers
+    std::vector<std::shared_ptr<const PackedLists>> second = {};  // of each, or nullptr
+    ValueRange range = {};                                        // of whole numbers
     JoinedRows rows = {};
     std::vector<AllowedRows> allowed = {};  // of each segment
     std::int64_t allowed_count = 0;         // in all of them
@@ -82,6 +83,9 @@ class ListSearch final : public ProbedSearch {
   // Calls f(begin, end) for blocks of queries.
   template <class F>
   void each_block(std::int64_t queries, std::int64_t waiting, F f);
+  // The second lists of the rows of a segment, in the form of its first ones; nullptr: there are
+  // none.
+  std::shared_ptr<const PackedLists> second_lists(const Segment& segment);
   // Takes a segment in hand, all of it; returns a scan of it.
   ScanJob enter(const Segment& segment, AnyMatrixView queries);
   // Calls few(numbers) or many(packed), which returns how many places were scored, for the lists of
@@ -99,6 +103,7 @@ class ListSearch final : public ProbedSearch {
   SearchPosition at_;
   ReportBuilder report_;
   std::vector<Group> groups_;
+  const bool repeats_rows_;  // whether rows are in two lists
 };
 
 }  // namespace knear::detail

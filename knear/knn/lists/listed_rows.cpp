@@ -1,6 +1,7 @@
 #include "knear/knn/lists/listed_rows.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "knear/knn/search/search_request.hpp"
 
@@ -38,11 +39,23 @@ std::vector<std::uint32_t> ListedRows::list_of() const {
   return out;
 }
 
+void ListedRows::set_second(std::shared_ptr<ListedRows> second) {
+  second_ = std::move(second);
+  first_lists_ = list_of();
+  if (numbers_) both_ = RowLists::twice(*numbers_, *second_->numbers_);
+}
+
 std::int64_t ListedRows::bytes(PreparedRows& rows) const {
-  if (numbers_)
-    return static_cast<std::int64_t>(numbers_->begin.capacity() * sizeof numbers_->begin[0] +
-                                     numbers_->rows.capacity() * sizeof numbers_->rows[0]);
+  const auto bytes_of = [](const RowLists& lists) {
+    return static_cast<std::int64_t>(lists.begin.capacity() * sizeof lists.begin[0] +
+                                     lists.rows.capacity() * sizeof lists.rows[0]);
+  };
   std::int64_t sum = 0;
+  if (second_)
+    sum += second_->bytes(rows) +
+           static_cast<std::int64_t>(first_lists_.capacity() * sizeof first_lists_[0]);
+  if (both_) sum += bytes_of(*both_);
+  if (numbers_) return sum + bytes_of(*numbers_);
   const auto int8_now = int8();
   for (const auto& [pass, form] :
        {std::pair(FirstPass::integer, integer_), std::pair(FirstPass::int8, int8_now)})

@@ -35,8 +35,17 @@ class ListedRows {
                                             const Progress& progress, double& prepare_seconds);
   // The form that the rows came in.
   std::shared_ptr<const PackedLists> first_form() const { return integer_ ? integer_ : int8(); }
-  // The list of each row [rows].
+  // The list of each row [rows], the first one.
   std::vector<std::uint32_t> list_of() const;
+  // Puts each row into a second list too, before other threads see this. second: lists of the same
+  // rows in the same form, as many.
+  void set_second(std::shared_ptr<ListedRows> second);
+  // The second lists of the rows; nullptr: each row is in one list.
+  ListedRows* second() const { return second_.get(); }
+  // [rows], where there are second lists: the first list of each row.
+  std::span<const std::uint32_t> first_lists() const { return first_lists_; }
+  // The rows of each list that searches measure: numbers(), or those of both lists of each row.
+  const RowLists& measured() const { return both_ ? *both_ : *numbers_; }
   // Bytes, without codes that `rows` have adopted.
   std::int64_t bytes(PreparedRows& rows) const;
 
@@ -50,6 +59,9 @@ class ListedRows {
   }
 
   std::optional<RowLists> numbers_;
+  std::shared_ptr<ListedRows> second_;
+  std::vector<std::uint32_t> first_lists_;  // [rows], or none
+  std::optional<RowLists> both_;            // of few rows in two lists each
   std::shared_ptr<const PackedLists> integer_;
   ProcessMutex making_;         // held while int8_ is made
   mutable ProcessMutex mutex_;  // of these

@@ -15,6 +15,7 @@
 #include "knear/scan/methods/filtered_lists.hpp"
 #include "knear/scan/nearest_state.hpp"
 #include "knear/scan/packing/coded_queries.hpp"
+#include "knear/scan/probed_lists.hpp"
 #include "knear/scan/row_measurer.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"
@@ -45,9 +46,14 @@ void add_panels(const ListParts& lists, Id list, std::vector<PanelRange>& panels
 // Finds which panels only hold further copies of a row. Whether all rows may be found is up to the
 // caller.
 void leave_out_copies(ListParts& lists, const ScanJob& job) {
+  static const std::vector<CopyRuns::Run> no_runs;
   bool any = false;
   for (std::size_t part = 0; part < lists.parts.size(); ++part) {
     const PackedLists& each = *lists.parts[part];
+    if (lists.first_lists[part]) {
+      lists.copies.push_back(&no_runs);
+      continue;
+    }
     lists.copies.push_back(
         &each.copy_runs->of(each.packed, each.first_panel, job.base, lists.first_rows[part]));
     any |= !lists.copies.back()->empty();
@@ -60,9 +66,10 @@ void leave_out_copies(ListParts& lists, const ScanJob& job) {
 WorkTable table_for(const ListParts& lists, GroupSize group) {
   WorkTable out;
   out.group = group;
-  if (lists.joined())
+  if (!lists.are_plain())
     for (std::size_t part = 0; part < lists.parts.size(); ++part)
-      out.parts.push_back({&lists.parts[part]->packed, lists.first_rows[part]});
+      out.parts.push_back(
+          {&lists.parts[part]->packed, lists.first_rows[part], lists.first_lists[part]});
   return out;
 }
 
@@ -413,10 +420,11 @@ std::vector<double> follow_lists(const FilteredLists& filtered, const PackedList
 }
 
 // Gives the sink the rows rows_of(list) of the lists that a query probes whose key is at most
-// `limit`.
+// `limit`. are_twice: whether a row may be in two of its lists.
 template <class RowsOf>
 void measure_within(std::int64_t lists, const ScanJob& job, MatrixView<Id> probes, RowsOf rows_of,
-                    double limit, RangeSink& sink, ScanStats& stats, const Progress& progress) {
+                    double limit, RangeSink& sink, ScanStats& stats, const Progress& progress,
+                    bool are_twice = false) {
   std::vector<RangeLists> found(static_cast<std::size_t>(probes.rows()), RangeLists(1));
   const auto list = [&](std::int64_t q) -> RangeLists& {
     return found[static_cast<std::size_t>(q)];
@@ -427,6 +435,11 @@ void measure_within(std::int64_t lists, const ScanJob& job, MatrixView<Id> probe
         if (key <= limit) list(q)[0].emplace_back(key, row);
       },
       [&](std::int64_t q) {
+        if (are_twice) {
+          auto& pairs = list(q)[0];
+          std::sort(pairs.begin(), pairs.end());
+          pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+        }
         sink.count(std::ssize(list(q)[0]));
         sink.take({&q, 1}, list(q));
       })
@@ -437,6 +450,7 @@ void measure_within(std::int64_t lists, const ScanJob& job, MatrixView<Id> probe
 RowLists allowed_rows(const RowLists& lists, const AllowedRows& allowed) {
   if (allowed.all()) return lists;
   RowLists out;
+  out.are_twice = lists.are_twice;
   for (std::int64_t l = 0; l < lists.lists(); ++l) {
     for (const std::uint32_t row : lists.rows_of(l))
       if (allowed(row)) out.rows.push_back(row);
@@ -448,10 +462,14 @@ RowLists allowed_rows(const RowLists& lists, const AllowedRows& allowed) {
 }  // namespace
 
 void ListParts::add(const PackedLists& lists) {
-  first_rows.push_back(parts.empty() ? 0
-                                     : first_rows.back() +
-                                           static_cast<std::uint32_t>(parts.back()->packed.rows));
-  parts.push_back(&lists);
+  parts.push_back(&lists), first_rows.push_back(next_row), first_lists.push_back(nullptr);
+  next_row += static_cast<std::uint32_t>(lists.packed.rows);
+}
+
+void ListParts::add_second(const PackedLists& lists, std::span<const std::uint32_t> own) {
+  const std::uint32_t first = parts.empty() ? 0 : first_rows.back();
+  parts.push_back(&lists), first_rows.push_back(first), first_lists.push_back(own.data());
+  repeats = true;
 }
 
 std::int64_t ListParts::panels(std::int64_t list) const {
@@ -477,10 +495,14 @@ ScoredLists::ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> pro
   const std::int64_t most = probes.cols();
   const PackedLists& first_part = lists_.first();
   state_ = std::make_unique<NearestState>(probes.rows(), first_part.packed, job_);
+  if (lists_.repeat_rows()) {
+    probed_ = std::make_unique<ProbedLists>(probes, lists_.lists());
+    job_.probed = probed_.get();
+  }
   if (!first_part.packed.is_integer && job.allowed.all() && !first_part.packed.duplicates.any())
     leave_out_copies(lists_, job);
   std::vector<double> bounds;
-  if (!lists_.joined() && lays_out_filter(first_part, job, probes)) {
+  if (lists_.are_plain() && lays_out_filter(first_part, job, probes)) {
     filtered_ = std::make_unique<FilteredLists>(first_part, job.allowed, probes, job.threads);
     job_.allowed_slots = filtered_->slots();
     if (filtered_->any_followed()) {
@@ -529,25 +551,33 @@ void ScoredLists::finish(const double* bounds, ExactNeighbors& out, ScanStats& s
 void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
                          ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
   const RowLists left = allowed_rows(lists, job.allowed);
-  std::vector<TopK> best(static_cast<std::size_t>(probes.rows()), TopK(job.k));
+  // The nearest 2 k of rows that come twice hold the k nearest.
+  std::vector<TopK> best(static_cast<std::size_t>(probes.rows()),
+                         TopK(lists.are_twice ? 2 * job.k : job.k));
   const auto list = [&](std::int64_t q) -> TopK& { return best[static_cast<std::size_t>(q)]; };
   MeasuredLists(
       left.lists(), job, probes, [&](Id l) { return left.rows_of(l); },
       [&](std::int64_t q, double key, std::uint32_t row) { list(q).push(key, row); },
       [&](std::int64_t q) {
         list(q).finish();
+        if (lists.are_twice) list(q).drop_copies(job.k);
         write_list(list(q), job.k, out.keys.row(q), out.ids.row(q));
         list(q) = TopK();
       })
       .run(stats, progress);
 }
 
-std::int64_t scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+std::int64_t scan_lists_range(const ListParts& parts, const ScanJob& job, MatrixView<Id> probes,
                               double limit, RangeSink& sink, ScanStats& stats,
                               const Progress& progress) {
+  const PackedLists& lists = parts.first();
   ScanJob each = job;
   std::optional<FilteredLists> filtered;
-  if (lays_out_filter(lists, job, probes)) {
+  std::optional<ProbedLists> probed;
+  if (parts.repeat_rows()) {
+    probed.emplace(probes, lists.lists());
+    each.probed = &*probed;
+  } else if (lays_out_filter(lists, job, probes)) {
     filtered.emplace(lists, job.allowed, probes, job.threads);
     each.allowed_slots = filtered->slots();
     if (filtered->any_followed())
@@ -556,12 +586,12 @@ std::int64_t scan_lists_range(const PackedLists& lists, const ScanJob& job, Matr
           sink, stats, progress);
     probes = filtered->scanned();
   }
-  const std::int64_t scored = places_of(lists, probes);
+  const std::int64_t scored = places_of(parts, probes);
   if (scored == 0) return 0;
   const std::optional<CodedQueries> coded = coded_for(lists, job, probes);
   if (coded) each.coded = &*coded;
   const CodesCounted counted(coded, stats);
-  scan_range(lists.packed, each, table_of(lists, each, probes, 0, probes.cols()), limit, sink,
+  scan_range(lists.packed, each, table_of(parts, each, probes, 0, probes.cols()), limit, sink,
              stats, progress);
   return scored;
 }
@@ -572,7 +602,7 @@ void scan_lists_range_directly(const RowLists& lists, const ScanJob& job, Matrix
   const RowLists left = allowed_rows(lists, job.allowed);
   measure_within(
       left.lists(), job, probes, [&](Id l) { return left.rows_of(l); }, limit, sink, stats,
-      progress);
+      progress, left.are_twice);
 }
 
 }  // namespace knear::detail

@@ -27,7 +27,8 @@ class FilteredLists;  // filtered_lists.hpp
 class NearestState;   // knear/scan/nearest_state.hpp
 
 // Lists of which each is the rows of several packed lists with its number, one part after another:
-// row 0 of lists[i] is row first_rows[i] of job.base.
+// row 0 of parts[i] is row first_rows[i] of job.base. Rows may be in a second list too: those lists
+// are parts of their own, over the same rows of job.base.
 struct ListParts {
   ListParts() = default;
   ListParts(const PackedLists& lists) { add(lists); }  // implicit: of one part
@@ -36,7 +37,13 @@ struct ListParts {
   // together with whole numbers of the range of all (integer_fits), as many lists in each, and
   // fewer rows than PackedBase::no_row in all.
   void add(const PackedLists& lists);
-  bool joined() const { return parts.size() > 1; }
+  // Adds the second lists of the rows that were added last, or of all rows of job.base if none
+  // were. first_lists [rows]: the first list of each row; a query that probes both of a row's lists
+  // finds it in its first.
+  void add_second(const PackedLists& lists, std::span<const std::uint32_t> first_lists);
+  // Whether these are one part, each row of which counts wherever it is found.
+  bool are_plain() const { return parts.size() == 1 && !repeat_rows(); }
+  bool repeat_rows() const { return repeats; }
   // That stands for all where they do not differ.
   const PackedLists& first() const { return *parts.front(); }
   std::int64_t lists() const { return first().lists(); }
@@ -45,6 +52,9 @@ struct ListParts {
 
   std::vector<const PackedLists*> parts;
   std::vector<std::uint32_t> first_rows;
+  std::vector<const std::uint32_t*> first_lists;  // of parts of second lists; else nullptr
+  std::uint32_t next_row = 0;                     // behind the rows that were added
+  bool repeats = false;                           // whether there are second lists
   // For each part the runs of panels with copies of one row (CopyRuns), and how many panels of each
   // run are scanned. Empty: all are.
   std::vector<const std::vector<CopyRuns::Run>*> copies = {};
@@ -89,6 +99,7 @@ class ScoredLists {
   ScanJob job_;
   MatrixView<Id> probes_;  // those that are scored
   std::unique_ptr<NearestState> state_;
+  std::unique_ptr<ProbedLists> probed_;      // nullptr: rows are in one list each
   std::unique_ptr<FilteredLists> filtered_;  // nullptr: nothing is laid out by lists
   std::int64_t scored_ = 0;
 };
@@ -97,9 +108,10 @@ class ScoredLists {
 void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
                          ExactNeighbors& out, ScanStats& stats, const Progress& progress);
 
-// Gives to the sink every row of the lists whose key is at most `limit` from the query. Throws as
-// scan_range() does; returns what was scored, as ScoredLists does.
-std::int64_t scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+// Gives to the sink every row of the lists whose key is at most `limit` from the query. Requires
+// one part, which may be second lists. Throws as scan_range() does; returns what was scored, as
+// ScoredLists does.
+std::int64_t scan_lists_range(const ListParts& lists, const ScanJob& job, MatrixView<Id> probes,
                               double limit, RangeSink& sink, ScanStats& stats,
                               const Progress& progress);
 void scan_lists_range_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,

@@ -93,6 +93,20 @@ RowLists::RowLists(std::span<const std::uint32_t> list_of, std::int64_t lists)
     rows[static_cast<std::size_t>(next[list_of[row]]++)] = static_cast<std::uint32_t>(row);
 }
 
+RowLists RowLists::twice(const RowLists& a, const RowLists& b) {
+  RowLists out;
+  out.are_twice = true;
+  out.rows.reserve(a.rows.size() + b.rows.size());
+  for (std::int64_t l = 0; l < a.lists(); ++l) {
+    for (const RowLists* lists : {&a, &b}) {
+      const std::span<const std::uint32_t> some = lists->rows_of(l);
+      out.rows.insert(out.rows.end(), some.begin(), some.end());
+    }
+    out.begin.push_back(std::ssize(out.rows));
+  }
+  return out;
+}
+
 std::vector<std::uint32_t> PackedLists::list_of() const {
   std::vector<std::uint32_t> out(static_cast<std::size_t>(packed.rows));
   for (std::int64_t l = 0; l < lists(); ++l) {

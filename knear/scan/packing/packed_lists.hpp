@@ -18,11 +18,13 @@
 
 namespace knear::detail {
 
-// The rows of each list, ascending.
+// The rows of each list, ascending; of lists that have each row twice in two ascending runs.
 struct RowLists {
   RowLists() = default;
   // list_of [rows]: the list of each row, below `lists`.
   RowLists(std::span<const std::uint32_t> list_of, std::int64_t lists);
+  // The rows of each list of either, for rows that are in one list of each: first those of `a`.
+  static RowLists twice(const RowLists& a, const RowLists& b);
 
   std::int64_t lists() const { return std::ssize(begin) - 1; }
   std::span<const std::uint32_t> rows_of(std::int64_t list) const {
@@ -33,6 +35,7 @@ struct RowLists {
 
   std::vector<std::int64_t> begin = {0};  // [lists + 1]: places in rows
   std::vector<std::uint32_t> rows;        // list after list
+  bool are_twice = false;                 // whether each row is in two of the lists
 };
 
 // Runs of panels of a list whose rows are all equal. Copies of a row have the same key and are put
