@@ -2,6 +2,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/index/recall/audit_log.hpp"
 #include "knear/knn/search/report_builder.hpp"
 
 namespace knear::detail {
@@ -10,6 +11,21 @@ void IndexBody::check_columns(std::string_view argument, AnyMatrixView vectors) 
   if (vectors.cols() != shape.dim)
     throw ShapeMismatch("{} {} {} columns, index has {}", argument,
                         argument == "base" ? "has" : "have", vectors.cols(), shape.dim);
+}
+
+void IndexBody::check_audit(double share) const {
+  const AuditLog checked(share);
+  if (share == 0) return;
+  if (shape.lists == 0 && !shape.has_graph() && !shape.codes)
+    throw InvalidArgument(
+        "audit is {}, but index {} compares all rows: inverted lists, graphs and codes with their "
+        "vectors are audited",
+        share, shape.description());
+  if (!shape.keeps_vectors())
+    throw InvalidArgument(
+        "audit is {}, but index {} lacks the vectors as they were added, which audits compare "
+        "queries with",
+        share, shape.description());
 }
 
 Neighbors IndexBody::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
