@@ -27,7 +27,7 @@ std::string shown(std::string_view text) {
 }
 
 // What a key holds, of those that requests have.
-enum class Kind { number, whole, flag, ids, rows };
+enum class Kind { number, whole, flag, ids, rows, text };
 struct Key {
   std::string_view name;
   Kind kind;
@@ -35,7 +35,7 @@ struct Key {
 constexpr Key search_keys[] = {{"queries", Kind::rows},  {"k", Kind::whole},
                                {"recall", Kind::number}, {"probes", Kind::whole},
                                {"filter", Kind::ids},    {"timeout_ms", Kind::whole},
-                               {"certify", Kind::flag}};
+                               {"certify", Kind::flag},  {"traffic", Kind::text}};
 constexpr Key vector_keys[] = {{"vectors", Kind::rows}, {"ids", Kind::ids}};
 constexpr Key id_keys[] = {{"ids", Kind::ids}};
 constexpr Key reload_keys[] = {{"discard_changes", Kind::flag}};
@@ -45,6 +45,7 @@ struct Values {
   std::optional<double> number = {};  // of the one key that has one
   std::vector<std::pair<std::string_view, std::int64_t>> whole = {};
   std::optional<bool> flag = {};
+  std::string text = {};
   std::optional<std::vector<Id>> ids = {};
   std::vector<float> floats = {};
   std::vector<double> doubles = {};
@@ -95,7 +96,11 @@ class BodyReader {
                     shown(text));
     return number(value);
   }
-  bool string(string_t& value) { return other("\"" + shown(value) + "\""); }
+  bool string(string_t& value) {
+    if (depth_ != 1 || !key_ || key_->kind != Kind::text) return other("\"" + shown(value) + "\"");
+    out_.text = std::move(value);
+    return true;
+  }
   bool binary(binary_t&) { return other("bytes"); }
   bool start_object(std::size_t) {
     if (depth_ > 0) return other("an object");
@@ -155,9 +160,12 @@ class BodyReader {
   std::string_view name() const { return key_ ? key_->name : "the body"; }
   [[noreturn]] bool other(std::string_view value) const {
     if (depth_ == 0 || !key_) throw Refusal(400, "the body must be a JSON object");
-    static constexpr std::string_view wanted[] = {"a number", "a whole number", "true or false",
+    static constexpr std::string_view wanted[] = {"a number",
+                                                  "a whole number",
+                                                  "true or false",
                                                   "an array of whole numbers",
-                                                  "an array of arrays of numbers"};
+                                                  "an array of arrays of numbers",
+                                                  "text"};
     throw Refusal(400, "{} must be {}, but holds {}", name(),
                   wanted[static_cast<std::size_t>(key_->kind)], value);
   }
@@ -231,7 +239,7 @@ struct SearchHead {
   std::uint64_t rows, dim, k;
   double recall;
   std::uint64_t probes, timeout_ms;
-  std::uint64_t flags;  // 1: certify; 2: a filter
+  std::uint64_t flags;  // 1: certify; 2: a filter; 4: a name of the traffic, before the ids
   std::uint64_t filter;
 };
 struct VectorHead {
@@ -278,6 +286,16 @@ class BinaryReader {
       throw Refusal(400,
                     "the body has {} bytes after its head, which are not {} ids and {} rows of {}",
                     left, ids, rows, dim);
+  }
+  // A name of 64 bytes, filled up with zeros.
+  std::string name() {
+    std::string out(64, '\0');
+    if (body_.size() - at_ < out.size())
+      throw Refusal(400, "the body has {} bytes after its head, but the name of a traffic takes {}",
+                    body_.size() - at_, out.size());
+    take(out.data(), out.size());
+    out.resize(std::min(out.size(), out.find('\0')));
+    return out;
   }
   std::vector<Id> ids(std::uint64_t count) {
     std::vector<Id> out(count);
@@ -364,7 +382,8 @@ SearchBody parse_search(std::string_view body, BodyForm form, const RowShape& sh
     const auto head = in.head<SearchHead>("KNSQ");
     check_dim(head.dim, shape);
     check_rows(head.rows, limits);
-    check_flags(head.flags, 3);
+    check_flags(head.flags, 7);
+    if (head.flags & 4) out.traffic = in.name();
     if (!(head.flags & 2) && head.filter != 0)
       throw Refusal(400, "filter has {} ids, but flags say that there is none", head.filter);
     in.check_rest(head.filter, head.rows, head.dim);
@@ -384,6 +403,7 @@ SearchBody parse_search(std::string_view body, BodyForm form, const RowShape& sh
     out.probes = at_least_one(values, "probes");
     out.timeout_ms = at_least_one(values, "timeout_ms");
     out.certify = values.flag.value_or(false);
+    out.traffic = std::move(values.text);
     out.filter = std::move(values.ids);
   }
   check_search(out, limits);

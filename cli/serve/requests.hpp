@@ -42,6 +42,7 @@ struct SearchBody {
   std::int64_t probes = 0, timeout_ms = 0;  // 0: not said
   bool certify = false;
   std::optional<std::vector<Id>> filter = {};
+  std::string traffic = {};
 };
 
 struct ChangeBody {

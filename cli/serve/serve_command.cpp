@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct ServeArguments {
                queries = 10000, connections = 1024, waiting = 4096, batch = 1024,
                checkpoint = 0;  // memory, checkpoint: 0 where not given
   double timeout = 30, calibration = 60;
+  std::optional<double> audit = {};
 };
 
 struct NamedFile {
@@ -116,6 +118,8 @@ void check_arguments(const ServeArguments& arguments) {
   if (!(arguments.calibration >= 0.001 && arguments.calibration <= 86400))
     throw InvalidArgument("--max-calibration must be between 0.001 and 86400 seconds, but is {}",
                           arguments.calibration);
+  if (arguments.audit && !(*arguments.audit >= 0 && *arguments.audit <= 1))
+    throw InvalidArgument("--audit must be between 0 and 1, but is {}", *arguments.audit);
   if (arguments.read_only && !arguments.data.empty())
     unparsable("--data is for changes, which --read-only refuses");
   if (arguments.read_only && arguments.checkpoint > 0)
@@ -151,7 +155,7 @@ void run_serve(const ServeArguments& arguments) {
   // An index that was opened before one that cannot be is left as it was.
   for (const NamedFile& file : files) {
     indexes.push_back(std::make_unique<ServedIndex>(
-        file.name, file.path, arguments.read_only,
+        file.name, file.path, arguments.read_only, arguments.audit,
         serve::DurableOptions{.data = arguments.data,
                               .checkpoint_bytes = arguments.checkpoint > 0 ? arguments.checkpoint
                                                                            : std::int64_t{64} << 20,
@@ -247,6 +251,11 @@ void add_serve(CLI::App& app) {
              "(default 30)");
   add_number(*command, "--max-calibration", arguments->calibration,
              "seconds for measuring recall, where an index was not tuned for k (default 60)");
+  command
+      ->add_option("--audit", arguments->audit,
+                   "share of the time of searches for exact answers to a sample of the queries, by "
+                   "which a recall below 1 is kept and shown (default 0.02; 0: none)")
+      ->type_name("SHARE");
   command->footer(
       "POST /indexes/NAME/search, /add, /remove, /replace, /reload, /checkpoint; GET /indexes, "
       "/health, /metrics, /openapi.json, and a page at /. A change is on disk before it is "

@@ -20,7 +20,8 @@ ServedIndex::About about_of(const serve::StoredIndex& index) {
           .version = index.version(),
           .memory_bytes = index.memory_bytes(),
           .metric = index.metric(),
-          .type = index.element_type()};
+          .type = index.element_type(),
+          .audits = index.audits()};
 }
 
 // What the first searches would stop to make for themselves, and for all that wait behind them: the
@@ -33,6 +34,16 @@ void prepare(serve::StoredIndex& index, int threads, const Progress& progress) {
     index.optimize({.threads = threads, .progress = progress});
   } catch (const MemoryBudgetError&) {  // searches do without it
   } catch (const Cancelled&) {          // a reload that has begun is finished all the same
+  }
+}
+
+// Has an index audit itself, where that was asked for or the index can do it.
+void begin_audits(serve::StoredIndex& index, std::optional<double> share, const std::string& name) {
+  constexpr double usual_share = 0.02;
+  try {
+    index.set_audit(share.value_or(usual_share));
+  } catch (const InvalidArgument& error) {
+    if (share) throw InvalidArgument("--{} (index {})", error.what(), name);
   }
 }
 
@@ -62,8 +73,9 @@ std::int64_t available_memory() {
 }
 
 ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,
-                         serve::DurableOptions options, const Progress& progress)
-    : name_(std::move(name)), path_(std::move(path)), threads_(options.threads) {
+                         std::optional<double> audit, serve::DurableOptions options,
+                         const Progress& progress)
+    : name_(std::move(name)), path_(std::move(path)), threads_(options.threads), audit_(audit) {
   if (read_only) {
     fixed_ = open(path_, progress);
     return;
@@ -71,7 +83,8 @@ ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,
   options.name = name_;
   // A later reload prepares the index without showing progress.
   const auto shown = std::make_shared<Progress>(progress);
-  options.prepare = [threads = threads_, shown](serve::StoredIndex& index) {
+  options.prepare = [this, threads = threads_, shown](serve::StoredIndex& index) {
+    begin_audits(index, audit_, name_);
     prepare(index, threads, *shown ? *shown : go_on);
   };
   durable_ = std::make_unique<serve::DurableIndex>(path_, std::move(options));
@@ -80,6 +93,7 @@ ServedIndex::ServedIndex(std::string name, std::string path, bool read_only,
 
 ServedIndex::State ServedIndex::open(const std::string& path, const Progress& progress) const {
   auto index = std::make_shared<serve::StoredIndex>(serve::StoredIndex::load(path));
+  begin_audits(*index, audit_, name_);
   prepare(*index, threads_, progress);
   return index;
 }

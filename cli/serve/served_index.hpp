@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/serve/requests.hpp"
 #include "knear/serve/durable_index.hpp"
@@ -28,6 +29,7 @@ class ServedIndex {
     Metric metric = Metric::l2;
     ElementType type = ElementType::f32;
     bool writable = false;
+    std::vector<AuditReport> audits = {};
   };
   struct Shape {
     RowShape rows;
@@ -38,8 +40,9 @@ class ServedIndex {
 
   // Opens it, and makes what its first searches would have to wait for, which `progress` is told of
   // and may end. Throws as DurableIndex and Index::load() do.
-  ServedIndex(std::string name, std::string path, bool read_only, serve::DurableOptions options,
-              const Progress& progress);
+  // audit: as Index::set_audit(); no value: 0.02 where the index can audit itself.
+  ServedIndex(std::string name, std::string path, bool read_only, std::optional<double> audit,
+              serve::DurableOptions options, const Progress& progress);
 
   const std::string& name() const { return name_; }
   const std::string& path() const { return path_; }
@@ -64,6 +67,7 @@ class ServedIndex {
 
   const std::string name_, path_;
   const int threads_;
+  const std::optional<double> audit_;
   std::unique_ptr<serve::DurableIndex> durable_;
   mutable std::mutex mutex_;
   State fixed_;  // of one that takes no changes

@@ -431,6 +431,7 @@ void Service::search(const CallPointer& call) {
       .probes = body.probes,
       .recall = body.recall,
       .certify = body.certify,
+      .traffic = std::move(body.traffic),
       .filter = body.filter ? IdFilter::of_ids(*body.filter) : IdFilter(),
       .queries = std::move(body.queries),
       .may_go_together = !below || (shape.by_query && queries < calibrated_batch),
@@ -711,6 +712,7 @@ void Service::search_batches(serve::SearchQueue& queue) {
         } else {
           how.key = {index, first.k}, how.k = first.k;
           how.options.method.recall = first.recall;
+          how.options.method.traffic = first.traffic;
         }
       }
       const auto start = Clock::now();
@@ -739,15 +741,30 @@ void Service::search_batches(serve::SearchQueue& queue) {
     }
 }
 
+namespace {
+
+std::string audits_text(const std::vector<AuditReport>& audits) {
+  std::string out;
+  for (const AuditReport& one : audits)
+    fmt::format_to(std::back_inserter(out),
+                   "{}{{\"traffic\":{},\"k\":{},\"served_queries\":{},\"audited_queries\":{},"
+                   "\"recall\":{},\"measured_recall\":{},\"low\":{},\"high\":{}}}",
+                   out.empty() ? "" : ",", json_text(one.traffic), one.k, one.served_queries,
+                   one.audited_queries, one.recall, one.measured_recall, one.low, one.high);
+  return out;
+}
+
+}  // namespace
+
 std::string Service::about_text(const ServedIndex& index) const {
   const ServedIndex::About about = index.about();
   std::string out = fmt::format(
       "{{\"name\":{},\"kind\":{},\"dim\":{},\"metric\":\"{}\",\"rows\":{},\"element_type\":\"{}\","
       "\"next_id\":{},\"version\":{},\"memory_bytes\":{},\"writable\":{},\"log_bytes\":{},"
-      "\"checkpoints\":{},\"needs_recall\":{},\"last_search\":",
+      "\"checkpoints\":{},\"needs_recall\":{},\"audits\":[{}],\"last_search\":",
       json_text(index.name()), json_text(about.kind), about.dim, name_of(about.metric), about.rows,
       name_of(about.type), about.next_id, about.version, about.memory_bytes, about.writable,
-      about.log_bytes, about.checkpoints, index.shape().by_query);
+      about.log_bytes, about.checkpoints, index.shape().by_query, audits_text(about.audits));
   std::lock_guard lock(mutex_);
   const auto found = last_.find(&index);
   if (found == last_.end()) return out + "null}";
@@ -804,6 +821,25 @@ std::string Service::metrics_text() const {
   of_each("knear_log_bytes", "Logs of changes that no checkpoint has folded in.",
           &About::log_bytes);
   of_each("knear_checkpoints_total", "Checkpoints since the start.", &About::checkpoints, true);
+  const auto of_audits = [&](const char* name, const char* help, auto member, bool counts_up) {
+    for (const auto& [label, about] : all)
+      for (const AuditReport& one : about.audits)
+        if (counts_up || one.audited_queries > 0)
+          gauges.push_back({name, help,
+                            fmt::format("{},traffic=\"{}\",k=\"{}\",recall=\"{}\"", label,
+                                        serve::Metrics::escaped(one.traffic), one.k, one.recall),
+                            static_cast<double>(one.*member)});
+  };
+  of_audits("knear_served_queries", "Queries of a traffic that the index may audit.",
+            &AuditReport::served_queries, true);
+  of_audits("knear_audited_queries", "Queries behind the measured recall.",
+            &AuditReport::audited_queries, false);
+  of_audits("knear_measured_recall", "Mean recall of the audited queries.",
+            &AuditReport::measured_recall, false);
+  of_audits("knear_measured_recall_low", "Lower end of its 95 % interval.", &AuditReport::low,
+            false);
+  of_audits("knear_measured_recall_high", "Upper end of its 95 % interval.", &AuditReport::high,
+            false);
   return metrics_.text(gauges);
 }
 

@@ -158,6 +158,14 @@ RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
   return public_call([&] { return body_->range_search(queries, radius, options, report); });
 }
 
+void Index::set_audit(double share) {
+  public_call([&] { body_->set_audit(share); });
+}
+double Index::audit() const { return body_->audit(); }
+std::vector<AuditReport> Index::audits() const {
+  return public_call([&] { return body_->audits(); });
+}
+
 void Index::save(const std::string& path, const Progress& progress) const {
   public_call([&] { body_->save(path, {.progress = progress}); });
 }

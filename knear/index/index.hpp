@@ -212,6 +212,19 @@ class Index {
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
                                    std::span<const Id> ids, const ChangeOptions& options = {});
 
+  // Has the index audit itself: it answers a sample of the queries exactly that it serves by
+  // inverted lists, a graph, or codes with their vectors (RFlat), and searches for a recall go by
+  // what these find (docs/recall.md). share: the part of the time of searches that later audits may
+  // take, in [0, 1], by the model of costs. 0, as in a new or loaded index, audits nothing and
+  // leaves the curves as they are; tune(k) forgets those for k. Neither curves nor share are saved.
+  // Throws InvalidArgument for another share, and above 0 for an index whose searches are exact, or
+  // which lacks the vectors or a shard.
+  void set_audit(double share);
+  double audit() const;
+  // What audits have found, in the order in which traffics came; of shards with a graph each, that
+  // of each shard.
+  std::vector<AuditReport> audits() const;
+
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
   // leaves the old file. Each shard goes to a file of its own beside `path`, under a name that no
   // file had, then their manifest (docs/knear-files.md) to `path`, then the shards of the manifest

@@ -1,6 +1,7 @@
 // knear/index/options.hpp -- how an index is trained, changed, merged and searched.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
@@ -47,6 +48,10 @@ struct SearchMethod {
   // These two are for flat indexes.
   ThresholdHeapOptions threshold_heap = {};
   PartialReduceOptions partial_reduce = {};
+  // Name of the collection of queries that a search for a recall belongs to, for an index that
+  // audits itself (Index::set_audit()): each collection has a curve of recall of its own. Empty:
+  // the collection without a name.
+  std::string traffic = {};
 
   bool operator==(const SearchMethod&) const = default;
 };
@@ -109,6 +114,18 @@ struct OperatingPoint {
   // What batches of 1,000 queries are promised, and what is expected, without a margin for chance.
   double promised_recall = 0, expected_recall = 0;
   double probes = 0, rows = 0;  // lists that a query probes, and rows in them, on average
+};
+
+// What audits of the queries of one traffic have found (Index::set_audit()).
+struct AuditReport {
+  std::string traffic = {};          // SearchMethod::traffic
+  std::int64_t k = 0;                // neighbours
+  std::int64_t served_queries = 0;   // queries that were searched for
+  std::int64_t audited_queries = 0;  // queries with exact answers, behind the curve of recall
+  double recall = 1;                 // that the latest search asked for
+  // Mean recall of the audited queries by the rule of that recall, and its 95 % interval; 0, and 0
+  // to 1, before the first audit.
+  double measured_recall = 0, low = 0, high = 1;
 };
 
 // The largest id that a caller may give a row. Rows that are added without ids get ids above the

@@ -57,6 +57,9 @@ struct PromiseReport {
   // promised, and both are 0.
   double promised_recall = 1, expected_recall = 1;
   std::string recall_argument = "exact";
+  // Number of audited queries that the calibration rests on (Index::set_audit()); 0 where it rests
+  // on others.
+  std::int64_t audited_queries = 0;
   // Queries whose answer is proven exact. For lists the radii prove it, if that was asked for: no
   // other list holds anything nearer.
   std::int64_t certified_queries = 0;

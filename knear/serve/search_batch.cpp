@@ -15,6 +15,7 @@ SearchOptions options_of(const SearchJob& job, int threads) {
   out.method.recall = job.recall;
   out.method.probes = job.probes;
   out.method.lists.certify = job.certify;
+  out.method.traffic = job.traffic;
   return out;
 }
 

@@ -8,7 +8,7 @@ namespace knear::serve {
 bool SearchQueue::go_together(const SearchJob& a, const SearchJob& b) {
   return a.may_go_together && b.may_go_together && a.parts == 1 && b.parts == 1 &&
          a.index == b.index && a.k == b.k && a.probes == b.probes && a.recall == b.recall &&
-         a.certify == b.certify && a.queries.type() == b.queries.type() &&
+         a.certify == b.certify && a.traffic == b.traffic && a.queries.type() == b.queries.type() &&
          a.queries.cols() == b.queries.cols() && a.filter.everything() && b.filter.everything();
 }
 

@@ -5,10 +5,11 @@
 //
 // Many queries in one search are answered several times as fast as one by one, so what has come in
 // while a batch ran is the next one: all searches of the index that waits longest with the same k,
-// recall, probes and number type, up to a number of queries. Those whose callers were answered just
-// now are waited for a moment, at most an eighth of what their batch took and 20 ms: callers that
-// ask again at once would else fall into two halves that take turns, each of which waits while the
-// other is searched for. Where waiting did not pay it is left out for a number of batches.
+// recall, probes, traffic and number type, up to a number of queries. Those whose callers were
+// answered just now are waited for a moment, at most an eighth of what their batch took and 20 ms:
+// callers that ask again at once would else fall into two halves that take turns, each of which
+// waits while the other is searched for. Where waiting did not pay it is left out for a number of
+// batches.
 //
 // A search of many queries may be answered in parts. Each part is a batch of its own, after which
 // the search waits at the end of the queue again (put_back()), so that others have their turn
@@ -57,6 +58,7 @@ struct SearchJob {
   std::int64_t k = 0, probes = 0;
   std::optional<double> recall = {};
   bool certify = false;
+  std::string traffic = {};
   IdFilter filter = {};
   AnyMatrix queries = {};
   // Whether the answer is the same in any batch of fewer than `most_together` queries.

@@ -56,6 +56,8 @@ class StoredIndex : Index {
   // One that shares all rows and may be changed, if this one is not changed any more.
   StoredIndex next() const;
 
+  using Index::audit;
+  using Index::audits;
   using Index::contains;
   using Index::description;
   using Index::dim;
@@ -66,6 +68,7 @@ class StoredIndex : Index {
   using Index::memory_bytes;
   using Index::metric;
   using Index::next_id;
+  using Index::set_audit;
   using Index::size;
   using Index::version;
   std::vector<Id> ids() const {

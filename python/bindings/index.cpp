@@ -207,6 +207,28 @@ void bind_index_properties(nb::class_<Index>& index) {
       .def_prop_ro("lists", &Index::lists)
       .def_prop_ro("shards", &Index::shards)
       .def_prop_ro("replicas", &Index::replicas)
+      .def_prop_ro("audit", &Index::audit)
+      .def("set_audit", &Index::set_audit, nb::arg("share"),
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("audits",
+           [](const Index& self) {
+             std::vector<AuditReport> reports;
+             {
+               const nb::gil_scoped_release released;
+               reports = self.audits();
+             }
+             nb::list out;
+             for (const AuditReport& one : reports) {
+               nb::dict d;
+               d["traffic"] = one.traffic, d["k"] = one.k;
+               d["served_queries"] = one.served_queries;
+               d["audited_queries"] = one.audited_queries;
+               d["recall"] = one.recall, d["measured_recall"] = one.measured_recall;
+               d["interval"] = nb::make_tuple(one.low, one.high);
+               out.append(std::move(d));
+             }
+             return out;
+           })
       .def("shard_sizes", [](const Index& self) { return array_of(self.shard_sizes()); })
       .def("missing_shards", &Index::missing_shards)
       .def_prop_ro("keeps_vectors", &Index::keeps_vectors)

@@ -46,6 +46,7 @@ nb::dict dict_of(const KnnReport& report) {
   d["promised_recall"] = report.promise.promised_recall;
   d["expected_recall"] = report.promise.expected_recall;
   d["recall_argument"] = report.promise.recall_argument;
+  if (report.promise.audited_queries > 0) d["audited_queries"] = report.promise.audited_queries;
   if (report.method == "partial-reduce") {
     d["bins"] = report.partial_reduce.bins;
     d["kept_per_bin"] = report.partial_reduce.kept_per_bin;

@@ -15,26 +15,28 @@ void bind_search_settings(nb::module_& m) {
              const std::string& device, const std::string& first_pass, const std::string& choices,
              const std::string& method, std::optional<double> recall, std::int64_t samples,
              std::int64_t logical_rows, bool aggregate, std::int64_t probes, bool widen,
-             bool certify, std::int64_t refine_factor, std::int64_t ef) {
-            new (made) SearchSettings{.threads = thread_count(threads),
-                                      .memory = memory,
-                                      .first_pass = parse_first_pass(first_pass),
-                                      .tuning = parse_tuning(choices),
-                                      .method = {.kind = parse_method(method),
-                                                 .recall = recall,
-                                                 .probes = probes,
-                                                 .ef = ef,
-                                                 .lists = {.widen = widen, .certify = certify},
-                                                 .codes = {.refine_factor = refine_factor},
-                                                 .threshold_heap = {.samples = samples},
-                                                 .partial_reduce = {.logical_rows = logical_rows,
-                                                                    .aggregate = aggregate}},
-                                      .device = device};
+             bool certify, std::int64_t refine_factor, std::int64_t ef,
+             const std::string& traffic) {
+            new (made) SearchSettings{
+                .threads = thread_count(threads),
+                .memory = memory,
+                .first_pass = parse_first_pass(first_pass),
+                .tuning = parse_tuning(choices),
+                .method = {.kind = parse_method(method),
+                           .recall = recall,
+                           .probes = probes,
+                           .ef = ef,
+                           .lists = {.widen = widen, .certify = certify},
+                           .codes = {.refine_factor = refine_factor},
+                           .threshold_heap = {.samples = samples},
+                           .partial_reduce = {.logical_rows = logical_rows, .aggregate = aggregate},
+                           .traffic = traffic},
+                .device = device};
           },
           nb::arg("threads"), nb::arg("memory"), nb::arg("device"), nb::arg("first_pass"),
           nb::arg("choices"), nb::arg("method"), nb::arg("recall").none(), nb::arg("samples"),
           nb::arg("logical_rows"), nb::arg("aggregate"), nb::arg("probes"), nb::arg("widen"),
-          nb::arg("certify"), nb::arg("refine_factor"), nb::arg("ef"));
+          nb::arg("certify"), nb::arg("refine_factor"), nb::arg("ef"), nb::arg("traffic"));
 }
 
 void bind_searches(nb::module_& m) {

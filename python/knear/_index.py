@@ -90,6 +90,10 @@ class Index(Sealed):
         >>> knear.Index("Flat", dim=16, device="cpu").device
         'cpu'
 
+    audit: the share of the time of searches, from 0 to 1, that the index may spend on exact answers
+        to a sample of its queries, such as 0.02 (`audit`). Searches for a recall then go by what
+        such queries find. For inverted lists, graphs and codes with their vectors (",RFlat").
+
     The index keeps its vectors in the processor's memory, whatever the device. Vectors in that of a
     GPU are copied to it, once, if their rows or columns are contiguous; what may be in them is the
     same. Queries in the memory of the GPU on which a "Flat" index is searched are used in place
@@ -130,6 +134,7 @@ class Index(Sealed):
         shards: int = 1,
         replicas: int = 1,
         device: str | None = None,
+        audit: float = 0.0,
     ) -> None:
         device = _device_of_searches(device)
         needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
@@ -145,6 +150,8 @@ class Index(Sealed):
             self._reason = reason
         if device is not None:
             self._device = device
+        if audit:
+            self.audit = audit
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
         """Writes the index to a .knear file, whole or not at all. Raises IoError.
@@ -202,6 +209,7 @@ class Index(Sealed):
         replicas: int | None = None,
         allow_partial: bool = False,
         device: str | None = None,
+        audit: float = 0.0,
         progress: Progress = None,
     ) -> Index:
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
@@ -224,7 +232,7 @@ class Index(Sealed):
             when a search comes to them, instead of raising: plan["unsearched_shards"] names them,
             plan["unsearched_rows"] counts their vectors, nothing is promised or certified, and the
             index takes no changes.
-        device: as at construction; no file keeps it.
+        device, audit: as at construction; no file keeps them.
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later, and the shard; InvalidArgument for allow_partial of an index in one file.
@@ -236,6 +244,8 @@ class Index(Sealed):
         if replicas is not None and count < 1:
             raise InvalidArgument(f"replicas must be between 1 and 4096, but is {replicas}")
         index._index = reporting(progress, _core.Index.load, file, count, bool(allow_partial))
+        if audit:
+            index.audit = audit
         return index
 
     @property
@@ -264,6 +274,51 @@ class Index(Sealed):
         True
         """
         return self._device
+
+    @property
+    def audit(self) -> float:
+        """The share of the time of searches that the index may spend on auditing itself; 0: it does
+        not. May be set at any time.
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((2000, 8), dtype=np.float32)
+        >>> index = knear.Index("IVF16,Flat", dim=8, audit=0.02)
+        >>> index.train(x)
+        >>> index.add(x)
+        >>> questions = 2 * x[:300]                      # unlike the vectors
+        >>> for q in questions:
+        ...     found = index.search([q], k=5, recall=0.9, traffic="questions")
+        >>> found.plan["audited_queries"], found.expected_recall >= 0.9
+        (256, True)
+
+        The index answers a sample of the queries of each `traffic` and k exactly, once 256, 1,000
+        and 2,000 of them have come (of graphs 256 and 1,000, of codes 256 and 500), and goes by
+        what these find from then on. Later samples wait until this share of the time of searches,
+        by the model of costs, has paid for them. So the answer of a search for a recall depends on
+        the searches before it: the same calls in the same order give the same answers. 0 stops the
+        audits and leaves in use what they found; tune(k) forgets it. Files, copies and pickles keep
+        neither (docs/recall.md).
+
+        Raises InvalidArgument for a number outside [0, 1], and above 0 for an index that answers
+        exactly ("Flat"), lacks the vectors as they were added, or lacks a shard.
+        """
+        return self._index.audit
+
+    @audit.setter
+    def audit(self, share: float) -> None:
+        self._index.set_audit(_arrays.number("audit", share))
+
+    def audits(self) -> list[dict[str, Any]]:
+        """What audits have found: a dict for each traffic and k, with "served_queries" (searched
+        for), "audited_queries" (behind the curve of recall; 0 before the first audit), "recall"
+        (that the latest search asked for), "measured_recall" (the mean of the audited queries by
+        the rule of that recall) and "interval" (of 95 %).
+
+        >>> import knear
+        >>> knear.Index("IVF16,Flat", dim=8, audit=0.02).audits()
+        []
+        """
+        return self._index.audits()
 
     @property
     def lists(self) -> int:
@@ -683,6 +738,7 @@ class Index(Sealed):
         certify: bool = False,
         refine_factor: int | None = None,
         ef: int | None = None,
+        traffic: str | None = None,
         memory: int | str | None = None,
         device: str | None = None,
         out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
@@ -726,6 +782,9 @@ class Index(Sealed):
             measured by the vectors for each neighbour; None: 4.
         ef: of a graph ("Graph32"), how many of the nearest vectors that it has seen a search keeps,
             k at least; there it is what probes are elsewhere: one of ef and recall is needed.
+        traffic: of an index that audits itself (`audit`), the name of the kind of queries that
+            these are, such as "questions": each has a curve of recall of its own, 16 at most. For
+            searches with a recall below 1; those with a filter are not audited.
         device: None means that of the index, or where `q` is if it has none. For queries on a GPU
             "cuda" means that GPU, "cpu" the processor, and the results are arrays on that GPU,
             whatever `device` is. Where a "Flat" index without shards is searched on the GPU on
@@ -765,7 +824,17 @@ class Index(Sealed):
             raise InvalidArgument("out is given, but q is on a GPU, where the answer is too")
         where = _device.of_queries(self._device if device is None else device, number)
         settings = _options.settings(
-            options, threads, memory, where, recall, probes, widen, certify, refine_factor, ef
+            options,
+            threads,
+            memory,
+            where,
+            recall,
+            probes,
+            widen,
+            certify,
+            refine_factor,
+            ef,
+            traffic,
         )
         if number is not None and where == f"cuda:{number}" and self.shards == self.replicas == 1:
             there = _device.rows_in_place("q", q)

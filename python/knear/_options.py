@@ -72,9 +72,10 @@ def settings(
     certify: Any = False,
     refine_factor: Any = None,
     ef: Any = None,
+    traffic: Any = None,
 ) -> _core.SearchSettings:
     """How a search is done, as _core takes it."""
-    asked = threads, memory, device, recall, probes, widen, certify, refine_factor, ef
+    asked = threads, memory, device, recall, probes, widen, certify, refine_factor, ef, traffic
     if options:
         return _made(options, *asked)
     try:
@@ -103,6 +104,7 @@ def _made(
     certify: Any,
     refine_factor: Any,
     ef: Any,
+    traffic: Any,
 ) -> _core.SearchSettings:
     return _core.SearchSettings(
         _arrays.integer("threads", threads),
@@ -120,4 +122,5 @@ def _made(
         bool(certify),
         _arrays.count("refine_factor", refine_factor),
         _arrays.count("ef", ef),
+        "" if traffic is None else _arrays.text("traffic", traffic),
     )

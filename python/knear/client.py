@@ -115,6 +115,7 @@ class Client(Sealed):
         probes: int | None = None,
         filter: ArrayLike | None = None,
         certify: bool = False,
+        traffic: str | None = None,
         timeout_ms: int | None = None,
     ) -> ClientResult:
         """The k nearest rows of each query [q x dim]: (distances, ids, certified), as of
@@ -125,12 +126,20 @@ class Client(Sealed):
         >>> found.ids.shape                                                      # doctest: +SKIP
         (5, 10)
 
-        recall, probes, filter (ids), certify: as of knear.Index.search.
+        recall, probes, filter (ids), certify, traffic: as of knear.Index.search.
         timeout_ms: a search that has not ended by then ends in an error with the status 504.
         """
         rows = _matrix("queries", queries)
         few = _ids("filter", filter) if filter is not None else np.empty(0, np.int64)
         flags = int(bool(certify)) | (2 if filter is not None else 0)
+        name_of_traffic = b""
+        if traffic is not None:
+            name_of_traffic = _arrays.text("traffic", traffic).encode()
+            if len(name_of_traffic) > 64:
+                raise InvalidArgument(
+                    f"traffic must have at most 64 bytes, but has {len(name_of_traffic)}"
+                )
+            name_of_traffic, flags = name_of_traffic.ljust(64, b"\0"), flags | 4
         for name, value in ("k", k), ("probes", probes), ("timeout_ms", timeout_ms):
             if value is not None and not 1 <= _arrays.integer(name, value) < 2**63:
                 raise InvalidArgument(f"{name} must be at least 1, but is {value}")
@@ -148,7 +157,9 @@ class Client(Sealed):
             flags,
             len(few),
         )
-        body = self._changed("search", head + few.tobytes() + rows.tobytes(), again=True)
+        body = self._changed(
+            "search", head + name_of_traffic + few.tobytes() + rows.tobytes(), again=True
+        )
         magic, _, count, width = struct.unpack_from("<4sIQQ", body.ljust(24))
         places = count * width
         if magic != b"KNSA" or len(body) != 24 + 12 * places + count:

@@ -83,6 +83,11 @@ def test_errors(served):
     with pytest.raises(knear.InvalidArgument, match="is there already") as caught:
         client.add(x[:1], ids=[3])
     assert caught.value.status == 409
+    # The name of a traffic arrives, where this index, which is exact, has no use for it.
+    with pytest.raises(knear.InvalidArgument, match="^traffic is 'questions', but audit is 0"):
+        client.search(x[:1], k=3, recall=0.9, traffic="questions", filter=[3])
+    with pytest.raises(knear.InvalidArgument, match="^traffic must have at most 64 bytes, but has"):
+        client.search(x[:1], k=3, recall=0.9, traffic="ä" * 33)
     with pytest.raises(ValueError, match="5555") as caught:
         client.replace([5555], x[:1])
     assert caught.value.status == 404

@@ -563,3 +563,56 @@ def test_a_filter_without_values_is_named():
     index.add(np.zeros((5, 3), np.float32))
     with pytest.raises(knear.InvalidArgument, match=r"filter has no value \(null\) in 1 of 3"):
         index.search(np.zeros((1, 3), np.float32), 1, filter=arrow.array([1, None, 3]))
+
+
+class TestAudit:
+    """An index that audits itself (docs/recall.md)."""
+
+    @staticmethod
+    def lists(**more):
+        x = np.random.default_rng(1).standard_normal((4000, 8), dtype=np.float32)
+        index = knear.Index("IVF32,Flat", dim=8, **more)
+        index.train(x)
+        index.add(x)
+        return index, x
+
+    def test_queries_unlike_the_vectors_are_promised_what_audits_find(self):
+        index, x = self.lists(audit=0.02)
+        assert index.audit == 0.02
+        far = 2 * np.random.default_rng(2).standard_normal((600, 8), dtype=np.float32)
+        for q in range(0, 320, 16):
+            found = index.search(far[q : q + 16], 5, recall=0.9, traffic="far")
+        assert found.plan["audited_queries"] == 256
+        (report,) = index.audits()
+        assert report["traffic"] == "far" and report["k"] == 5
+        assert report["served_queries"] == 320
+        assert report["audited_queries"] == 256
+        assert report["recall"] == 0.9
+        low, high = report["interval"]
+        assert 0.9 <= low <= report["measured_recall"] <= high <= 1
+        exact = knear.knn(far[320:], x, 5).ids
+        found = index.search(far[320:], 5, recall=0.9, traffic="far").ids
+        right = [len(set(a) & set(b)) for a, b in zip(exact, found, strict=True)]
+        assert np.mean(right) / 5 >= 0.9
+        index.audit = 0
+        index.tune(5)
+        assert index.audits() == []
+
+    def test_bad_input(self, tmp_path):
+        with pytest.raises(knear.errors.InvalidArgument, match="^audit must be a number"):
+            self.lists(audit="0.02")
+        with pytest.raises(knear.errors.InvalidArgument, match="^audit must be between 0 and 1"):
+            self.lists(audit=2)
+        with pytest.raises(knear.errors.InvalidArgument, match="^audit is 0.02, but index Flat"):
+            knear.Index("Flat", dim=8, audit=0.02)
+        index, x = self.lists()
+        assert index.audit == 0
+        with pytest.raises(knear.errors.InvalidArgument, match="^traffic is 'x', but audit is 0"):
+            index.search(x[:2], 5, recall=0.9, traffic="x")
+        index.save(tmp_path / "index.knear")
+        index = knear.Index.load(tmp_path / "index.knear", audit=0.02)
+        assert index.audit == 0.02
+        with pytest.raises(knear.errors.InvalidArgument, match="^traffic must be text"):
+            index.search(x[:2], 5, recall=0.9, traffic=3)
+        with pytest.raises(knear.errors.InvalidArgument, match="recall below 1$"):
+            index.search(x[:2], 5, probes=2, traffic="x")

@@ -553,6 +553,9 @@ class Refused(Served):
         self.fails(1, *index, "--listen", "words", says="--listen needs an address")
         self.fails(1, *index, "--timeout", "0", says="--timeout must be between")
         self.fails(1, *index, "--max-calibration", "0", says="--max-calibration must be between")
+        self.fails(1, *index, "--audit", "2", says="--audit must be between 0 and 1, but is 2")
+        says = "--audit is 0.5, but index Flat compares all rows"
+        self.fails(1, *index, "--audit", "0.5", "--port", "0", says=says)
         self.fails(1, *index, "base.knear", says="two indexes have the name base")
         self.fails(1, *index, "a b=base.knear", says="the name 'a b'")
         self.fails(1, "serve", "--index", "none.knear", says="none.knear")
@@ -674,6 +677,42 @@ class Shared(Served):
             found = server.ask("/indexes/codes/search", body)
             self.assertEqual(found[0], status, found[2])
             self.assertEqual(server.figure("knear_calibrations_total"), 1)
+
+    def test_recall_is_measured_by_audits(self):
+        self.write_large(rows=5000, dim=8, index="IVF16,Flat")
+        self.ok("tune", "--index", "large.knear", "-k", "5")
+        server = self.server("large.knear")
+        random_ = random.Random(7)
+        body = {"k": 5, "recall": 0.9, "traffic": 'the "new" ones'}
+        for _ in range(20):
+            body["queries"] = [[random_.randrange(-300, 600) for _ in range(8)] for _ in range(16)]
+            self.patient_search(server, "large", body)
+        self.wait_for(server, "knear_audited_queries", 256)
+        (told,) = server.json("/indexes/large")["audits"]
+        self.assertEqual((told["traffic"], told["k"], told["recall"]), ('the "new" ones', 5, 0.9))
+        self.assertGreaterEqual(told["served_queries"], 320)
+        self.assertGreaterEqual(told["audited_queries"], 256)
+        self.assertTrue(0 < told["low"] <= told["measured_recall"] <= told["high"] <= 1, told)
+        self.assertGreaterEqual(told["measured_recall"], 0.9)
+        figures = server.ask("/metrics")[2].decode()
+        labels = r'{index="large",traffic="the \"new\" ones",k="5",recall="0.9"} '
+        self.assertRegex(figures, re.escape(f"knear_measured_recall{labels}") + r"(0\.9|1)")
+        for name in "served_queries", "measured_recall_low", "measured_recall_high":
+            self.assertIn(f"knear_{name}{labels}", figures)
+        self.assertIn("Recall as measured", server.ask("/")[2].decode())
+        # What goes by the audits now is promised a recall.
+        self.patient_search(server, "large", body)
+        self.wait_for_last_search(server, "large", "recall_argument", "calibrated")
+        # Flat indexes are exact, and audit nothing; a name of more than 64 bytes is refused.
+        self.assertEqual(server.json("/indexes/base")["audits"], [])
+        long = server.ask("/indexes/large/search", {**body, "traffic": "x" * 65})
+        self.assertEqual((long[0], b"at most 64 bytes" in long[2]), (400, True))
+        self.assertEqual(server.end(), (0, "", ""))
+        server = self.server("large.knear", "--audit", "0")
+        refused = server.ask("/indexes/large/search", body)
+        self.assertEqual((refused[0], b"but audit is 0" in refused[2]), (400, True), refused)
+        self.patient_search(server, "large", {**body, "traffic": None})
+        self.assertEqual(server.json("/indexes/large")["audits"], [])
 
     def test_a_calibration_that_takes_too_long(self):
         self.write_large(rows=20000, index="IVF64,Flat")

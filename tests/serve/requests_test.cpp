@@ -41,7 +41,7 @@ SearchBody search(std::string_view body, RowShape of = shape) {
 TEST(Requests, SearchesInJson) {
   const SearchBody body = search(
       R"({"queries": [[1, 2.5], [-3e1, 0]], "k": 7, "recall": 0.5, "probes": 3, "filter": [9, 1],
-          "timeout_ms": 20, "certify": true})");
+          "timeout_ms": 20, "certify": true, "traffic": "questions"})");
   ASSERT_EQ(body.queries.rows(), 2);
   EXPECT_EQ(static_cast<const float*>(body.queries.view().row(1))[0], -30);
   EXPECT_EQ(body.k, 7);
@@ -50,6 +50,7 @@ TEST(Requests, SearchesInJson) {
   EXPECT_EQ(body.filter, (std::vector<Id>{9, 1}));
   EXPECT_EQ(body.timeout_ms, 20);
   EXPECT_TRUE(body.certify);
+  EXPECT_EQ(body.traffic, "questions");
   const SearchBody least = search(R"({"queries": [], "recall": null, "filter": null})");
   EXPECT_EQ(least.queries.rows(), 0);
   EXPECT_EQ(least.queries.cols(), 2);
@@ -88,6 +89,9 @@ TEST(Requests, SearchesThatAreRefused) {
       {R"({"queries": [[1, 2]], "k": 101})", "but is 101"},
       {R"({"queries": [[1, 2]], "k": 2.0})", "k must be a whole number, but holds 2.0"},
       {R"({"queries": [[1, 2]], "k": "2"})", "k must be a whole number"},
+      {R"({"queries": [[1, 2]], "traffic": 2})", "traffic must be text, but holds 2"},
+      {R"({"queries": [[1, 2]], "traffic": ["a"]})", "traffic must be text, but holds an array"},
+      {R"({"queries": [["a", 2]]})", "queries must be an array of arrays of numbers"},
       {R"({"queries": [[1, 2]], "k": 99999999999999999999})", "k must be a whole number"},
       {R"({"queries": [[1, 2]], "k": 10000000000000000000})", "k must fit 63 bits"},
       {R"({"queries": [[1, 2]], "recall": 0})", "recall must be in (0, 1]"},
@@ -160,6 +164,14 @@ TEST(Requests, SearchesInBinary) {
   EXPECT_TRUE(body.certify);
   EXPECT_EQ(body.filter, (std::vector<Id>{8, 9}));
   EXPECT_FALSE(binary_search(binary(1, 2, 7, 0, 0, {}, {1, 2})).recall.has_value());
+
+  // The name of a traffic, of 64 bytes, lies between head and ids.
+  std::string named = binary(1, 2, 7, 0.5, 6, {8}, {1, 2});
+  const std::string name = "questions";
+  named.insert(72, name + std::string(64 - name.size(), '\0'));
+  EXPECT_EQ(binary_search(named).traffic, name);
+  EXPECT_EQ(binary_search(named).filter, std::vector<Id>{8});
+  refused(400, [&] { binary_search(named.substr(0, 100)); });
 
   const std::string whole = binary(2, 2, 7, 0.5, 3, {8, 9}, {1, 2, 3, 4});
   for (std::size_t size = 0; size < whole.size(); ++size)

@@ -72,7 +72,8 @@ class CodeRecall {
         request_(request),
         calibration_(request),
         recall_(recall),
-        filtered_(!query.options.filter.everything()) {
+        filtered_(!query.options.filter.everything()),
+        traffic_(query.options.method.traffic) {
     curve_ = state_.recall->get(request.k_asked, [&] {
       return calibration_.first([&] {
         return calibrate_codes(state_, shape, request.k_asked, request.threads,
@@ -80,6 +81,7 @@ class CodeRecall {
       });
     });
     if (const RecallPoint* point = curve_->find(recall_)) point_ = *point;
+    audit();
   }
 
   // The scales of nearness, near: the lists that the queries choose from, of codes without lists
@@ -103,10 +105,17 @@ class CodeRecall {
   // now. Throws InvalidArgument for a recall that no rule is known to reach.
   bool settle(bool alike) {
     if (alike && !filtered_) {
-      point_of_codes(*curve_, shape_, recall_);
+      if (!audited_.curve) point_of_codes(*curve_, shape_, recall_);
       return false;
     }
     promised_ = false;
+    if (is_audited_ && vectors_.rows() < least_calibrated_batch) {
+      if (!audited_.curve) point_of_codes(*curve_, shape_, recall_);
+      if (holds_) calibration_.add_note(note_of_unaudited(audited_, traffic_));
+      holds_ = false;
+      return false;
+    }
+    by_audit_ = false;
     const std::string_view reason =
         filtered_ ? "a filter leaves other rows than recall was calibrated on"
                   : "the queries are unlike the vectors that recall was calibrated on";
@@ -142,10 +151,50 @@ class CodeRecall {
   }
 
   PromiseReport promise() const {
-    return holds_ ? calibrated_promise(point_, recall_, vectors_.rows()) : no_promise();
+    if (!holds_) return no_promise();
+    PromiseReport out = calibrated_promise(point_, recall_, vectors_.rows());
+    if (by_audit_) out.audited_queries = audited_.queries;
+    return out;
   }
 
  private:
+  // Records the queries and goes by the curve of their traffic, which may be made now.
+  void audit() {
+    if (!state_.audits || filtered_ || vectors_.rows() == 0) return;
+    const AuditLog::Search search{traffic_, request_.k_asked, recall_, most_queries_sampled};
+    audited_ = state_.audits->find(search);
+    // Predicted nanoseconds of one core: of a query, a byte of codes, and a coordinate of a vector.
+    constexpr double query = 10000, byte = 0.015, coordinate = 0.004;
+    const auto rows = static_cast<double>(state_.size);
+    const double exact = query + rows * static_cast<double>(shape_.dim) * coordinate;
+    const RecallPoint* const before =
+        audited_.curve ? audited_.point(recall_, search.sample) : curve_->find(recall_);
+    const double cost = query + (before ? before->rows : rows) *
+                                    static_cast<double>(state_.coder->code_size()) * byte;
+    // A calibration searches by each of about thirty rules.
+    constexpr double searches = 30;
+    audited_ = state_.audits->serve(
+        search, vectors_, {cost, exact + searches * cost, 0}, [&](AnyMatrixView sample) {
+          calibration_.add_note(fmt::format(
+              "recall was calibrated on {} audited queries first, which the index keeps",
+              sample.rows()));
+          return calibration_.by_batch([&] {
+            return calibrate_codes_by(state_, shape_, segments_, sample, request_.k_asked,
+                                      request_.threads, request_.options.progress);
+          });
+        });
+    is_audited_ = state_.audits->share() > 0 || audited_.curve;
+    if (audited_.curve) {
+      // A recall that codes are not seen to reach is refused, once enough queries were audited.
+      const RecallPoint* const point = audited_.point(recall_, search.sample);
+      point_ = point ? *point : point_of_codes(*audited_.curve, shape_, recall_);
+      curve_ = audited_.curve, by_audit_ = true;
+    } else if (is_audited_ && vectors_.rows() < least_calibrated_batch) {
+      holds_ = false;
+      calibration_.add_note(note_of_unaudited(audited_, traffic_));
+    }
+  }
+
   const State& state_;
   const IndexShape& shape_;
   const std::span<const SearchSegment> segments_;
@@ -154,6 +203,10 @@ class CodeRecall {
   Calibrations calibration_;
   const double recall_;
   const bool filtered_;
+  const std::string& traffic_;
+  AuditLog::Audited audited_;
+  bool is_audited_ = false;
+  bool by_audit_ = false;  // whether the answer goes by the curve of the traffic
   std::shared_ptr<const RecallCurve> curve_;
   RecallPoint point_;
   bool promised_ = true;  // by the curve of the index

@@ -34,7 +34,8 @@ constexpr std::string_view note_of_harder =
 // A search of lists of vectors for a recall below 1. It goes by the cheapest rule of the index's
 // own curve; where the queries turn out to be unlike those that this was learned from, by that of a
 // kind of queries that an earlier batch has shown; and else by some queries of the batch itself,
-// which the index then keeps as a kind.
+// which the index then keeps as a kind. In an index that audits itself it goes by the curve of its
+// traffic first.
 class RecallSearch {
  public:
   // attempt: nothing was begun.
@@ -47,6 +48,7 @@ class RecallSearch {
         shape_(shape),
         recall_(recall),
         filtered_(!query.options.filter.everything()),
+        traffic_(query.options.method.traffic),
         attempt_(attempt) {}
 
   // The attempt has the answer then.
@@ -63,10 +65,15 @@ class RecallSearch {
         request_.queries.rows() >= (filtered_ ? least_calibrated_batch : least_learned_batch);
     RecallCurves::Kinds kinds;
     if (large && !filtered_) kinds = state_.recall->kinds(request_.k_asked);
+    audit(*own);
     order_lists(*own, kinds);
+    if (answer_as_audited(large)) return;
     const bool like_own = !filtered_ && of_one_kind(*own, near_);
     // First, whatever was learned: queries like the rows get the same answers before and after.
-    if (like_own && answer_as(own)) return;
+    if (like_own && answer_as(own)) {
+      if (is_audited_ && !large) promise_nothing();
+      return;
+    }
     for (const auto& kind : kinds)
       if (of_one_kind(*kind, near_) && answer_by(*kind)) {
         calibration_.add_note(fmt::format(
@@ -85,6 +92,7 @@ class RecallSearch {
     }
     probe_by(own->find(recall_));
     if (!point_) return;
+    if (is_audited_) return promise_nothing();
     holds_ = false;
     calibration_.add_note(fmt::format(
         "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by itself{}",
@@ -98,10 +106,48 @@ class RecallSearch {
     PromiseReport out = calibrated_promise(*point_, recall_, request_.queries.rows());
     out.certified_queries = proven.certified_queries;
     out.uncertified = std::move(proven.uncertified);
+    if (by_audit_) out.audited_queries = audited_.queries;
     return out;
   }
 
  private:
+  // Records the queries and takes the curve of their traffic, which may be made now.
+  void audit(const RecallCurve& own) {
+    if (!state_.audits || filtered_ || request_.queries.rows() == 0) return;
+    const AuditLog::Search search{traffic_, request_.k_asked, recall_};
+    audited_ = state_.audits->find(search);
+    const RecallPoint* const point =
+        audited_.curve ? audited_.point(recall_, search.sample) : own.find(recall_);
+    const AuditCosts costs{cost_of_search(point, 1), cost_of_exact(1) - cost_of_exact(0),
+                           cost_of_exact(0)};
+    audited_ = state_.audits->serve(search, request_.queries, costs, [&](AnyMatrixView sample) {
+      calibration_.add_note(
+          fmt::format("recall was calibrated on {} audited queries first, which "
+                      "the index keeps",
+                      sample.rows()));
+      return calibration_.by_batch([&] {
+        return calibrate(state_, request_.options.metric, segments_, request_.k_asked, sample, {},
+                         CurveUse::kept, request_.threads, request_.options.progress);
+      });
+    });
+    is_audited_ = state_.audits->share() > 0 || audited_.curve;
+  }
+  // Answers by the curve of the traffic. Returns false if there is none, or if the queries of a
+  // large batch are unlike those of the curve. A small batch goes by it all the same, so that a
+  // query has the same answer in any of them.
+  bool answer_as_audited(bool large) {
+    if (!audited_.curve) return false;
+    const bool alike = of_one_kind(*audited_.curve, near_);
+    if (large && !alike) return false;
+    by_audit_ = answer_by(audited_.point(recall_, AuditLog::most_queries)) && alike;
+    if (!by_audit_ && !large) promise_nothing();
+    return by_audit_ || !large;
+  }
+  void promise_nothing() {
+    if (!point_) return;  // the answer is exact
+    holds_ = false;
+    calibration_.add_note(note_of_unaudited(audited_, traffic_));
+  }
   // Puts as many lists of each query in order as any of these curves needs.
   void order_lists(const RecallCurve& own, const RecallCurves::Kinds& kinds) {
     const auto lists_of = [&](const RecallCurve& curve) {
@@ -110,6 +156,10 @@ class RecallSearch {
     };
     ordered_ = lists_of(own);
     for (const auto& kind : kinds) ordered_ = std::max(ordered_, lists_of(*kind));
+    if (audited_.curve) {
+      const RecallPoint* const point = audited_.point(recall_, AuditLog::most_queries);
+      ordered_ = point ? point->rule.lists : 1;
+    }
     attempt_.begin(0);
     near_ = attempt_.probing().lists_near(ordered_);
   }
@@ -140,8 +190,9 @@ class RecallSearch {
   }
   // Answers by the rule of a curve. Returns false if what was found shows that the queries are
   // unlike those of the curve.
-  bool answer_by(const RecallCurve& curve) {
-    probe_by(curve.find(recall_));
+  bool answer_by(const RecallCurve& curve) { return answer_by(curve.find(recall_)); }
+  bool answer_by(const RecallPoint* point) {
+    probe_by(point);
     return !point_ || finds_as_calibrated(*point_, recall_, request_.k_asked,
                                           attempt_.probing().found(), scales_);
   }
@@ -163,24 +214,33 @@ class RecallSearch {
     }
     return true;
   }
+  // Predicted nanoseconds of one core of a search by a point, which is nullptr where everything is
+  // found, and of exact answers.
+  double cost_of_search(const RecallPoint* point, std::int64_t queries) const {
+    if (!point) return static_cast<double>(queries) * (cost_of_exact(1) - cost_of_exact(0));
+    // Costs of a query, of a list that it probes, of one that is put in order for it, and of a
+    // coordinate of a row and of a centroid.
+    constexpr double query = 4000, list = 190, order = 75, coordinate = 0.004, centroid = 0.01;
+    const auto dim = static_cast<double>(request_.queries.cols()),
+               lists = static_cast<double>(state_.coarse->lists());
+    return static_cast<double>(queries) *
+           (query + list * point->lists + order * static_cast<double>(point->rule.lists) +
+            dim * (coordinate * point->rows + centroid * lists));
+  }
+  double cost_of_exact(std::int64_t queries) const {
+    // Costs of a query, of a coordinate of a row for each query, and of reading it once for all.
+    constexpr double query = 10000, coordinate = 0.004, read = 0.05;
+    const double coordinates =
+        static_cast<double>(state_.size) * static_cast<double>(request_.queries.cols());
+    return coordinates * read + static_cast<double>(queries) * (query + coordinates * coordinate);
+  }
   // Compares the answer with exact answers to some queries, if earlier batches have paid for that.
   // Returns true if it has less recall than was asked for, which a larger sample then confirms.
   bool finds_less() {
     // The costs below are those of a processor, and exact answers need memory.
     if (request_.options.device != "cpu" || request_.limited()) return false;
-    const auto rows = static_cast<double>(state_.size),
-               dim = static_cast<double>(request_.queries.cols()),
-               queries = static_cast<double>(request_.queries.rows()),
-               lists = static_cast<double>(state_.coarse->lists());
-    // Costs in nanoseconds of one core, roughly: a query in lists, and by all rows; a list, and
-    // its place in the order; a coordinate of a row, of a centroid, and one read for all queries.
-    constexpr double query = 4000, exact_query = 10000, list = 190, order = 75, coordinate = 0.004,
-                     centroid = 0.01, read = 0.05;
-    const double batch =
-        queries * (query + list * point_->lists + order * static_cast<double>(point_->rule.lists) +
-                   dim * (coordinate * point_->rows + centroid * lists));
-    const double check = rows * dim * read + static_cast<double>(queries_checked) *
-                                                 (exact_query + rows * dim * coordinate);
+    const double batch = cost_of_search(&*point_, request_.queries.rows()),
+                 check = cost_of_exact(queries_checked);
     const auto number = state_.recall->next_check(request_.k_asked, batch, check);
     if (!number) return false;
     return state_.recall->finds_less(
@@ -237,7 +297,11 @@ class RecallSearch {
   const IndexShape& shape_;
   const double recall_;
   const bool filtered_;
+  const std::string& traffic_;
   ProbedForm::Attempt& attempt_;
+  AuditLog::Audited audited_;
+  bool is_audited_ = false;
+  bool by_audit_ = false;  // whether the answer goes by the curve of the traffic
   std::int64_t ordered_ = 0;
   NearLists near_;  // the nearest lists of each query, ordered_ of them
   std::vector<Nearness> scales_;

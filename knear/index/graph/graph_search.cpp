@@ -380,6 +380,34 @@ RecallCurve calibrate_graph_by_rows(const State& state, const IndexShape& shape,
                          threads, progress);
 }
 
+// Records the queries of a search and takes the curve of their traffic, which may be made now.
+// point: that of the index for the recall, or nullptr.
+AuditLog::Audited audit(const State& state, const IndexShape& shape, const GraphOfState::Made& made,
+                        std::span<const SearchSegment> segments, const AuditLog::Search& traffic,
+                        SearchRequest& request, const RecallPoint* point,
+                        const std::function<void(std::string_view)>& note) {
+  // Predicted nanoseconds of one core: of a query, and of a coordinate of a row that is scanned.
+  constexpr double query_cost = 10000, coordinate_cost = 0.004;
+  const double row = static_cast<double>(shape.inner_dim()) * coordinate_cost,
+               exact = query_cost + row * static_cast<double>(state.size);
+  const AuditLog::Audited before = state.audits->find(traffic);
+  if (before.curve) point = before.point(traffic.recall, traffic.sample);
+  const double walk =
+      point ? query_cost + row * static_cast<double>(scan_rows_of_node) * point->rows : exact;
+  // A calibration walks by each of about thirty efforts.
+  constexpr double walks = 30;
+  return state.audits->serve(
+      traffic, request.queries, {walk, exact + walks * walk, 0}, [&](AnyMatrixView sample) {
+        note(fmt::format("recall was calibrated on {} audited queries first, which the index keeps",
+                         sample.rows()));
+        const Stopwatch time;
+        RecallCurve out = calibrate_graph(state, shape, made, segments, sample, {}, traffic.k,
+                                          request.threads, request.options.progress);
+        request.preparation.seconds += time.seconds();
+        return out;
+      });
+}
+
 std::shared_ptr<const GraphOfState::RowsBeside> rows_beside(const State& state,
                                                             const std::vector<Id>& added) {
   auto out = std::make_shared<GraphOfState::RowsBeside>();
@@ -460,6 +488,7 @@ std::optional<GraphOfState::Made> GraphOfState::get(const State& state, const In
   std::lock_guard one(making_);
   if (auto there = current(state)) return there;
   const Stopwatch time;
+  if (state.audits) state.audits->forget_curves();
   Made made = as_made(build_row_graph(state, shape, resolve_threads(threads), progress));
   made.beside = rows_beside(state, {});
   give_back_freed_memory();
@@ -512,7 +541,8 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
   const bool filtered = !options.filter.everything();
   GraphEffort effort = usual_effort(asked.ef);
   RecallPoint point;
-  bool holds = true;
+  AuditLog::Audited audited;
+  bool holds = true, by_audit = false;
   const auto scan = [&] { return nearest_in_segments(request, report); };
   if (asked.recall) {
     const Stopwatch calibrating;
@@ -528,11 +558,30 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
                       k));
     request.preparation.seconds += calibrating.seconds();
     const RecallPoint* found = curve->find(*asked.recall);
-    if (!found) return scan();  // more than a walk is known to find
-    point = *found, effort = {point.rule.ef, point.rule.starts};
-    if (search.scan_is_faster(effort.ef)) return scan();
-    search.run(queries, k, effort);
-    if (filtered || !of_one_kind(*curve, search.nearest_starts())) {
+    const AuditLog::Search traffic{options.method.traffic, k, *asked.recall, most_rows_calibrated};
+    if (state.audits && !filtered && queries.rows() > 0)
+      audited = audit(state, shape, *made, segments, traffic, request, found, note);
+    const bool is_audited =
+        state.audits && !filtered && (state.audits->share() > 0 || audited.curve);
+    if (audited.curve) {
+      const RecallPoint* const by_traffic = audited.point(*asked.recall, traffic.sample);
+      if (!by_traffic) return scan();
+      point = *by_traffic, effort = {point.rule.ef, point.rule.starts};
+      if (search.scan_is_faster(effort.ef)) return scan();
+      search.run(queries, k, effort);
+      by_audit = of_one_kind(*audited.curve, search.nearest_starts());
+    }
+    if (!by_audit && !found) return scan();  // more than a walk is known to find
+    const bool small = queries.rows() < least_calibrated_batch;
+    if (!by_audit && !(is_audited && small && audited.curve)) {
+      point = *found, effort = {point.rule.ef, point.rule.starts};
+      if (search.scan_is_faster(effort.ef)) return scan();
+      search.run(queries, k, effort);
+    }
+    if (!by_audit && is_audited && small) {
+      holds = false;
+      note(note_of_unaudited(audited, traffic.traffic));
+    } else if (!by_audit && (filtered || !of_one_kind(*curve, search.nearest_starts()))) {
       const std::string_view reason =
           filtered ? "a filter leaves other rows than recall was calibrated on"
                    : "the queries are unlike those that recall was calibrated on";
@@ -580,6 +629,7 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
       promise.promised_recall = point.promised_to(queries.rows(), *asked.recall);
       promise.expected_recall = point.expected;
       promise.recall_argument = "calibrated";
+      if (by_audit) promise.audited_queries = audited.queries;
     }
     set_promise(*report, request, std::move(promise));
   }

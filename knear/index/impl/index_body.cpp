@@ -3,6 +3,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/thread_count.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/index/recall/audit_log.hpp"
 #include "knear/knn/search/few_rows_search.hpp"
 #include "knear/knn/search/report_builder.hpp"
 
@@ -22,6 +23,21 @@ bool IndexBody::search_at_once(AnyMatrixView queries, std::int64_t k, const Sear
   search.write(out.ids.data(), out.distances.data());
   if (report) *report = search.facts.report();
   return true;
+}
+
+void IndexBody::check_audit(double share) const {
+  const AuditLog checked(share);
+  if (share == 0) return;
+  if (shape.lists == 0 && !shape.has_graph() && !shape.codes)
+    throw InvalidArgument(
+        "audit is {}, but index {} compares all rows: inverted lists, graphs and codes with their "
+        "vectors are audited",
+        share, shape.description());
+  if (!shape.keeps_vectors())
+    throw InvalidArgument(
+        "audit is {}, but index {} lacks the vectors as they were added, which audits compare "
+        "queries with",
+        share, shape.description());
 }
 
 Neighbors IndexBody::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,

@@ -91,6 +91,9 @@ class IndexBody {
   virtual std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries,
                                            AnyMatrixView base, std::span<const Id> ids,
                                            const ChangeOptions& options) = 0;
+  virtual void set_audit(double share) = 0;
+  virtual double audit() const = 0;
+  virtual std::vector<AuditReport> audits() const = 0;
   virtual void save(const std::string& path, const SaveOptions& options) const = 0;
 
   // Another body with all rows of this one, which may be changed if this one is not changed again.
@@ -124,6 +127,8 @@ class IndexBody {
                               KnnReport* report) const;
 
   void check_columns(std::string_view argument, AnyMatrixView vectors) const;
+  // Throws InvalidArgument for a share that set_audit() does not take.
+  void check_audit(double share) const;
 
  private:
   // Answers by nearest_at_once() and returns true, or returns false.

@@ -142,6 +142,23 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
   return out;
 }
 
+// Throws InvalidArgument for the name of a traffic that this search cannot use.
+void check_traffic(const State& state, std::int64_t k, const SearchMethod& method) {
+  const std::string& traffic = method.traffic;
+  if (traffic.empty()) return;
+  if (!state.audits)
+    throw InvalidArgument(
+        "traffic is '{}', but audit is 0: only an index that audits itself tells "
+        "the recall of traffics apart",
+        traffic);
+  if (method.kind == Method::exact || !method.recall || *method.recall >= 1)
+    throw InvalidArgument("traffic is '{}', but goes only with a recall below 1", traffic);
+  if (state.audits->share() == 0 && !state.audits->find({traffic, k}).curve)
+    throw InvalidArgument(
+        "traffic is '{}', but audit is 0 now and nothing is known of this traffic for k = {}",
+        traffic, k);
+}
+
 }  // namespace
 
 std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter,
@@ -161,6 +178,7 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
 
 std::unique_ptr<IndexImpl> independent_copy(const IndexShape& shape, State state) {
   state.flat_lists = nullptr;
+  if (state.audits) state.audits = state.audits->copy();
   if (state.size == 0) state.graph = nullptr;
   if (const auto shared = std::exchange(state.recall, nullptr)) {
     state.recall = std::make_shared<RecallCurves>(shared->rows());
@@ -198,6 +216,7 @@ std::vector<Id> IndexImpl::ids() const {
 std::int64_t IndexImpl::memory_bytes() const {
   const auto now = state();
   std::int64_t sum = form->bytes(*now);
+  if (now->audits) sum += now->audits->bytes();
   for (const Segment& segment : now->segments) sum += segment.rows->bytes() + segment.live.bytes();
   std::set<const RowBuffer*> buffers;
   for (const Segment& segment : now->segments)
@@ -450,6 +469,7 @@ std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView querie
   std::lock_guard lock(writer);
   const auto now = state();
   check_trained(*now, "tuning");
+  if (now->audits) now->audits->forget(k);
   return form->tune(*now, k, queries, options);
 }
 
@@ -468,9 +488,37 @@ std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView querie
   std::lock_guard lock(writer);
   State next = *state();
   check_trained(next, "tuning");
+  if (next.audits) next.audits->forget(k);
   const auto out = form->tune_with(next, k, queries, base, ids, options);
   publish(std::move(next));
   return out;
+}
+
+void IndexImpl::keep_audits(std::shared_ptr<AuditLog> audits) {
+  std::lock_guard lock(writer);
+  State next = *state();
+  next.audits = std::move(audits);
+  auto made = std::make_shared<const State>(std::move(next));
+  std::lock_guard publishing(state_mutex_);
+  state_.swap(made);
+}
+
+void IndexImpl::set_audit(double share) {
+  check_audit(share);
+  if (const auto log = state()->audits)
+    log->set_share(share);
+  else if (share > 0)
+    keep_audits(std::make_shared<AuditLog>(share));
+}
+
+double IndexImpl::audit() const {
+  const auto now = state();
+  return now->audits ? now->audits->share() : 0;
+}
+
+std::vector<AuditReport> IndexImpl::audits() const {
+  const auto now = state();
+  return now->audits ? now->audits->reports() : std::vector<AuditReport>{};
 }
 
 AnyMatrix IndexImpl::reconstruct(std::span<const Id> ids) const {
@@ -506,6 +554,7 @@ ExactNeighbors IndexImpl::nearest(const State& now, AnyMatrixView queries, std::
                                   const SearchOptions& options, KnnReport* report) const {
   check_columns("queries", queries);
   check_trained(now, "searching");
+  check_traffic(now, k, options.method);
   const IdFilter filter = quick_filter(now.size, now.next_id, options.filter);
   const bool looked_up = form->looks_up_ids(now, queries.rows(), k, filter.bits(), options);
   const std::vector<SearchSegment> segments = search_segments_of(now, filter, looked_up);
@@ -529,6 +578,9 @@ RangeLists IndexImpl::within(const State& now, AnyMatrixView queries, double rad
   radius = checked_radius(radius);
   check_columns("queries", queries);
   check_trained(now, "searching");
+  if (!options.method.traffic.empty())
+    throw InvalidArgument("traffic is '{}', but a range search has no recall to audit",
+                          options.method.traffic);
   const IdFilter filter = quick_filter(now.size, now.next_id, options.filter);
   const std::vector<SearchSegment> segments = search_segments_of(now, filter);
   const TransformedQueries inner(now, shape.metric, queries, options.threads);

@@ -111,6 +111,11 @@ class IndexImpl final : public IndexBody {
                                    const ChangeOptions& options) override;
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
                                    std::span<const Id> ids, const ChangeOptions& options) override;
+  void set_audit(double share) override;
+  double audit() const override;
+  std::vector<AuditReport> audits() const override;
+  // Has searches use this log of audits from now on.
+  void keep_audits(std::shared_ptr<AuditLog> audits);
   void save(const std::string& path, const SaveOptions& options) const override;
 
   std::unique_ptr<IndexBody> next() const override;

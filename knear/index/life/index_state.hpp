@@ -9,6 +9,7 @@
 #include "knear/index/life/segment.hpp"
 #include "knear/index/quantizers/coarse_quantizer.hpp"
 #include "knear/index/quantizers/row_coder.hpp"
+#include "knear/index/recall/audit_log.hpp"
 #include "knear/index/recall/known_neighbors.hpp"
 #include "knear/index/recall/recall_rule.hpp"
 #include "knear/io/archive.hpp"
@@ -46,6 +47,8 @@ struct State {
   std::shared_ptr<FlatLists> flat_lists = {};
   // Where there is a graph over the rows: it, and what has changed since it was made.
   std::shared_ptr<GraphOfState> graph = {};
+  // Audits of the queries that were served; nullptr: there never were any.
+  std::shared_ptr<AuditLog> audits = {};
 
   // The segment and row of an id; row -1 if it is not there.
   struct Place {

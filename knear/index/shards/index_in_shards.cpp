@@ -162,6 +162,8 @@ Shards shards_like(const IndexImpl& like, const ShardingOptions& options) {
     out.all.push_back({.index = independent_copy(like.shape, *state),
                        .name = fmt::format("{} of {}", s + 1, options.shards),
                        .rows = state->size});
+  if (!like.shape.has_graph())
+    for (const Shard& shard : out.all) shard.index->keep_audits(out.any().state()->audits);
   return out;
 }
 
@@ -298,6 +300,7 @@ std::int64_t IndexInShards::memory_bytes() const {
     if (!shard.index) continue;
     const auto state = shard.state();
     sum += shard.index->memory_bytes();
+    if (state->audits && !seen.insert(state->audits.get()).second) sum -= state->audits->bytes();
     if (state->coarse && !seen.insert(state->coarse.get()).second) sum -= state->coarse->bytes();
     if (state->known && !seen.insert(state->known.get()).second) sum -= state->known->bytes();
     for (const auto& coder : {state->coder, state->refiner})
@@ -341,7 +344,10 @@ void IndexInShards::train(AnyMatrixView vectors, const TrainOptions& options) {
     IndexImpl& trained = own(next.all[0]);
     trained.train(vectors, options);
     if (!shape.learns()) return 0;
-    for (std::size_t s = 1; s < next.all.size(); ++s) next.all[s].index = trained.as_one();
+    for (std::size_t s = 1; s < next.all.size(); ++s) {
+      next.all[s].index = trained.as_one();
+      if (!shape.has_graph()) next.all[s].index->keep_audits(trained.state()->audits);
+    }
     return 0;
   });
 }
@@ -464,7 +470,10 @@ std::vector<OperatingPoint> IndexInShards::tune(std::int64_t k, AnyMatrixView qu
       const auto one = next.one->get(resolve_threads(options.threads)).as_one();
       const auto points = one->tune(k, queries, options);
       const auto curve = one->state()->recall->find(k);
-      for (const Shard& shard : next.all) shard.state()->recall->set(*curve);
+      for (const Shard& shard : next.all) {
+        shard.state()->recall->set(*curve);
+        if (const auto audits = shard.state()->audits) audits->forget(k);
+      }
       return points;
     }
     std::vector<std::vector<OperatingPoint>> points;
@@ -485,6 +494,7 @@ std::vector<OperatingPoint> IndexInShards::tune(std::int64_t k, AnyMatrixView qu
     for (Shard& shard : next.all) {
       State state = *shard.state();
       state.known = tuned->known, state.changed_rows = 0;
+      if (state.audits) state.audits->forget(k);
       state.recall = std::make_shared<RecallCurves>(state.size);
       for (const auto& curve : tuned->recall->all()) state.recall->set(*curve);
       state.recall->take_learned(*tuned->recall);
@@ -492,6 +502,41 @@ std::vector<OperatingPoint> IndexInShards::tune(std::int64_t k, AnyMatrixView qu
     }
     return points;
   });
+}
+
+void IndexInShards::set_audit(double share) {
+  check_audit(share);
+  std::lock_guard lock(writer_);
+  Shards next = *state();
+  if (share > 0) check_whole(next, "audited");
+  // All shards are searched as one index and have one log; those with a graph each have their own.
+  std::shared_ptr<AuditLog> log = next.any().state()->audits;
+  if (!log && share == 0) return;
+  if (!log) log = std::make_shared<AuditLog>(share);
+  for (Shard& shard : next.all) {
+    if (!shard.index) continue;
+    const auto known = shard.state()->audits;
+    if (known) known->set_share(share);
+    if (!known) own(shard).keep_audits(shape.has_graph() ? std::make_shared<AuditLog>(share) : log);
+  }
+  put_together(next);
+  auto made = std::make_shared<const Shards>(std::move(next));
+  std::lock_guard publishing(state_mutex_);
+  state_.swap(made);
+}
+
+double IndexInShards::audit() const { return state()->any().index->audit(); }
+
+std::vector<AuditReport> IndexInShards::audits() const {
+  const auto now = state();
+  if (!shape.has_graph()) return now->any().index->audits();
+  std::vector<AuditReport> out;
+  for (const Shard& shard : now->all)
+    if (shard.index) {
+      const std::vector<AuditReport> some = shard.index->audits();
+      out.insert(out.end(), some.begin(), some.end());
+    }
+  return out;
 }
 
 void IndexInShards::save(const std::string& path, const SaveOptions& options) const {

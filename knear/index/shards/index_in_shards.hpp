@@ -58,6 +58,9 @@ class IndexInShards final : public IndexBody {
                                    const ChangeOptions& options) override;
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
                                    std::span<const Id> ids, const ChangeOptions& options) override;
+  void set_audit(double share) override;
+  double audit() const override;
+  std::vector<AuditReport> audits() const override;
   void save(const std::string& path, const SaveOptions& options) const override;
 
   std::unique_ptr<IndexBody> next() const override;

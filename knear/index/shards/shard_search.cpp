@@ -435,7 +435,10 @@ const IndexImpl& ShardsAsOne::get(int threads) const {
         whole.recall->set(*curve);
     if (parts_.front()->recall) whole.recall->take_learned(*parts_.front()->recall);
   }
-  index_ = independent_copy(shape_, std::move(whole));
+  const auto audits = whole.audits;
+  auto made = independent_copy(shape_, std::move(whole));
+  made->keep_audits(audits);  // not a copy of it
+  index_ = std::move(made);
   return *index_;
 }
 

@@ -45,6 +45,7 @@ void add_work(KnnReport& all, const KnnReport& more) {
   PromiseReport& promise = all.promise;
   promise.promised_recall = std::min(promise.promised_recall, more.promise.promised_recall);
   promise.expected_recall = std::min(promise.expected_recall, more.promise.expected_recall);
+  promise.audited_queries = std::min(promise.audited_queries, more.promise.audited_queries);
   if (worth(more.promise.recall_argument) < worth(promise.recall_argument))
     promise.recall_argument = more.promise.recall_argument;
   if (all.note.find(more.note) == std::string::npos) add_note(all.note, more.note);
