@@ -15,9 +15,9 @@ namespace {
 // Below so many columns the codes of neighbours are hardly more bytes than their estimates, which
 // say little; of a node with fewer links a block would be half empty.
 constexpr std::int64_t least_columns = 64, least_degree_estimated = 24;
-constexpr std::int64_t task_nodes = 1024;
-// Rotated codes are rounded to so many parts of a unit.
-constexpr float parts = 8;
+constexpr std::int64_t filled_together = 1024;
+// Rotated codes are rounded to so many steps of a unit.
+constexpr float steps_of_unit = 8;
 // As far from the mean as differences of two have 16 bits.
 constexpr float most_rotated = 16383;
 constexpr std::uint32_t nobody = ~std::uint32_t{0};
@@ -73,8 +73,8 @@ NodeRuns::NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, 
   AlignedArray<std::int16_t> rotated =
       AlignedArray<std::int16_t>::unset(static_cast<std::size_t>(nodes_ * columns_));
   const auto each = [&](auto f) {
-    parallel_for(threads, (nodes_ + task_nodes - 1) / task_nodes, [&](std::int64_t task) {
-      f(task * task_nodes, std::min(nodes_, (task + 1) * task_nodes));
+    parallel_for(threads, (nodes_ + filled_together - 1) / filled_together, [&](std::int64_t task) {
+      f(task * filled_together, std::min(nodes_, (task + 1) * filled_together));
     });
   };
   each([&](std::int64_t begin, std::int64_t end) {
@@ -84,7 +84,7 @@ NodeRuns::NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, 
       std::int16_t* const to = rotated.data() + node * columns_;
       for (std::size_t j = 0; j < one.size(); ++j)
         to[j] = static_cast<std::int16_t>(
-            std::nearbyint(std::clamp(parts * one[j], -most_rotated, most_rotated)));
+            std::nearbyint(std::clamp(steps_of_unit * one[j], -most_rotated, most_rotated)));
     }
   });
   each([&](std::int64_t begin, std::int64_t end) {
@@ -147,12 +147,12 @@ void NodeRuns::fill(std::int64_t node, const std::int16_t* rotated, Filling& fil
       std::int64_t length = 0, along = 0;
       for (int c = 0; c < 8; ++c) length += lengths[c], along += alongs[c];
       const double square = squares[i];
-      block->slopes[i] = upper_half(
-          static_cast<float>(length > 0 ? 2 * parts * square / static_cast<double>(length) : 0));
+      block->slopes[i] = upper_half(static_cast<float>(
+          length > 0 ? 2 * steps_of_unit * square / static_cast<double>(length) : 0));
       // As the kernels will see it, so that its rounding does not count.
       const float kept = std::bit_cast<float>(std::uint32_t{block->slopes[i]} << 16);
       block->bases[i] = upper_half(static_cast<float>(
-          square + static_cast<double>(kept) * static_cast<double>(along) / parts));
+          square + static_cast<double>(kept) * static_cast<double>(along) / steps_of_unit));
     }
   }
 }

@@ -219,6 +219,7 @@ void GraphWalk::walk_runs(const NodeRuns& runs, Pool& pool,
     const auto score = static_cast<std::uint32_t>(pool[at] >> 32);
     const std::uint32_t node = node_of(pool[at]);
     pool[at] |= gone_on;
+    scored_ += graph_.degree;
     const bool room = !full(pool) || (wanted && !full(wanted_));
     const std::uint32_t limit =
         room ? 0 : std::max(worst(pool), wanted ? worst(wanted_) : std::uint32_t{0});

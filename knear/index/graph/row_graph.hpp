@@ -149,7 +149,8 @@ class GraphWalk {
   bool query_is_exact() const { return distances_.query_is_exact(); }
   // The score of the nearest start.
   std::uint32_t nearest_start() const { return nearest_start_; }
-  std::int64_t scored() const { return scored_; }  // nodes, since the walk was made
+  // Nodes whose distance was estimated or measured, since the walk was made.
+  std::int64_t scored() const { return scored_; }
 
  private:
   // Keys are the score, below it the node, and in the last bit whether the search has gone on from
