@@ -34,7 +34,7 @@ index). After os.fork(), the child may go on calling them.
 """
 
 from . import _core
-from ._choice import IndexChoice, choose_index
+from ._choice import FormForecast, IndexChoice, choose_index
 from ._clustering import KMeans
 from ._device import DeviceArray
 from ._files import read_vectors, write_vectors
@@ -75,6 +75,7 @@ __all__ = [
     "DeviceArray",
     "DeviceUnavailable",
     "Error",
+    "FormForecast",
     "Index",
     "IndexChoice",
     "InvalidArgument",
