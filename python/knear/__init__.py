@@ -29,8 +29,8 @@ the distance +inf (-inf for "ip").
 and that distance rounded to float32; the same bits for any number of threads and any machine.
 
 Every function may be called from several threads; the interpreter lock is released during the
-work, and Ctrl-C stops it (but for roofline(), and for waiting while another thread changes the same
-index). After os.fork(), the child may go on calling them.
+work (not for the few microseconds of one query among few rows), and Ctrl-C stops it (but for
+roofline(), and for waiting while another thread changes the same index). After os.fork(), the child may go on calling them.
 """
 
 from . import _core
