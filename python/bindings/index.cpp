@@ -359,17 +359,30 @@ void bind_choose_index(nb::module_& m) {
   m.def(
       "choose_index",
       [](std::int64_t rows, std::int64_t dim, const std::string& metric, const std::string& type,
-         std::int64_t memory, double recall, std::int64_t batch) {
-        const IndexChoice choice = choose_index(rows, dim,
-                                                {.metric = parse_metric(metric),
-                                                 .type = parse_element_type(type),
-                                                 .memory = memory,
-                                                 .recall = recall,
-                                                 .batch = batch});
-        return std::tuple(choice.factory, choice.reason, choice.bytes);
+         std::int64_t memory, double recall, std::int64_t batch, const std::optional<Array>& sample,
+         std::int64_t threads, nb::object progress_to) {
+        IndexNeeds needs{.metric = parse_metric(metric),
+                         .type = parse_element_type(type),
+                         .memory = memory,
+                         .recall = recall,
+                         .batch = batch};
+        if (sample) needs.sample = view_of(*sample, type);
+        IndexChoice choice;
+        without_interpreter(progress_to, [&](Progress progress) {
+          choice =
+              choose_index(rows, dim, needs,
+                           {.threads = thread_count(threads), .progress = std::move(progress)});
+        });
+        nb::list forecasts;
+        for (const FormForecast& form : choice.forecasts)
+          forecasts.append(
+              nb::make_tuple(form.factory, form.seconds, form.scored_rows, form.bytes));
+        return nb::make_tuple(choice.factory, choice.reason, choice.bytes, choice.guessed,
+                              forecasts);
       },
       nb::arg("rows"), nb::arg("dim"), nb::arg("metric"), nb::arg("type"), nb::arg("memory"),
-      nb::arg("recall"), nb::arg("batch"));
+      nb::arg("recall"), nb::arg("batch"), nb::arg("sample").noconvert().none(), nb::arg("threads"),
+      nb::arg("progress").none());
 }
 
 void bind_index(nb::module_& m) {

@@ -2,7 +2,8 @@
 //
 // A thin layer: python/knear/_arrays.py or the library checks arguments. Here arrays become views
 // of the same memory, results become arrays that own theirs, exceptions get the Python class of
-// their name, and the interpreter lock is released while the library works.
+// their name, and the interpreter lock is released while the library works. Searches with usual
+// arguments have a way of their own (usual_search.cpp).
 #include <Python.h>
 #include <nanobind/nanobind.h>
 

@@ -29,12 +29,12 @@ the distance +inf (-inf for "ip").
 and that distance rounded to float32; the same bits for any number of threads and any machine.
 
 Every function may be called from several threads; the interpreter lock is released during the
-work, and Ctrl-C stops it (but for roofline(), and for waiting while another thread changes the same
-index). After os.fork(), the child may go on calling them.
+work (not for the few microseconds of one query among few rows), and Ctrl-C stops it (but for
+roofline(), and for waiting while another thread changes the same index). After os.fork(), the child may go on calling them.
 """
 
 from . import _core
-from ._choice import IndexChoice, choose_index
+from ._choice import FormForecast, IndexChoice, choose_index
 from ._clustering import KMeans
 from ._device import DeviceArray
 from ._files import read_vectors, write_vectors
@@ -75,6 +75,7 @@ __all__ = [
     "DeviceArray",
     "DeviceUnavailable",
     "Error",
+    "FormForecast",
     "Index",
     "IndexChoice",
     "InvalidArgument",

@@ -374,8 +374,17 @@ def write_vectors(path: bytes, vectors: NDArray[Any], type: str, progress: Progr
 def write_ids(path: bytes, ids: NDArray[np.int64], progress: Progress) -> None: ...
 def roofline(threads: int, seconds: float) -> dict[str, Any]: ...
 def choose_index(
-    rows: int, dim: int, metric: str, type: str, memory: int, recall: float, batch: int
-) -> tuple[str, str, int]: ...
+    rows: int,
+    dim: int,
+    metric: str,
+    type: str,
+    memory: int,
+    recall: float,
+    batch: int,
+    sample: NDArray[Any] | None,
+    threads: int,
+    progress: Progress,
+) -> tuple[str, str, int, bool, list[tuple[str, float, float, int]]]: ...
 
 class Index:
     def __init__(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import tempfile
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -57,7 +60,8 @@ class Index(Sealed):
         rounding; PCA64 and OPQ16_64 take as many columns at least; PCA64 subtracts the mean by
         "l2" alone, since products and cosines would change). "auto": as
         knear.choose_index() says for `rows`, `memory`, `recall`, `batch` and `dtype`, which are for
-        that alone.
+        that alone. That is a guess until train(), or the first add(), measures the vectors that it
+        is given: `factory` and `reason` say what was chosen then.
     dim: number of columns of every matrix, from 1 to 65536.
     metric: "l2", "ip" or "cosine"; "l1" and "hamming", of bits packed in uint8, for "Flat".
 
@@ -101,6 +105,8 @@ class Index(Sealed):
     """
 
     _reason: str | None = None
+    # What "auto" was made for, until vectors have decided which kind of index it is.
+    _open_needs: dict[str, Any] | None = None
     _device: str | None = None
     _elsewhere: ClassVar[dict[str, str]] = {
         **dict.fromkeys(
@@ -138,7 +144,7 @@ class Index(Sealed):
     ) -> None:
         device = _device_of_searches(device)
         needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
-        name, reason = _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs)
+        name, choice = _choice.choice_of(_arrays.text("factory", factory), dim, metric, needs)
         self._index = _core.Index(
             name,
             _arrays.integer("dim", dim),
@@ -146,8 +152,13 @@ class Index(Sealed):
             _arrays.integer("shards", shards),
             _arrays.integer("replicas", replicas),
         )
-        if reason is not None:
-            self._reason = reason
+        if choice is not None:
+            self._reason = choice.reason
+            if choice.guessed:
+                del needs["dtype"]  # which the vectors have
+                self._open_needs = {
+                    name: value for name, value in needs.items() if value is not None
+                }
         if device is not None:
             self._device = device
         if audit:
@@ -255,8 +266,9 @@ class Index(Sealed):
 
     @property
     def reason(self) -> str | None:
-        """Why an index that was made as "auto" is of this kind, as knear.choose_index() says it;
-        None for one whose kind was given, and for one from a file, which does not keep it.
+        """Why an index that was made as "auto" is of this kind, as knear.choose_index() says it:
+        a guess, or once vectors were measured, with the figures. None for one whose kind was given,
+        and for one from a file, which does not keep it.
 
         >>> import knear
         >>> knear.Index("auto", dim=96, rows=1000).reason[:45]
@@ -378,8 +390,10 @@ class Index(Sealed):
 
     @property
     def is_trained(self) -> bool:
-        """Whether vectors may be added. "Flat" learns nothing and always is."""
-        return self._index.is_trained
+        """Whether vectors may be added. "Flat" learns nothing and always is. False for "auto" until
+        vectors have decided what it is; add() then trains it by what it is given.
+        """
+        return self._open_needs is None and self._index.is_trained
 
     @property
     def dim(self) -> int:
@@ -457,22 +471,27 @@ class Index(Sealed):
         progress: a function of the stage and of the share done, which may stop the work by raising;
             True draws a bar with tqdm. The same for the other calls that take it.
 
+        "auto" measures vectors of `x` first, and becomes the index that suits them; one that learns
+        nothing ("Flat", "Graph32") then ignores how to learn.
+
         threads: as that of knn().
 
         Raises InvalidArgument for a NaN or infinity, for too few rows, when the index holds
         vectors, for `iterations` of an index without inverted lists, and for arguments that say how
         an index learns that learns nothing ("Flat"); ShapeMismatch for another number of columns.
         """
-        reporting(
-            progress,
-            self._index.train,
-            *_arrays.matrix("x", x),
+        vectors, kind = _arrays.matrix("x", x)
+        words = (
             _arrays.integer("iterations", iterations),
             0 if rows is None else _arrays.positive("rows", rows),
             bool(hold_out),
             _arrays.integer("seed", seed) % 2**64,
             _arrays.integer("threads", threads),
         )
+        with self._deciding(vectors, kind, threads, progress) as index:
+            if index is None or not index.is_trained:
+                target = self._index if index is None else index
+                reporting(progress, target.train, vectors, kind, *words)
 
     def add(
         self,
@@ -501,13 +520,42 @@ class Index(Sealed):
         one beyond its range, and for an id that is negative, there already or given twice. Then
         nothing is added.
         """
-        reporting(
-            progress,
-            self._index.add,
-            *self._rows("x", x, convert),
+        vectors, kind = self._rows("x", x, convert)
+        words = (
             None if ids is None else _arrays.ids_of("ids", ids),
             _arrays.integer("threads", threads),
         )
+        with self._deciding(vectors, kind, threads, progress) as index:
+            target = self._index if index is None else index
+            if index is not None and not index.is_trained:
+                _train_as_usual(index, vectors, kind, threads, progress)
+            reporting(progress, target.add, vectors, kind, *words)
+
+    @contextlib.contextmanager
+    def _deciding(
+        self, x: NDArray[Any], kind: str, threads: int, progress: Progress
+    ) -> Iterator[_core.Index | None]:
+        """The index that suits `x`, which "auto" becomes if nothing fails inside; None where it is
+        decided what this index is."""
+        if self._open_needs is None:
+            yield None
+            return
+        with _decision:
+            if self._open_needs is None:  # another thread was first
+                yield None
+                return
+            needs = dict(self._open_needs)
+            rows = max(needs.pop("rows"), len(x))
+            choice = _choice.chosen(
+                rows, self.dim, self.metric, x, kind, threads=threads, progress=progress, **needs
+            )
+            index = self._index
+            if choice.factory != index.factory:
+                index = _core.Index(
+                    choice.factory, self.dim, self.metric, self.shards, self.replicas
+                )
+            yield index
+            self._index, self._reason, self._open_needs = index, choice.reason, None
 
     def remove(self, ids: ArrayLike) -> None:
         """Removes the vectors with these ids. Raises InvalidArgument for one that is not there;
@@ -606,6 +654,7 @@ class Index(Sealed):
         if ids not in ("keep", "shifted"):
             raise InvalidArgument(f"ids must be 'keep' or 'shifted', but is {ids!r}")
         self._index.merge(other._index, ids == "keep")
+        self._open_needs = None
 
     def reserve(self, rows: int) -> None:
         """Makes the next allocation large enough for `rows` vectors in all.
@@ -986,6 +1035,16 @@ class Index(Sealed):
 
 
 _FILE = "index.knear"
+
+# Held while vectors decide what an "auto" index is.
+_decision = threading.RLock()
+
+
+def _train_as_usual(
+    index: _core.Index, x: NDArray[Any], kind: str, threads: int, progress: Progress
+) -> None:
+    """Trains `index` by the vectors `x` as Index.train() does where nothing else is said."""
+    reporting(progress, index.train, x, kind, 10, 0, True, 1, _arrays.integer("threads", threads))
 
 
 def _device_of_searches(device: str | None) -> str | None:

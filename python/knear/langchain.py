@@ -71,13 +71,14 @@ class KnearVectorStore(VectorStore):
     factory: the kind of index, as in knear.Index. One that has to learn ("IVF64,Flat", "PQ32")
         learns from the texts of the first call that adds some, which must be enough of them, or
         from those given to train(). "auto": as knear.choose_index() says for `rows` texts that are
-        searched for one at a time, or, where `rows` is None, for as many as that call has; it stays
-        what was chosen then.
+        searched for one at a time, or, where `rows` is None, for as many as that call has, by the
+        vectors of that call; it stays what was chosen then.
     metric: "cosine", "l2" or "ip".
     dim: columns of the embeddings; None: those of the first.
     recall: that of every search which does not say its own; or
     probes: the same. One of the two is needed where the index has inverted lists
-        (knear.Index.search); where "auto" chose these and neither is given, recall is 0.95.
+        (knear.Index.search); where "auto" chose these or a graph and neither is given, recall is
+        0.95.
     rows: how many texts there will be, for "auto" alone.
     relevance_score_fn: the relevance, from 0 to 1, of a score; None: as said at
         similarity_search_with_score.
@@ -253,10 +254,10 @@ class KnearVectorStore(VectorStore):
         return Index(self._factory, dim=dim, metric=self._metric, **needs)
 
     def _keep(self, index: Index) -> None:
-        """From now on this index, and what "auto" has chosen by it."""
-        if self._factory == "auto":
+        """From now on this index, and what "auto" has chosen, once vectors have decided that."""
+        if self._factory == "auto" and index._open_needs is None:
             self._factory = index.factory
-            if index.lists and not self._usual:
+            if (index.lists or index.factory.startswith("Graph")) and not self._usual:
                 self._usual = {"recall": _RECALL}
         self._index = index
 

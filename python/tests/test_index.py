@@ -447,6 +447,94 @@ def test_an_index_is_chosen_by_numbers():
             knear.Index(dim=96, **wrong)
 
 
+def sentences(rows, dim=128):
+    """Directions of sums of a few of many words, some much more frequent: like text."""
+    rng = np.random.default_rng(7)
+    words = rng.standard_normal((4000, dim), dtype=np.float32)
+    ranks = np.exp(rng.random((rows, 8)) * np.log(4000)).astype(np.int64) - 1
+    x = words[ranks].sum(axis=1)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def same_answers(index, other, x, **words):
+    found, wanted = index.search(x[:50], 10, **words), other.search(x[:50], 10, **words)
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_array_equal(found.distances, wanted.distances)
+
+
+def test_auto_measures_what_it_is_trained_by(tmp_path):
+    x = sentences(6000)
+    index = knear.Index("auto", dim=128, rows=240_000, batch=1)
+    assert index.factory == "IVF1024,Flat" and not index.is_trained
+    assert index.reason.endswith("guessed without a sample of the vectors")
+    early = pickle.loads(pickle.dumps(index))
+    wrong = x.copy()
+    wrong[77, 3] = np.nan
+    with pytest.raises(knear.InvalidArgument, match="must be finite, but row 77 column 3 is nan"):
+        index.add(wrong)
+    assert index.factory == "IVF1024,Flat" and not index.is_trained and len(index) == 0
+    index.train(x, iterations=3)
+    assert index.factory == "Graph32" and index.is_trained and len(index) == 0
+    assert index.reason.startswith("Graph32: measured on 5800 vectors for 240000 x 128, ")
+    choice = knear.choose_index(240_000, 128, batch=1, sample=x)
+    assert choice.reason == index.reason and not choice.guessed
+    assert choice.forecasts[0].factory == "Graph32"
+    times = [form.seconds for form in choice.forecasts]
+    assert times == sorted(times) and len(times) == 5
+    index.add(x)
+    graph = knear.Index("Graph32", dim=128)
+    graph.add(x)
+    same_answers(index, graph, x, ef=30)
+    path = tmp_path / "index.knear"
+    index.save(path)
+    assert knear.Index.load(path).factory == "Graph32"
+    early.add(x)
+    assert early.factory == "Graph32" and early.reason == index.reason
+
+
+def test_auto_trains_itself_by_what_is_added_first():
+    x = sentences(6000)
+    index = knear.Index("auto", dim=128, metric="ip", rows=240_000, recall=0.9, batch=10_000)
+    index.add(x[:5000])
+    index.add(x[5000:])
+    assert index.factory.startswith("IVF") and index.is_trained
+    assert "measured on 4800 vectors" in index.reason
+    lists = knear.Index(index.factory, dim=128, metric="ip")
+    lists.train(x[:5000])
+    lists.add(x)
+    same_answers(index, lists, x, probes=7)
+
+
+def test_auto_that_vectors_do_not_decide_is_what_it_was_made_as():
+    assert knear.Index("auto", dim=8, rows=1000).is_trained  # so few are compared
+    assert knear.Index("auto", dim=96, rows=10**6, recall=1).is_trained
+    codes = knear.Index("auto", dim=96, rows=10**6, memory="150M", recall=0.9)
+    assert codes.factory == "IVF2048,PQ48x4,Refine(SQ8)" and codes._open_needs is None
+    x = sentences(1999)
+    few = knear.Index("auto", dim=128, metric="ip", rows=240_000, batch=1)
+    few.train(x)
+    assert few.factory == "Graph32" and few.is_trained
+    assert few.reason.endswith("as 1999 vectors are too few to measure: 2000 are needed")
+    flat = knear.Index("auto", dim=128, metric="ip", rows=240_000, batch=1)
+    graph = knear.Index("Graph32", dim=128, metric="ip")
+    graph.add(x)
+    flat.merge(graph)
+    assert flat.is_trained and flat.factory == "Graph32" and len(flat) == 1999
+
+
+def test_a_sample_of_other_columns_is_refused():
+    with pytest.raises(knear.ShapeMismatch, match="^sample has 16 columns, but dim is 96$"):
+        knear.choose_index(100_000, 96, sample=np.ones((3000, 16), np.float32))
+    index = knear.Index("auto", dim=96, rows=100_000)
+    with pytest.raises(knear.ShapeMismatch, match="has 16 columns"):
+        index.add(np.ones((3000, 16), np.float32))
+    assert not index.is_trained
+    # The sample's type is that of the vectors.
+    bytes_ = (100 * np.abs(sentences(3000, 96))).astype(np.uint8)
+    choice = knear.choose_index(100_000, 96, sample=bytes_)
+    assert choice.memory_bytes < 130 * 100_000 and not choice.guessed
+
+
 def test_a_flat_index_takes_a_recall():
     rng = np.random.default_rng(3)
     centres = rng.standard_normal((300, 32), np.float32)

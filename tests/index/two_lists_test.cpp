@@ -172,6 +172,32 @@ TEST_P(TwoLists, AreCountedByTheRecallCurve) {
   EXPECT_EQ(report.promise.recall_argument, "calibrated");
 }
 
+TEST_P(TwoLists, AnswerInShardsAsOneIndexDoes) {
+  Index one = make_index("IVF40_SOAR,Flat", dim, metric);
+  one.train(base.view(), {.seed = 5, .threads = 2});
+  Index shards = one.divided({.shards = 3});
+  one.add(base.view());
+  shards.add(base.view());
+  EXPECT_EQ(shards.description(), one.description());
+  const SearchOptions options{.threads = 2, .method = {.probes = 5}};
+  expect_equal(shards.search(queries.view(), 10, options), one.search(queries.view(), 10, options));
+}
+
+// Rows of an index with other centroids come into two lists of these.
+TEST_P(TwoLists, TakeRowsOfAnotherIndex) {
+  Index index = made("IVF40_SOAR,Flat", metric, base.view());
+  const Matrix<float> more = clustered(1000, dim, 8, overlapping);
+  Index other = make_index("IVF40_SOAR,Flat", dim, metric);
+  other.train(more.view(), {.seed = 6, .threads = 2});
+  other.add(more.view());
+  Index added = made("IVF40_SOAR,Flat", metric, base.view());
+  added.add(more.view());
+  index.merge(other, MergeIds::shifted);
+  const SearchOptions options{.threads = 2, .method = {.probes = 3}};
+  expect_equal(index.search(queries.view(), 10, options),
+               added.search(queries.view(), 10, options));
+}
+
 class TwoListsFiles : public testing::Test {
  protected:
   TwoListsFiles() { std::filesystem::create_directory(folder_); }
@@ -249,6 +275,11 @@ TEST_F(TwoListsFiles, WhatHasOneListEachIsRefused) {
   EXPECT_EQ(make_index("PCA8,IVF64_SOAR(IVF8,Flat),SQfp16", dim).description(),
             "PCA8,IVF64_SOAR(IVF8,Flat),SQfp16");
   const Index index = varied();
+  const Matrix<float> query = clustered(1, dim, 2, overlapping);
+  EXPECT_NE(message([&] {
+              index.search(query.view(), 3, {.method = {.probes = 3}, .device = "cuda"});
+            }).find("which only the processor searches"),
+            std::string::npos);
   EXPECT_NE(message([&] { write_faiss(index, path("a.faiss")); }).find("which FAISS has not"),
             std::string::npos);
 }

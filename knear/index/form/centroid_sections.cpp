@@ -25,7 +25,7 @@ std::shared_ptr<const CentroidIndex> load_centroid_index(Sections in, std::int64
   const std::vector<char> kind = in.list<char>("kind");
   SavedIndex saved = load_sections(in, {kind.data(), kind.size()}, make);
   shape = saved.shape;
-  if (shape.dim != dim || shape.metric != metric || !shape.coarse.empty())
+  if (shape.dim != dim || shape.metric != metric || !shape.coarse.empty() || shape.in_two_lists)
     in.refuse("index", "it is none over these centroids");
   const auto probes = in.fields<std::int64_t>("probes");
   if (!trained) return nullptr;

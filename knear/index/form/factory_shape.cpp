@@ -120,7 +120,8 @@ class Grammar {
     FactoryWords words(words_.factory(), inner);
     IndexShape coarse = Grammar(words, dim(), centroid_metric(shape_.metric)).shape();
     if (!coarse.coarse.empty()) words_.refuse("but an index over centroids has none over its own");
-    if (coarse.in_two_lists) words.refuse("but an index over centroids has each in one list: IVFn");
+    if (coarse.in_two_lists)
+      words_.refuse("but an index over centroids has each in one list: IVFn");
     if (coarse.lists > shape_.lists)
       words_.refuse(
           fmt::format("but {} centroids do not fill {} lists", shape_.lists, coarse.lists));

@@ -14,6 +14,7 @@
 #include "knear/index/sections/vector_sections.hpp"
 #include "knear/knn/device/open_device.hpp"
 #include "knear/knn/lists/list_search.hpp"
+#include "knear/scan/device_choice.hpp"
 
 namespace knear::detail {
 namespace {
@@ -412,6 +413,11 @@ class ListsForm final : public ProbedForm {
  protected:
   SearchRequest request(SearchKind kind, const FormQuery& query, std::int64_t k,
                         const KnnOptions& options) const override {
+    if (shape_.in_two_lists && parse_devices(options.device).cuda())
+      throw InvalidArgument(
+          "device is '{}', but index {} has its rows in two lists each, which only the processor "
+          "searches: use device 'cpu' here, or an index IVF{} for GPUs",
+          options.device, shape_.description(), shape_.lists);
     SearchRequest out(kind, query.segments, query.queries, k, options, Reuse::expected);
     out.altered_by = shape_.altered_by();
     return out;

@@ -1,8 +1,5 @@
 #include "knear/knn/device/open_device.hpp"
 
-#include <algorithm>
-
-#include "knear/core/error.hpp"
 #include "knear/knn/device/device_grid.hpp"
 #include "knear/knn/device/present_devices.hpp"
 #include "knear/knn/lists/list_search.hpp"
@@ -17,13 +14,6 @@ std::unique_ptr<DeviceEngine> open_device(const KnnOptions& options) {
 std::unique_ptr<ProbedSearch> open_list_search(const SearchRequest& request,
                                                std::int64_t more_bytes) {
   const Devices devices = present_devices_of(request.options.device);
-  const auto is_in_two = [](const auto& segment) { return segment.given.lists->second(); };
-  if ((devices.several() || devices.cuda()) &&
-      std::any_of(request.segments.begin(), request.segments.end(), is_in_two))
-    throw InvalidArgument(
-        "device is '{}', but rows in two lists (IVFn_SOAR) are searched by the processor only: use "
-        "device 'cpu', or IVFn for GPUs",
-        request.options.device);
   if (devices.several()) return std::make_unique<DividedListSearch>(request, devices, more_bytes);
   if (devices.cuda()) return device_maker()->list_search(devices.gpus.front(), request, more_bytes);
   return std::make_unique<ListSearch>(request, more_bytes);
