@@ -10,8 +10,8 @@ namespace {
 
 typedef float Four __attribute__((vector_size(16)));
 
-// Of four elements the pairs whose places differ in the last bit, then those that differ in the
-// last but one: loops over so few elements are not made vector instructions by compilers.
+// The first two steps, within each group of four elements: compilers make no vector instructions of
+// loops over one or two.
 void transform_fours(float* x, std::int64_t size) {
   constexpr Four last = {1, -1, 1, -1}, last_but_one = {1, 1, -1, -1};
   for (std::int64_t i = 0; i < size; i += 4) {

@@ -16,7 +16,7 @@ namespace knear::detail {
 
 class HadamardRotation {
  public:
-  // Of at least one column.
+  // Requires at least one column.
   HadamardRotation(std::int64_t columns, std::uint64_t seed);
 
   std::int64_t columns() const { return columns_; }

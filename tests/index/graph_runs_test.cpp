@@ -103,9 +103,8 @@ TEST(NodeRuns, HoldCodesAndLinks) {
   }
 }
 
-// Estimates have the error that signs of so many columns leave: that of one estimate is about
-// 2 * 0.75 / sqrt(columns) of the product of both lengths (Gao and Long 2024, theorem 3.2), and
-// they are not one-sided.
+// The error of an estimate is about 2 * 0.75 / sqrt(columns) of the product of both lengths (Gao
+// and Long 2024, theorem 3.2), and has no preferred sign.
 TEST(NodeRuns, EstimateDistances) {
   for (const std::int64_t dim : {64, 100, 256}) {
     const Nodes nodes(400, dim, 32);
@@ -227,7 +226,7 @@ TEST(GraphOfWholeNumbers, AnswersByCodesWhereTheQueryIsOneToo) {
   for (Matrix<float>* const of : {&base, &queries})
     for (std::int64_t i = 0; i < of->rows() * dim; ++i)
       of->data()[i] = std::clamp(std::round((of->data()[i] + 2) * 60), 1.0f, 250.0f);
-  // Copies in a tie, of which the first are found.
+  // Copies tie, and the first of them must be found.
   for (std::int64_t i = 0; i < 100; ++i) std::copy(base.row(0), base.row(0) + dim, base.row(7 * i));
   std::copy(base.row(0), base.row(0) + dim, queries.row(0));
   // One is no whole number, one lies far beyond the rows.

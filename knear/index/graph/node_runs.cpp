@@ -12,18 +12,18 @@
 namespace knear::detail {
 namespace {
 
-// Below so many columns the codes of neighbours are hardly more bytes than their estimates, which
-// say little; of a node with fewer links a block would be half empty.
+// With fewer columns, neighbours' codes have hardly more bytes than their estimates, and estimates
+// are coarse. With fewer links, much of a block would be empty.
 constexpr std::int64_t least_columns = 64, least_degree_estimated = 24;
 constexpr std::int64_t filled_together = 1024;
-// Rotated codes are rounded to so many steps of a unit.
+// Rotated codes are rounded to an eighth of a unit.
 constexpr float steps_of_unit = 8;
 // As far from the mean as differences of two have 16 bits.
 constexpr float most_rotated = 16383;
 constexpr std::uint32_t nobody = ~std::uint32_t{0};
 constexpr std::uint64_t rotation_seed = 1;
 
-// Of eight columns.
+// Vectors of eight columns.
 typedef std::int16_t Eight __attribute__((vector_size(16)));
 typedef std::int32_t Ints __attribute__((vector_size(32)));
 typedef std::uint8_t Bytes __attribute__((vector_size(8)));
@@ -41,7 +41,7 @@ std::uint16_t upper_half(float x) {
 LinkSpace::LinkSpace(const GraphCoding& coding, const AlignedArray<std::uint8_t>& codes)
     : rotation_(rounded_up(coding.columns(), link_code_step), rotation_seed),
       mean_(static_cast<std::size_t>(columns())) {
-  // Of enough codes: the mean need not be exact.
+  // A sample is enough, since the mean need not be exact.
   const std::int64_t nodes = static_cast<std::int64_t>(codes.size()) / coding.stride(),
                      apart = std::max<std::int64_t>(1, nodes / 65536);
   std::vector<std::int64_t> sums(mean_.size());
@@ -179,7 +179,8 @@ void LinkEstimates::set_query(const LinkSpace& space, const std::int16_t* code) 
   if (rotated_.size() != columns)
     rotated_.resize(columns), tables_ = AlignedArray<std::uint8_t>(4 * columns);
   space.to_space(code, rotated_.data());
-  // Whole numbers, of which four add up to 255 at most: rounding adds half of each.
+  // Columns become whole numbers. The largest sum of four is 253 before they are rounded, and 255
+  // at most after that, which fits into a byte of a table.
   float largest = 0;
   for (std::size_t j = 0; j < columns; j += 4)
     largest = std::max(largest, std::abs(rotated_[j]) + std::abs(rotated_[j + 1]) +

@@ -23,7 +23,7 @@ namespace knear::detail {
 // the same share of the distance between any two.
 class LinkSpace {
  public:
-  // Of a graph with these codes [nodes x stride] in its first layer.
+  // `codes` [nodes x stride] are those of the first layer of a graph.
   LinkSpace(const GraphCoding& coding, const AlignedArray<std::uint8_t>& codes);
 
   std::int64_t columns() const { return rotation_.columns(); }
@@ -41,10 +41,10 @@ class LinkSpace {
 
 class NodeRuns {
  public:
-  // Whether estimates are worth their bytes.
+  // Returns whether estimates are worth the bytes that they take.
   static bool pay(const GraphCoding& coding, std::int64_t degree);
 
-  // Of nodes with these codes [nodes x stride] and links [nodes x degree].
+  // Takes the codes [nodes x stride] and the links [nodes x degree] of a layer.
   NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, std::int64_t degree,
            const AlignedArray<std::uint8_t>& codes, const AlignedArray<std::uint32_t>& links,
            int threads);
@@ -71,7 +71,7 @@ class NodeRuns {
   std::int64_t bytes() const { return static_cast<std::int64_t>(runs_.bytes()); }
 
  private:
-  // What one thread needs to fill runs.
+  // The buffers of a thread that fills runs.
   struct Filling {
     const std::uint8_t* codes;  // [nodes x stride]
     std::vector<std::int16_t> code;
@@ -91,12 +91,12 @@ class LinkEstimates {
  public:
   // code [stride]: that of the query.
   void set_query(const LinkSpace& space, const std::int16_t* code);
-  // A bit for each link of the block that may be nearer to the query than `worst`; the node itself
-  // is `score` away.
+  // Returns a bit for each link of the block that may be nearer to the query than `worst`. The node
+  // itself has `score`.
   std::uint32_t below(const LinkBlock& block, std::uint32_t score, std::uint32_t worst) const {
     return kernel_(block, query_, static_cast<float>(worst) - static_cast<float>(score));
   }
-  // A bit for each link that is there.
+  // Returns a bit for each link that the node has.
   std::uint32_t all(const LinkBlock& block) const {
     return kernel_(block, query_, std::numeric_limits<float>::max());
   }

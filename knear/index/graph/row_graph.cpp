@@ -206,7 +206,8 @@ void GraphWalk::walk_runs(const NodeRuns& runs, Pool& pool,
     waiting_.clear();
     return first;
   };
-  // Where there is room every link is measured; else what is as far away as the worst is not.
+  // Every link is measured while there is room for more candidates. After that, a link is left out
+  // if it seems to be no nearer than the worst candidate.
   const auto full = [](const Pool& of) { return of.size() == of.most(); };
   const auto worst = [](Pool& of) { return static_cast<std::uint32_t>(of[of.size() - 1] >> 32); };
   for (std::int64_t at = 0;;) {

@@ -88,7 +88,7 @@ class NodeScores {
 
   void from_query(AnyMatrixView queries, std::int64_t query);
   void from_node(const std::uint8_t* codes, std::uint32_t node);
-  // Of some nodes of a layer [count], whose codes begin `step` bytes apart.
+  // Scores some nodes of a layer [count]. Their codes begin `step` bytes apart.
   void of(const std::uint8_t* codes, std::int64_t step, const std::uint32_t* nodes,
           std::int64_t count, std::uint32_t* scores) const {
     if (numbers_)
@@ -178,7 +178,7 @@ class GraphWalk {
             std::uint32_t left_out, const std::function<bool(std::uint32_t)>* wanted);
   void walk_layer(const RowGraph::Layer& layer, Pool& pool,
                   const std::function<bool(std::uint32_t)>* wanted);
-  // The same of a layer that has runs.
+  // Walks in a layer that has runs.
   void walk_runs(const NodeRuns& runs, Pool& pool,
                  const std::function<bool(std::uint32_t)>* wanted);
   bool see(std::uint32_t node) {

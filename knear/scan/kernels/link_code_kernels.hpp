@@ -16,7 +16,7 @@
 namespace knear::detail {
 
 inline constexpr std::int64_t links_together = 32;
-// Columns are padded to a multiple of so many.
+// The number of columns is padded to a multiple of this.
 inline constexpr std::int64_t link_code_step = 16;
 
 // 32 links of a node; a link that is not there has an infinite base. It is followed by the signs,
@@ -31,15 +31,16 @@ struct alignas(64) LinkBlock {
   std::uint8_t* signs() { return reinterpret_cast<std::uint8_t*>(this + 1); }
 };
 
-// Bytes of a block for so many columns.
+// The bytes of a block, signs included.
 inline constexpr std::int64_t link_block_bytes(std::int64_t columns) {
   return static_cast<std::int64_t>(sizeof(LinkBlock)) +
          (columns + link_code_step - 1) / link_code_step * 64;
 }
 
-// A query as the kernels want it. For four columns and the 16 ways to choose some of them, the
-// table has the sum of those that are chosen, less the smallest such sum. The sum of all columns,
-// each with its sign, is scale * (2 * (what is looked up) + offset).
+// A query as the kernels want it. Four columns share a table of 16 sums, one for each choice of
+// columns; the smallest of these sums is subtracted from all. If the bits of a link look up s in
+// all tables together, the sum of the query's columns with the signs of the link is scale * (2 * s
+// + offset).
 struct LinkQuery {
   const std::uint8_t* tables;  // [columns * 4], aligned to 64 bytes
   std::int64_t columns;        // a multiple of link_code_step
@@ -47,7 +48,7 @@ struct LinkQuery {
   float scale;
 };
 
-// Returns a bit for each link of which base - slope * sum is below the limit.
+// Returns a bit for each link whose base - slope * sum is below the limit.
 using LinkCodeKernel = std::uint32_t (*)(const LinkBlock& block, const LinkQuery& query,
                                          float limit);
 

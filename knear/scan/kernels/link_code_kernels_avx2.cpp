@@ -38,7 +38,7 @@ uint32_t links_below_avx2(const LinkBlock& block, const LinkQuery& query, float 
   const __m256i half = _mm256_set1_epi8(15);
   const uint8_t* const signs = block.signs();
   __m256i sums[4] = {};
-  // So many bytes of signs and of tables that no sum of 16 bits overflows.
+  // After this many bytes a sum of 16 bits could overflow.
   constexpr int64_t most = 32 * 256;
   for (int64_t begin = 0; begin < query.columns * 4; begin += most) {
     const int64_t end = begin + most < query.columns * 4 ? begin + most : query.columns * 4;

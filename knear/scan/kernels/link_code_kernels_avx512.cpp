@@ -57,7 +57,7 @@ uint32_t links_below_avx512(const LinkBlock& block, const LinkQuery& query, floa
   const __m512i half = _mm512_set1_epi8(15);
   const uint8_t* const signs = block.signs();
   __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-  // So many bytes of signs and of tables that no sum of 16 bits overflows.
+  // After this many bytes a sum of 16 bits could overflow.
   constexpr int64_t most = 64 * 256;
   for (int64_t begin = 0; begin < query.columns * 4; begin += most) {
     const int64_t end = begin + most < query.columns * 4 ? begin + most : query.columns * 4;

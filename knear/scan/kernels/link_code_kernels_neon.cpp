@@ -17,7 +17,7 @@ uint32_t links_below_neon(const LinkBlock& block, const LinkQuery& query, float 
   const uint8x16_t half = vdupq_n_u8(15);
   const uint8_t* const signs = block.signs();
   uint32x4_t sums[8] = {};
-  // So many bytes of signs and of tables that no sum of 16 bits overflows.
+  // After this many bytes a sum of 16 bits could overflow.
   constexpr int64_t most = 16 * 256;
   for (int64_t begin = 0; begin < query.columns * 4; begin += most) {
     const int64_t end = begin + most < query.columns * 4 ? begin + most : query.columns * 4;

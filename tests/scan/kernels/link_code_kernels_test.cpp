@@ -65,7 +65,7 @@ TEST(LinkCodes, EveryLevelFindsTheLinksBelowALimit) {
       one.block().bases[5] = half_of(std::numeric_limits<float>::infinity());
       one.block().slopes[5] = 0;
       std::vector<float> limits{std::numeric_limits<float>::max()};
-      // Of each link just at its estimate, and just above.
+      // Limits at the estimate of each link, and just above it.
       for (int i = 0; i < links_together; ++i)
         if (i != 5)
           for (const float above : {0.0f, 1.0f}) {
