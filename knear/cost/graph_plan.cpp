@@ -9,13 +9,18 @@
 namespace knear {
 namespace {
 
-// Per node that is scored, and seconds per query and per call.
-constexpr double node_cycles = 90;
+// Cycles for a node that is measured, or that is estimated first (index/graph/node_runs.hpp), and
+// seconds per query and per call.
+constexpr double node_cycles = 90, estimate_cycles = 25;
 constexpr double query_seconds = 4e-6, call_seconds = 5e-6;
 // Nodes are read one at a time, wherever they are, at this share of the rate of reading ahead.
 constexpr double random_reading = 0.3;
-// Bytes of a node beside its codes, with 32 links.
-constexpr double bytes_of_links = 144;
+// Bytes of a node beside its codes, with 32 links; with estimates.
+constexpr double bytes_of_links = 144, bytes_of_estimates = 320;
+// Graphs of so many columns estimate. They keep five bytes a column, and for a neighbour read this
+// share of a code: one bit a column, and now and then the code itself.
+constexpr std::int64_t least_columns_estimated = 64;
+constexpr double share_read = 0.22;
 
 }  // namespace
 
@@ -28,9 +33,13 @@ double predict_graph(const GraphShape& shape, const MachinePeaks& peaks) {
   const double threads = std::max(1, peaks.threads);
   const double cycles =
       peaks.cycles_per_second > 0 ? peaks.cycles_per_second / threads : assumed_cycles_per_second;
-  const double base = double(shape.rows) * (double(shape.dim) + bytes_of_links);
-  const double node = node_cycles / cycles +
-                      double(shape.dim) / (random_reading * reading_rate(base, 1 / threads, peaks));
+  const bool estimates = shape.dim >= least_columns_estimated;
+  const double dim = double(shape.dim);
+  const double base =
+      double(shape.rows) * (estimates ? 5 * dim + bytes_of_estimates : dim + bytes_of_links);
+  const double node = (estimates ? estimate_cycles : node_cycles) / cycles +
+                      (estimates ? share_read : 1) * dim /
+                          (random_reading * reading_rate(base, 1 / threads, peaks));
   return call_seconds + double(shape.queries) * (query_seconds + shape.scored_rows * node);
 }
 

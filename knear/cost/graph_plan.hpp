@@ -3,9 +3,10 @@
 //   predict_graph({.rows = 100000, .dim = 256, .queries = 1, .scored_rows = 1000}, peaks)
 //
 // A walk scores nodes one after another, wherever they are: each takes cycles of a core, and the
-// time to read its codes from the cache or the memory that holds all of them. Queries share
-// nothing. The constants were measured for 4,000 to 137,770 rows of 64 to 784 columns on one
-// machine (docs/measurements/lists.md).
+// time to read its codes from the cache or the memory that holds all of them. From 64 columns on it
+// estimates most of them, which takes a quarter of the time. Queries share nothing. The constants
+// were measured for 4,000 to 137,770 rows of 64 to 784 columns on one machine
+// (docs/measurements/lists.md).
 #pragma once
 #include <cstdint>
 
@@ -15,7 +16,7 @@ namespace knear {
 
 struct GraphShape {
   std::int64_t rows = 0, dim = 0, queries = 0;
-  double scored_rows = 0;  // nodes that the walk of a query scores, on average
+  double scored_rows = 0;  // nodes that a query estimates or measures, on average
 };
 
 // Seconds of one core for all queries. Throws InvalidArgument for a negative number.

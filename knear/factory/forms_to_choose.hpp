@@ -38,8 +38,11 @@ inline constexpr std::int64_t chosen_links = 32;
 // Bytes of a row and its place in a graph: a byte a column, the links and 16 bytes, in a sixteenth
 // more rows for the coarser layers. Its packed codes are those of a scan.
 inline double graph_row_bytes(std::int64_t dim, const IndexNeeds& needs) {
+  // Graphs of 64 columns and more keep a bit for each column and link, and two factors of each
+  // link.
+  const std::int64_t estimates = dim >= 64 ? 4 * dim + 4 * chosen_links : 0;
   return vector_row_bytes(dim, needs, false) +
-         1.0625 * static_cast<double>(dim + 4 * chosen_links + 16) + 24;
+         1.07 * static_cast<double>(dim + 4 * chosen_links + estimates + 16) + 24;
 }
 
 // Below this many centroids comparing a query with all of them takes less than the rest.
