@@ -9,9 +9,11 @@
 namespace knear {
 namespace {
 
-// Per node that is scored, and seconds per query and per call.
-constexpr double node_cycles = 90;
+// Per node that is scored, beside its products; and seconds per query and per call.
+constexpr double node_cycles = 80;
 constexpr double query_seconds = 4e-6, call_seconds = 5e-6;
+// Products of one query reach this share of the rate of many.
+constexpr double single_efficiency = 0.3;
 // Nodes are read one at a time, wherever they are, at this share of the rate of reading ahead.
 constexpr double random_reading = 0.3;
 // Bytes of a node beside its codes, with 32 links.
@@ -29,7 +31,8 @@ double predict_graph(const GraphShape& shape, const MachinePeaks& peaks) {
   const double cycles =
       peaks.cycles_per_second > 0 ? peaks.cycles_per_second / threads : assumed_cycles_per_second;
   const double base = double(shape.rows) * (double(shape.dim) + bytes_of_links);
-  const double node = node_cycles / cycles +
+  const double products = 2 * double(shape.dim) * threads / (single_efficiency * peaks.int8_ops);
+  const double node = node_cycles / cycles + products +
                       double(shape.dim) / (random_reading * reading_rate(base, 1 / threads, peaks));
   return call_seconds + double(shape.queries) * (query_seconds + shape.scored_rows * node);
 }
