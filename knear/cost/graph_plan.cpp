@@ -9,10 +9,12 @@
 namespace knear {
 namespace {
 
-// Cycles for a node that is measured, or that is estimated first (index/graph/node_runs.hpp), and
-// seconds per query and per call.
-constexpr double node_cycles = 90, estimate_cycles = 25;
+// Cycles for a node that is measured, beside its products, or that is estimated first
+// (index/graph/node_runs.hpp); and seconds per query and per call.
+constexpr double node_cycles = 80, estimate_cycles = 22;
 constexpr double query_seconds = 4e-6, call_seconds = 5e-6;
+// Products of one query reach this share of the rate of many.
+constexpr double single_efficiency = 0.3;
 // Nodes are read one at a time, wherever they are, at this share of the rate of reading ahead.
 constexpr double random_reading = 0.3;
 // Bytes of a node beside its codes, with 32 links; with estimates.
@@ -37,9 +39,10 @@ double predict_graph(const GraphShape& shape, const MachinePeaks& peaks) {
   const double dim = double(shape.dim);
   const double base =
       double(shape.rows) * (estimates ? 5 * dim + bytes_of_estimates : dim + bytes_of_links);
-  const double node = (estimates ? estimate_cycles : node_cycles) / cycles +
-                      (estimates ? share_read : 1) * dim /
-                          (random_reading * reading_rate(base, 1 / threads, peaks));
+  const double code = 2 * dim * threads / (single_efficiency * peaks.int8_ops) +
+                      dim / (random_reading * reading_rate(base, 1 / threads, peaks));
+  const double node =
+      estimates ? estimate_cycles / cycles + share_read * code : node_cycles / cycles + code;
   return call_seconds + double(shape.queries) * (query_seconds + shape.scored_rows * node);
 }
 

@@ -44,8 +44,9 @@ constexpr double single_recall_seconds = 10e-6;
 // A walk that keeps the least number of nodes scores about this many.
 constexpr double least_scored_nodes = 250;
 
-// A graph takes ten times as long to make as lists, and more memory: it has to save this much.
-constexpr double worth_of_graph = 0.8;
+// A graph takes ten times as long to make as lists, and more memory; lists are trained, and find
+// all neighbours only by chance. Each has to save this much against what is simpler.
+constexpr double worth_of_graph = 0.8, worth_of_lists = 0.8;
 
 // A sample in two parts: rows, and queries that are none of them.
 struct Sample {
@@ -208,8 +209,7 @@ std::string reason_of(const std::vector<FormForecast>& forms, std::size_t chosen
                        readable_time(forms[i].seconds), forms[i].factory, forms[i].scored_rows,
                        detail::readable_size(static_cast<double>(forms[i].bytes)));
   if (chosen != 0)
-    out +=
-        fmt::format("; {} takes ten times as long to make and saves too little", forms[0].factory);
+    out += fmt::format("; {} is simpler and takes little longer", forms[chosen].factory);
   return out;
 }
 
@@ -226,8 +226,9 @@ IndexChoice detail::measured_choice(std::int64_t rows, const IndexNeeds& needs,
     if (form && fits(*form)) forms.push_back(std::move(*form));
   };
   consider(measurement.flat());
-  const double shared = needs.batch < detail::few_queries ? 2 : 1;
-  for (const double times : {0.5, 1., 2.}) consider(measurement.lists(times * shared));
+  // Queries that share lists are fastest in few long ones.
+  const double least = needs.batch < detail::few_queries ? 1 : 0.25;
+  for (const double times : {1., 2., 4.}) consider(measurement.lists(times * least));
   const auto faster = [](const FormForecast& a, const FormForecast& b) {
     return a.seconds < b.seconds;
   };
@@ -238,10 +239,15 @@ IndexChoice detail::measured_choice(std::int64_t rows, const IndexNeeds& needs,
     consider(measurement.graph());
   if (forms.empty()) return {};
   std::stable_sort(forms.begin(), forms.end(), faster);
+  // The fastest, unless what is simpler takes little longer.
   std::size_t chosen = 0;
-  if (forms.size() > 1 && forms[0].factory.starts_with("Graph") &&
-      forms[0].seconds > worth_of_graph * forms[1].seconds)
-    chosen = 1;
+  for (std::size_t i = 1; i < forms.size(); ++i) {
+    const FormForecast &simpler = forms[i], &fastest = forms[chosen];
+    const bool graph = fastest.factory.starts_with("Graph");
+    if ((graph && fastest.seconds > worth_of_graph * simpler.seconds) ||
+        (!graph && simpler.factory == "Flat" && fastest.seconds > worth_of_lists * simpler.seconds))
+      chosen = i;
+  }
   return {.factory = forms[chosen].factory,
           .reason = reason_of(forms, chosen, measurement.measured_rows(), rows, needs.sample.cols(),
                               needs),

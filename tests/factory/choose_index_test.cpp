@@ -193,10 +193,30 @@ TEST(ChooseIndex, MeasuresASample) {
   const IndexNeeds l2{.batch = 1};
   EXPECT_EQ(choose_index(240'000, 128, with(text.view(), l2)).factory, "Graph32");
   EXPECT_EQ(choose_index(240'000, 128, l2).factory, "IVF1024,Flat");
-  // Many queries at a time share lists.
+  // Many queries at a time share lists, which pays where products of bytes are fast.
+  if (!has_byte_products(active_isa())) return;
   const IndexChoice many =
       choose_index(240'000, 128, with(text.view(), {.recall = 0.9, .batch = 10'000}));
   EXPECT_TRUE(many.factory.starts_with("IVF")) << many.reason;
+}
+
+TEST(ChooseIndex, TakesWhatIsSimplerWhereLittleIsLost) {
+  // The more rows, the more lists save against comparing all: somewhere they save a little.
+  const Matrix<float> base = noise(2'000, 24);
+  for (double rows = 5'000; rows < 60'000; rows *= 1.2) {
+    const IndexChoice choice =
+        choose_index(static_cast<std::int64_t>(rows), 24, {.batch = 10'000, .sample = base.view()});
+    const auto flat = std::find_if(choice.forecasts.begin(), choice.forecasts.end(),
+                                   [](const FormForecast& form) { return form.factory == "Flat"; });
+    ASSERT_NE(flat, choice.forecasts.end());
+    const FormForecast& fastest = choice.forecasts.front();
+    if (fastest.factory != "Flat") {
+      EXPECT_EQ(choice.factory == "Flat", fastest.seconds > 0.8 * flat->seconds) << choice.reason;
+    }
+    if (choice.factory == fastest.factory) continue;
+    EXPECT_TRUE(
+        choice.reason.ends_with("; " + choice.factory + " is simpler and takes little longer"));
+  }
 }
 
 TEST(ChooseIndex, MeasuresWhatFitsTheMemory) {
