@@ -32,14 +32,14 @@ inline double vector_row_bytes(std::int64_t dim, const IndexNeeds& needs, bool l
   return kept_as_bytes(needs) ? packed : static_cast<double>(dim * size_of(needs.type)) + packed;
 }
 
-// The links of the graphs that are chosen.
-inline constexpr std::int64_t chosen_links = 32;
+// The links of the graph that is guessed, and of the graphs that are measured.
+inline constexpr std::int64_t guessed_links = 32, few_links = 16;
 
 // Bytes of a row and its place in a graph: a byte a column, the links and 16 bytes, in a sixteenth
 // more rows for the coarser layers. Its packed codes are those of a scan.
-inline double graph_row_bytes(std::int64_t dim, const IndexNeeds& needs) {
-  return vector_row_bytes(dim, needs, false) +
-         1.0625 * static_cast<double>(dim + 4 * chosen_links + 16) + 24;
+inline double graph_row_bytes(std::int64_t dim, std::int64_t links, const IndexNeeds& needs) {
+  return vector_row_bytes(dim, needs, false) + 1.0625 * static_cast<double>(dim + 4 * links + 16) +
+         24;
 }
 
 // Below this many centroids comparing a query with all of them takes less than the rest.
