@@ -19,9 +19,8 @@ constexpr double single_efficiency = 0.3;
 constexpr double random_reading = 0.3;
 // Bytes of a node beside its codes, with 32 links; with estimates.
 constexpr double bytes_of_links = 144, bytes_of_estimates = 320;
-// Graphs of so many columns estimate. They keep five bytes a column, and for a neighbour read this
-// share of a code: one bit a column, and now and then the code itself.
-constexpr std::int64_t least_columns_estimated = 64;
+// A graph that estimates keeps five bytes a column. For each neighbour it reads this share of a
+// code: one bit a column, and now and then the code itself.
 constexpr double share_read = 0.22;
 
 }  // namespace
@@ -35,7 +34,7 @@ double predict_graph(const GraphShape& shape, const MachinePeaks& peaks) {
   const double threads = std::max(1, peaks.threads);
   const double cycles =
       peaks.cycles_per_second > 0 ? peaks.cycles_per_second / threads : assumed_cycles_per_second;
-  const bool estimates = shape.dim >= least_columns_estimated;
+  const bool estimates = shape.estimates();
   const double dim = double(shape.dim);
   const double base =
       double(shape.rows) * (estimates ? 5 * dim + bytes_of_estimates : dim + bytes_of_links);

@@ -157,11 +157,11 @@ IndexChoice choice_by_rules(std::int64_t rows, std::int64_t dim, const IndexNeed
     lists /= 2;
   IndexChoice out;
   out.guessed = detail::may_be_measured(rows, needs) && chosen->lossless;
-  const double of_graph = n * detail::graph_row_bytes(dim, needs);
+  const double of_graph = n * detail::graph_row_bytes(dim, detail::guessed_links, needs);
   const bool graph = out.guessed && guessed_as_text(dim, needs) &&
                      needs.batch < detail::few_queries && of_graph <= most;
   if (graph) lists = 0;
-  const std::string found_by = graph ? fmt::format("Graph{}", detail::chosen_links)
+  const std::string found_by = graph ? fmt::format("Graph{}", detail::guessed_links)
                                      : detail::lists_in_words(lists, needs.batch);
   out.factory = graph ? found_by : chosen->before + found_by + chosen->form;
   out.bytes = static_cast<std::int64_t>(graph ? of_graph : bytes_of(*chosen));

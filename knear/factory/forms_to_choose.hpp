@@ -7,6 +7,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/element_type.hpp"
 #include "knear/core/metric.hpp"
+#include "knear/cost/graph_plan.hpp"
 #include "knear/factory/index_needs.hpp"
 #include "knear/index/options.hpp"
 
@@ -32,17 +33,18 @@ inline double vector_row_bytes(std::int64_t dim, const IndexNeeds& needs, bool l
   return kept_as_bytes(needs) ? packed : static_cast<double>(dim * size_of(needs.type)) + packed;
 }
 
-// The links of the graphs that are chosen.
-inline constexpr std::int64_t chosen_links = 32;
+// The links of the graph that is guessed, and of the graphs that are measured.
+inline constexpr std::int64_t guessed_links = 32, few_links = 16;
 
 // Bytes of a row and its place in a graph: a byte a column, the links and 16 bytes, in a sixteenth
 // more rows for the coarser layers. Its packed codes are those of a scan.
-inline double graph_row_bytes(std::int64_t dim, const IndexNeeds& needs) {
-  // Graphs of 64 columns and more keep a bit for each column and link, and two factors of each
-  // link.
-  const std::int64_t estimates = dim >= 64 ? 4 * dim + 4 * chosen_links : 0;
+inline double graph_row_bytes(std::int64_t dim, std::int64_t links, const IndexNeeds& needs) {
+  // Of a graph that estimates (index/graph/node_runs.hpp): a bit for each column and link, and two
+  // factors of each link.
+  const std::int64_t estimates =
+      GraphShape{.dim = dim, .links = links}.estimates() ? links * (dim / 8 + 4) : 0;
   return vector_row_bytes(dim, needs, false) +
-         1.07 * static_cast<double>(dim + 4 * chosen_links + estimates + 16) + 24;
+         1.07 * static_cast<double>(dim + 4 * links + estimates + 16) + 24;
 }
 
 // Below this many centroids comparing a query with all of them takes less than the rest.

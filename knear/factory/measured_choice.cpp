@@ -141,15 +141,19 @@ class Measurement {
                         bytes(detail::vector_row_bytes(dim(), needs_, true)) + 4 * lists * dim()};
   }
 
-  std::optional<FormForecast> graph() const {
-    const std::string name = fmt::format("Graph{}", detail::chosen_links);
+  std::optional<FormForecast> graph(std::int64_t links) const {
+    const std::string name = fmt::format("Graph{}", links);
     Index index = make_index(name, dim(), needs_.metric);
     const std::optional<OperatingPoint> point = reached(index);
     if (!point) return {};
     const double scored = point->rows * std::pow(growth_, graph_growth(share(*point)));
-    const double seconds = predict_graph(
-        {.rows = rows_, .dim = dim(), .queries = needs_.batch, .scored_rows = scored}, peaks_);
-    return FormForecast{name, each(seconds), scored, graph_bytes()};
+    const double seconds = predict_graph({.rows = rows_,
+                                          .dim = dim(),
+                                          .links = links,
+                                          .queries = needs_.batch,
+                                          .scored_rows = scored},
+                                         peaks_);
+    return FormForecast{name, each(seconds), scored, graph_bytes(links)};
   }
 
   // A graph that scores next to nothing.
@@ -159,7 +163,9 @@ class Measurement {
         peaks_));
   }
 
-  std::int64_t graph_bytes() const { return bytes(detail::graph_row_bytes(dim(), needs_)); }
+  std::int64_t graph_bytes(std::int64_t links) const {
+    return bytes(detail::graph_row_bytes(dim(), links, needs_));
+  }
 
  private:
   std::int64_t dim() const { return sample_.rows.cols(); }
@@ -232,20 +238,28 @@ IndexChoice detail::measured_choice(std::int64_t rows, const IndexNeeds& needs,
   const auto faster = [](const FormForecast& a, const FormForecast& b) {
     return a.seconds < b.seconds;
   };
-  // A graph is not made where the least walk would save too little.
-  const auto best = std::min_element(forms.begin(), forms.end(), faster);
-  if ((needs.memory == 0 || measurement.graph_bytes() <= needs.memory) &&
-      (best == forms.end() || measurement.least_graph_seconds() < worth_of_graph * best->seconds))
-    consider(measurement.graph());
+  // A graph is not made where the least walk would save too little, and none with fewer links,
+  // which suit lower recalls, where one with many saves too little.
+  const auto saves_enough = [&](double seconds) {
+    const auto best = std::min_element(forms.begin(), forms.end(), faster);
+    return best == forms.end() || seconds < worth_of_graph * best->seconds;
+  };
+  std::optional<FormForecast> graph;
+  if (saves_enough(measurement.least_graph_seconds()) &&
+      (needs.memory == 0 || measurement.graph_bytes(detail::few_links) <= needs.memory))
+    graph = measurement.graph(detail::guessed_links);
+  if (graph && saves_enough(graph->seconds)) consider(measurement.graph(detail::few_links));
+  consider(std::move(graph));
   if (forms.empty()) return {};
   std::stable_sort(forms.begin(), forms.end(), faster);
   // The fastest, unless what is simpler takes little longer.
   std::size_t chosen = 0;
   for (std::size_t i = 1; i < forms.size(); ++i) {
     const FormForecast &simpler = forms[i], &fastest = forms[chosen];
-    const bool graph = fastest.factory.starts_with("Graph");
-    if ((graph && fastest.seconds > worth_of_graph * simpler.seconds) ||
-        (!graph && simpler.factory == "Flat" && fastest.seconds > worth_of_lists * simpler.seconds))
+    const bool walks = fastest.factory.starts_with("Graph");
+    if ((walks && !simpler.factory.starts_with("Graph") &&
+         fastest.seconds > worth_of_graph * simpler.seconds) ||
+        (!walks && simpler.factory == "Flat" && fastest.seconds > worth_of_lists * simpler.seconds))
       chosen = i;
   }
   return {.factory = forms[chosen].factory,
