@@ -18,6 +18,7 @@ void IndexBody::check_columns(std::string_view argument, AnyMatrixView vectors) 
 bool IndexBody::search_at_once(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                                KnnReport* report, Neighbors& out) const {
   FewRowsSearch search;
+  search.timed = report != nullptr;
   if (!nearest_at_once(queries, k, options, search)) return false;
   out = {Matrix<Id>(1, k), Matrix<float>(1, k)};
   search.write(out.ids.data(), out.distances.data());

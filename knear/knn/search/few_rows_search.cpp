@@ -27,7 +27,7 @@ bool FewRowsSearch::serves(AnyMatrixView queries, Metric metric) {
 }
 
 void FewRowsSearch::begin(AnyMatrixView queries, Metric metric, std::int64_t k, int threads) {
-  start_ = std::chrono::steady_clock::now();
+  if (timed) start_ = std::chrono::steady_clock::now();
   query_.set(metric, queries, 0);
   facts.dim = queries.cols(), facts.k = k, facts.metric = metric, facts.threads = threads;
 }
@@ -84,7 +84,9 @@ void FewRowsSearch::write(Id* ids, float* distances) {
   }
   std::fill(ids + has, ids + k, no_id);
   std::fill(distances + has, distances + k, no_distance(facts.metric));
-  facts.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  if (timed)
+    facts.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 KnnReport FewRowsFacts::report() const {

@@ -55,6 +55,7 @@ class FewRowsSearch {
   void write(Id* ids, float* distances);
 
   FewRowsFacts facts;
+  bool timed = true;  // false: no report will be made, so that the clock is not read
 
  private:
   struct Row {
