@@ -26,7 +26,6 @@ class VectorSegments final : public SegmentStore {
   }
 
  private:
-  bool alters_rows(const State& next) const override { return next.transform.has_value(); }
   void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                    const ValueRange& found, const ChangeOptions& options,
                    std::int64_t first) override;
@@ -41,6 +40,10 @@ class VectorSegments final : public SegmentStore {
   // A buffer stays as long as one segment lies in it: those that have most of it for nothing move.
   void give_back_buffers(State& next, const Change& change) override;
 
+  // Rows as they are kept, transformed and rounded, behind those in use of a buffer, which becomes
+  // the one that is being filled. first: the number of the first vector in messages.
+  AnyMatrixView altered_rows(const State& next, AnyMatrixView vectors, const ChangeOptions& options,
+                             std::int64_t first);
   // Rows with their ids as a segment of live rows: packed, if they are many; as_panels: whole
   // numbers of 8 bits, however few. lists: of each row; nothing without lists.
   Segment segment_of(MatrixRows rows, ListAssignment lists, const Change& change,
