@@ -15,10 +15,11 @@ void* aligned_memory(std::size_t bytes, bool zeroed) {
   const bool large = bytes >= 2 * large_page;
   const std::size_t alignment = large ? large_page : 64;
   if (bytes > SIZE_MAX - alignment) return nullptr;
-  bytes = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, bytes);
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (!memory) return nullptr;
-  if (large) detail::want_large_pages(memory, bytes);
+  // What is left of the last large page is never touched, and takes no memory: the end that is in
+  // use lies in small pages.
+  if (large) detail::want_large_pages(memory, bytes / large_page * large_page);
   if (!zeroed) return memory;
   // Gigabytes take a second, most of it the system's.
   constexpr std::size_t together = std::size_t{32} << 20;

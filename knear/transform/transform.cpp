@@ -456,9 +456,9 @@ void round_to_floats(std::vector<double>& x, std::int64_t dim, std::int64_t firs
 // how many there are, and their numbers, which it replaces by the results.
 template <class Run>
 Matrix<float> made_by_tasks(AnyMatrixView rows, std::int64_t columns, int threads,
-                            const Progress& progress, const Run& run) {
+                            const Progress& progress, const Run& run, std::int64_t first_row) {
   threads = resolve_threads(threads);
-  find_value_range(rows, Metric::l2, "rows", threads);
+  find_value_range(rows, Metric::l2, "rows", threads, first_row);
   Matrix<float> out(rows.rows(), columns);
   const std::int64_t tasks = (rows.rows() + rows_per_task - 1) / rows_per_task;
   Reporter reporter(progress, "transform", tasks);
@@ -467,7 +467,7 @@ Matrix<float> made_by_tasks(AnyMatrixView rows, std::int64_t columns, int thread
                        end = std::min(rows.rows(), begin + rows_per_task);
     std::vector<double> x(static_cast<std::size_t>((end - begin) * rows.cols()));
     load(rows.rows(begin, end), x.data());
-    run(begin, end - begin, x);
+    run(first_row + begin, end - begin, x);
     float* const to = out.row(begin);
     for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<float>(x[i]);
     reporter.add(1);
@@ -477,7 +477,8 @@ Matrix<float> made_by_tasks(AnyMatrixView rows, std::int64_t columns, int thread
 
 }  // namespace
 
-Matrix<float> Transform::apply(AnyMatrixView rows, int threads, const Progress& progress) const {
+Matrix<float> Transform::apply(AnyMatrixView rows, int threads, const Progress& progress,
+                               std::int64_t first_row) const {
   return detail::public_call([&] {
     if (rows.cols() != dim_in())
       throw ShapeMismatch("rows have {} columns, the transform takes {}", rows.cols(), dim_in());
@@ -490,7 +491,7 @@ Matrix<float> Transform::apply(AnyMatrixView rows, int threads, const Progress& 
         std::swap(x, y);
       }
     };
-    return made_by_tasks(rows, dim_out(), threads, progress, run);
+    return made_by_tasks(rows, dim_out(), threads, progress, run, first_row);
   });
 }
 
@@ -507,7 +508,7 @@ Matrix<float> Transform::inverse(AnyMatrixView rows, int threads, const Progress
         std::swap(x, y);
       }
     };
-    return made_by_tasks(rows, dim_in(), threads, progress, run);
+    return made_by_tasks(rows, dim_in(), threads, progress, run, 0);
   });
 }
 

@@ -74,8 +74,9 @@ class Transform {
 
   // [n x dim_out] of rows [n x dim_in] of any element type. Throws ShapeMismatch; InvalidArgument
   // naming the row, for a NaN or an infinity or where a result is beyond float32; Cancelled
-  // ("transform").
-  Matrix<float> apply(AnyMatrixView rows, int threads = 0, const Progress& progress = {}) const;
+  // ("transform"). first_row: the number of the first row in messages.
+  Matrix<float> apply(AnyMatrixView rows, int threads = 0, const Progress& progress = {},
+                      std::int64_t first_row = 0) const;
   // [n x dim_in] of rows [n x dim_out]: the inverse of each step, backwards. Throws as apply().
   Matrix<float> inverse(AnyMatrixView rows, int threads = 0, const Progress& progress = {}) const;
 

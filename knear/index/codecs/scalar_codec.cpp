@@ -18,16 +18,12 @@ ScalarCode code_of(const CodeShape& shape) {
 ProductQuantizer product_of(const ScalarQuantizer& scalar) {
   const int bits = scalar.code() == ScalarCode::bits8 ? 8 : 4;
   const std::int64_t count = std::int64_t{1} << bits, dim = scalar.dim();
-  Matrix<std::uint8_t> codes(count, scalar.code_size());
-  for (std::int64_t c = 0; c < count; ++c)
-    std::fill_n(codes.row(c), codes.cols(), static_cast<std::uint8_t>(bits == 8 ? c : c * 17));
-  const Matrix<float> levels = scalar.decode(codes.view(), 1);
-  Matrix<float> centroids(dim * count, 1);
-  constexpr std::int64_t together = 16;  // columns that lie in the same cache line
-  for (std::int64_t first = 0; first < dim; first += together)
-    for (std::int64_t c = 0; c < count; ++c)
-      for (std::int64_t j = first; j < std::min(dim, first + together); ++j)
-        centroids.row(j * count + c)[0] = levels.row(c)[j];
+  const std::span<const float> low = scalar.low(), step = scalar.step();
+  Matrix<float> centroids = Matrix<float>::unset(dim * count, 1);
+  for (std::int64_t j = 0; j < dim; ++j)
+    for (std::int64_t c = 0; c < count; ++c)  // rounded as ScalarQuantizer::decode() rounds
+      centroids.row(j * count + c)[0] =
+          static_cast<float>(low[j] + static_cast<double>(c) * double{step[j]});
   return ProductQuantizer::from_centroids(centroids.view(), dim, bits);
 }
 

@@ -13,15 +13,14 @@
 namespace knear::detail {
 namespace {
 
-// Vectors are coded in blocks of about this many bytes as f32, or of this many rows for a thread.
-constexpr std::int64_t block_bytes = 8 << 20, block_rows_of_thread = 2048;
 // Rows among which the neighbours of the vectors of the training are searched at a time.
 constexpr std::int64_t rows_searched_together = 1 << 17;
 
 // Calls f(begin, end) for blocks of the numbers from 0 to before n.
 template <class F>
 void each_block(std::int64_t n, std::int64_t together, F f) {
-  for (std::int64_t begin = 0; begin < n; begin += together) f(begin, std::min(n, begin + together));
+  for (std::int64_t begin = 0; begin < n; begin += together)
+    f(begin, std::min(n, begin + together));
 }
 
 // Codes that come in the order of the vectors, and what refines them, put in the order of their
@@ -137,13 +136,12 @@ void CodedSegments::append_segment(State& next, AnyMatrixView vectors, std::span
 Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
                                      const Change& change) const {
   const ChangeOptions& options = change.options;
-  const std::int64_t n = vectors.rows(), dim = std::max(shape_.dim, shape_.inner_dim()),
-                     together = std::max(block_bytes / (4 * dim),
-                                         block_rows_of_thread * resolve_threads(options.threads));
+  const std::int64_t n = vectors.rows(), together = rows_together(options.threads);
   Matrix<float> own;
-  const auto transformed = [&](AnyMatrixView some) -> AnyMatrixView {
-    if (!change.transform) return some;
-    own = change.transform->apply(some, options.threads);
+  const auto transformed = [&](std::int64_t begin, std::int64_t end) -> AnyMatrixView {
+    if (!change.transform) return vectors.rows(begin, end);
+    own = change.transform->apply(vectors.rows(begin, end), options.threads, {},
+                                  change.first + begin);
     return own.view();
   };
   std::vector<std::uint32_t> list_of(static_cast<std::size_t>(n));
@@ -157,7 +155,7 @@ Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
   std::vector<RowCoder::Codes> waiting;
   if (change.coarse)
     each_block(n, together, [&](std::int64_t begin, std::int64_t end) {
-      const AnyMatrixView inner = transformed(vectors.rows(begin, end));
+      const AnyMatrixView inner = transformed(begin, end);
       const ListAssignment lists = change.coarse->assign(inner, options.threads, options.progress);
       std::copy(lists.list_of.begin(), lists.list_of.end(), list_of.begin() + begin);
       if (change.transform) waiting.push_back(coded(inner, begin, end));
@@ -173,7 +171,7 @@ Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
     const AnyMatrixView some = vectors.rows(begin, end);
     RowCoder::Codes codes;
     if (waiting.empty())
-      codes = coded(transformed(some), begin, end);
+      codes = coded(transformed(begin, end), begin, end);
     else
       codes = std::exchange(waiting[static_cast<std::size_t>(begin / together)], {});
     AnyMatrix halves;

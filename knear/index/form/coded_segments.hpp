@@ -19,7 +19,6 @@ class CodedSegments final : public SegmentStore {
   void settle(State& next, const ChangeOptions& options, bool copying = false) const override;
 
  private:
-  bool alters_rows(const State&) const override { return false; }
   void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                    const ValueRange& found, const ChangeOptions& options,
                    std::int64_t first) override;

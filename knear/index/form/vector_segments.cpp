@@ -55,22 +55,44 @@ bool VectorSegments::are_few(std::int64_t rows, const Change& change) const {
 void VectorSegments::append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                                  const ValueRange& found, const ChangeOptions& options,
                                  std::int64_t first) {
-  Matrix<float> inner;
-  AnyMatrix halves;
-  ValueRange found_inner = found;
-  if (next.transform) {
-    inner = next.transform->apply(vectors, options.threads, options.progress);
-    vectors = inner.view();
-    found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
+  if (!next.transform && !shape_.rounded) {
+    keep(next, vectors, own_ids, {}, found, options, first);
+    return;
   }
-  if (shape_.rounded) {
+  if (shape_.rounded && !next.transform)
     check_kept_by_halves(*shape_.rounded, vectors, metric_, next.segments.empty(), options.threads,
                          first);
-    halves = rounded_to(*shape_.rounded, vectors, options.threads, first);
-    vectors = halves;
-    found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
+  if (!next.type) next.type = shape_.rounded.value_or(ElementType::f32);
+  const AnyMatrixView rows = altered_rows(next, vectors, options, first);
+  keep(next, rows, own_ids, {}, find_value_range(rows, metric_, "vectors", options.threads),
+       options, first);
+  // Whole numbers have gone to panels, and nothing else to this buffer.
+  if (tail_ && tail_->used == 0) tail_ = nullptr;
+}
+
+AnyMatrixView VectorSegments::altered_rows(const State& next, AnyMatrixView vectors,
+                                           const ChangeOptions& options, std::int64_t first) {
+  const std::int64_t n = vectors.rows(), together = rows_together(options.threads);
+  double most = 0;
+  const std::shared_ptr<RowBuffer> buffer = room_for(next, n, false);
+  for (std::int64_t begin = 0; begin < n; begin += together) {
+    AnyMatrixView some = vectors.rows(begin, std::min(n, begin + together));
+    Matrix<float> inner;
+    AnyMatrix halves;
+    if (next.transform) {
+      inner = next.transform->apply(some, options.threads, options.progress, first + begin);
+      some = inner.view();
+      if (shape_.rounded && traits_of(metric_).unit_rows)
+        check_kept_by_halves(*shape_.rounded, some, metric_, false, options.threads, first + begin);
+      else if (shape_.rounded && next.segments.empty())
+        most = std::max(most, largest_number(some, options.threads));
+    }
+    if (shape_.rounded)
+      some = halves = rounded_to(*shape_.rounded, some, options.threads, first + begin);
+    copy_in_parallel(some, buffer->row(buffer->used + begin), options.threads);
   }
-  keep(next, vectors, own_ids, {}, found_inner, options, first);
+  if (shape_.rounded) check_kept_by_halves(*shape_.rounded, most);
+  return buffer->rows.rows(buffer->used, buffer->used + n);
 }
 
 void VectorSegments::append_kept(State& next, AnyMatrixView rows, std::span<const Id> own_ids,
@@ -121,7 +143,9 @@ void VectorSegments::append_segment(State& next, AnyMatrixView vectors, std::spa
   std::shared_ptr<RowBuffer> buffer;
   if (!panels || !are_packed(change.coarse, n)) {
     buffer = room_for(next, n, panels);
-    copy_in_parallel(vectors, buffer->row(buffer->used), change.options.threads);
+    // Altered rows are written to their place at once.
+    if (vectors.data() != buffer->row(buffer->used))
+      copy_in_parallel(vectors, buffer->row(buffer->used), change.options.threads);
     rows.matrix = buffer->rows.rows(buffer->used, buffer->used + n), rows.keeper = buffer;
   }
   next.segments.push_back(segment_of(std::move(rows), std::move(lists), change));

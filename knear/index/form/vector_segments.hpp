@@ -26,7 +26,6 @@ class VectorSegments final : public SegmentStore {
   }
 
  private:
-  bool alters_rows(const State& next) const override { return next.transform.has_value(); }
   void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                    const ValueRange& found, const ChangeOptions& options,
                    std::int64_t first) override;
@@ -45,6 +44,10 @@ class VectorSegments final : public SegmentStore {
   // nearest.
   ListAssignment assigned(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
                           const Change& change) const;
+  // Rows as they are kept, transformed and rounded, behind those in use of a buffer, which becomes
+  // the one that is being filled. first: the number of the first vector in messages.
+  AnyMatrixView altered_rows(const State& next, AnyMatrixView vectors, const ChangeOptions& options,
+                             std::int64_t first);
   // Rows with their ids as a segment of live rows: packed, if they are many; as_panels: whole
   // numbers of 8 bits, however few. lists: of each row; nothing without lists.
   Segment segment_of(MatrixRows rows, ListAssignment lists, const Change& change,

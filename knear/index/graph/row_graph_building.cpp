@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,7 @@ constexpr double recall_of_neighbours = 0.95;
 constexpr std::int64_t least_rows_in_order = 4096;
 // Of a node: how many rows that have it among their neighbours are looked at, for each of its own.
 constexpr std::int64_t most_reverse = 4;
-constexpr std::int64_t parts_of_reverse = 4;  // of the nodes of a large layer
+constexpr std::int64_t parts_of_reverse = 8;  // of the nodes of a large layer
 constexpr std::int64_t task_nodes = 1024;     // nodes of a task
 
 template <class F>
@@ -390,46 +391,63 @@ class Linking {
  public:
   // above: the layer above, which has its links.
   Linking(const RowGraph::Layer& layer, const RowGraph::Layer& above, const GraphCoding& coding,
-          std::int64_t degree, const Matrix<std::uint32_t>& near, int threads)
+          std::int64_t degree, int threads)
       : codes_(layer.codes.data()),
         coding_(coding),
         above_(above),
         nodes_(layer.nodes),
         degree_(degree),
-        near_(near),
         threads_(threads) {}
 
-  AlignedArray<std::uint32_t> links() {
+  // near: of each node its nearest others, which are given up on the way.
+  AlignedArray<std::uint32_t> links(Matrix<std::uint32_t> near) {
+    const std::int64_t near_each = near.cols();
     AlignedArray<std::uint32_t> out =
         AlignedArray<std::uint32_t>::unset(static_cast<std::size_t>(nodes_ * degree_));
+    // Of each node: how many links were chosen, the first ones of its row in `out`. Behind them are
+    // near nodes that were not.
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(nodes_));
     // Reverse neighbours take as much memory as the neighbours: a part of the nodes at a time.
     const std::int64_t parts = nodes_ < least_rows_by_lists ? 1 : parts_of_reverse,
                        nodes_of_part = (nodes_ + parts - 1) / parts;
     for (std::int64_t first = 0; first < nodes_; first += nodes_of_part) {
       const std::int64_t last = std::min(nodes_, first + nodes_of_part);
-      const Lists back =
-          reversed(near_.data(), near_.cols(), most_reverse * near_.cols(), first, last);
+      const Lists back = reversed(
+          near.data(), near_each, [&](std::int64_t) { return near_each; }, most_reverse * near_each,
+          first, last);
       each_block(last - first, threads_, [&](std::int64_t begin, std::int64_t end) {
         Scratch scratch(coding_);
         for (std::int64_t i = first + begin; i < first + end; ++i) {
+          const std::uint32_t* const nearest = near.row(i);
+          std::uint32_t* const to = out.data() + i * degree_;
           scratch.begin();
-          for (std::int64_t j = 0; j < near_.cols(); ++j) scratch.add(near_.row(i)[j]);
+          for (std::int64_t j = 0; j < near_each; ++j) scratch.add(nearest[j]);
           for (const std::uint32_t other : back.of(i)) scratch.add(other);
-          add_far(i, scratch);
+          add_far(i, {nearest, static_cast<std::size_t>(near_each)}, scratch);
           sort_candidates(i, scratch);
-          choose(scratch, out.data() + i * degree_);
+          choose(scratch, to);
+          std::int64_t filled = std::find(to, to + degree_, no_node) - to;
+          chosen[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(filled);
+          for (std::int64_t j = 0; j < near_each && nearest[j] != no_node; ++j)
+            add_unless_there(to, filled, nearest[j]);
         }
       });
     }
-    // The links of a node take the place of those chosen first, which no other node reads any more.
-    const Lists chosen_back = reversed(out.data(), degree_, nodes_, 0, nodes_);
+    near = Matrix<std::uint32_t>();
+    // Links take the place of those chosen first, which no other node reads any more.
+    const auto chosen_of = [&](std::int64_t i) {
+      return std::int64_t{chosen[static_cast<std::size_t>(i)]};
+    };
+    const Lists back = reversed(out.data(), degree_, chosen_of, nodes_, 0, nodes_);
     each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
       Scratch scratch(coding_);
+      std::vector<std::uint32_t> others;
       for (std::int64_t i = begin; i < end; ++i) {
         std::uint32_t* const to = out.data() + i * degree_;
         scratch.begin();
-        for (std::int64_t j = 0; j < degree_; ++j) scratch.add(to[j]);
-        for (const std::uint32_t other : chosen_back.of(i)) scratch.add(other);
+        for (std::int64_t j = 0; j < chosen_of(i); ++j) scratch.add(to[j]);
+        for (const std::uint32_t other : back.of(i)) scratch.add(other);
+        others.assign(to + chosen_of(i), to + degree_);
         sort_candidates(i, scratch);
         if (std::ssize(scratch.candidates) > degree_) {
           choose(scratch, to);
@@ -438,15 +456,13 @@ class Linking {
           for (std::size_t j = 0; j < scratch.candidates.size(); ++j)
             to[j] = scratch.candidates[j].second;
         }
-        // What is left of the places: the nearest that are no links yet.
+        // What is left of the places: the nearest that are no links yet. Those kept are enough: for
+        // each of them that is a candidate now there is a link more.
         std::int64_t filled = std::find(to, to + degree_, no_node) - to;
-        const auto fill = [&](std::uint32_t node) {
-          if (filled < degree_ && node != no_node &&
-              std::find(to, to + filled, node) == to + filled)
-            to[filled++] = node;
-        };
-        for (const auto& candidate : scratch.candidates) fill(candidate.second);
-        for (std::int64_t j = 0; j < near_.cols(); ++j) fill(near_.row(i)[j]);
+        for (const auto& candidate : scratch.candidates)
+          add_unless_there(to, filled, candidate.second);
+        for (const std::uint32_t other : others)
+          if (other != no_node) add_unless_there(to, filled, other);
       }
     });
     return out;
@@ -475,9 +491,10 @@ class Linking {
     }
   };
 
-  // For each node from `first` to before `last`, the nodes that have it in their rows of `cols`
-  // nodes, ascending, at most `most` of them.
-  Lists reversed(const std::uint32_t* rows, std::int64_t cols, std::int64_t most,
+  // For each node from `first` to before `last`, the nodes i that have it among the first used(i)
+  // of their row [nodes x cols], ascending, at most `most` of them.
+  template <class Used>
+  Lists reversed(const std::uint32_t* rows, std::int64_t cols, Used used, std::int64_t most,
                  std::int64_t first, std::int64_t last) const {
     Lists out{first, {}, {}};
     const auto count = static_cast<std::uint32_t>(last - first),
@@ -486,7 +503,7 @@ class Linking {
     const auto each = [&](auto f) {
       for (std::int64_t i = 0; i < nodes_; ++i) {
         const std::uint32_t* const row = rows + i * cols;
-        for (std::int64_t j = 0; j < cols && row[j] != no_node; ++j)
+        for (std::int64_t j = 0; j < used(i) && row[j] != no_node; ++j)
           if (const std::uint32_t to = row[j] - offset; to < count)
             f(to, static_cast<std::uint32_t>(i));
       }
@@ -506,7 +523,7 @@ class Linking {
   // Neighbours alone lead nowhere where rows lie in groups of fewer. So the links of a node of the
   // layer above that lies near are looked at too: of one that is a neighbour, or else of the one
   // that stands for the list at this place.
-  void add_far(std::int64_t i, Scratch& scratch) const {
+  void add_far(std::int64_t i, std::span<const std::uint32_t> near, Scratch& scratch) const {
     constexpr auto step = static_cast<std::uint32_t>(RowGraph::layer_step);
     if (above_.links.size() == 0) {
       for (std::int64_t j = 0; j < above_.nodes; ++j)
@@ -514,15 +531,23 @@ class Linking {
       return;
     }
     auto at = static_cast<std::uint32_t>(std::min(i / RowGraph::layer_step, above_.nodes - 1));
-    for (std::int64_t j = 0; j < near_.cols() && near_.row(i)[j] != no_node; ++j)
-      if (near_.row(i)[j] % step == step / 2) {
-        at = near_.row(i)[j] / step;
-        break;
-      }
+    for (const std::uint32_t node : near) {
+      if (node == no_node) break;
+      if (node % step != step / 2) continue;
+      at = node / step;
+      break;
+    }
     scratch.add(RowGraph::below(at));
     const std::uint32_t* const links = above_.links.data() + std::int64_t{at} * degree_;
     for (std::int64_t j = 0; j < degree_ && links[j] != no_node; ++j)
       scratch.add(RowGraph::below(links[j]));
+  }
+
+  // Adds a node behind the first `filled` of a row of links, if there is room and it is none of
+  // them.
+  void add_unless_there(std::uint32_t* row, std::int64_t& filled, std::uint32_t node) const {
+    if (filled < degree_ && std::find(row, row + filled, node) == row + filled)
+      row[filled++] = node;
   }
 
   // Candidates by distance from node i and number, each once, none the node itself.
@@ -565,7 +590,6 @@ class Linking {
   const GraphCoding& coding_;
   const RowGraph::Layer& above_;
   const std::int64_t nodes_, degree_;
-  const Matrix<std::uint32_t>& near_;
   const int threads_;
 };
 
@@ -623,15 +647,20 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
   const GraphCoding& coding = graph->coding;
   const std::int64_t stride = coding.stride(), columns = coding.columns();
 
-  AlignedArray<std::uint8_t> codes =
-      AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(std::ssize(rows) * stride));
-  each_block(std::ssize(rows), threads, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<double> scratch(static_cast<std::size_t>(columns));
-    each_vector(state, rows, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
-      coding.code_row(vector, 0, scratch.data(), codes.data() + i * stride);
+  // Codes of some rows, in their order.
+  const auto codes_of = [&](const std::vector<Row>& some) {
+    AlignedArray<std::uint8_t> codes =
+        AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(std::ssize(some) * stride));
+    each_block(std::ssize(some), threads, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<double> scratch(static_cast<std::size_t>(columns));
+      each_vector(state, some, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
+        coding.code_row(vector, 0, scratch.data(), codes.data() + i * stride);
+      });
     });
-  });
-  Groups groups = equal_codes(codes, std::ssize(rows), stride, threads);
+    return codes;
+  };
+  // Codes are made again later, in the order of the nodes: meanwhile others need the memory.
+  Groups groups = equal_codes(codes_of(rows), std::ssize(rows), stride, threads);
   const std::int64_t nodes = std::ssize(groups.begin) - 1;
   std::vector<Row> firsts;
   for (std::int64_t g = 0; g < nodes; ++g)
@@ -662,14 +691,10 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     });
     return NodeVectors::of(copies.view());
   }();
-  firsts = {};
 
   const std::int64_t k = std::min(nodes - 1, graph->degree + graph->degree / 2);
   NearestOthers nearest(vectors, metric, std::max<std::int64_t>(1, k), threads, progress);
   const std::vector<std::uint32_t> order = nearest.order();
-  RowGraph::Layer base;
-  base.nodes = nodes;
-  base.codes = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(nodes * stride));
   graph->begin = AlignedArray<std::int64_t>(static_cast<std::size_t>(nodes) + 1);
   graph->ids = AlignedArray<Id>::unset(rows.size());
   std::int64_t at = 0;
@@ -679,13 +704,17 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
       graph->ids[static_cast<std::size_t>(at++)] =
           rows[groups.rows[static_cast<std::size_t>(i)]].id;
     graph->begin[static_cast<std::size_t>(node) + 1] = at;
-    std::memcpy(
-        base.codes.data() + node * stride,
-        codes.data() +
-            std::int64_t{groups.rows[static_cast<std::size_t>(groups.begin[group])]} * stride,
-        static_cast<std::size_t>(stride));
   }
-  codes = {}, rows = {}, groups = {};
+  rows = std::vector<Row>(), groups = {};
+  Matrix<std::uint32_t> near_base;
+  if (nodes > RowGraph::most_scanned) near_base = nearest.find(order, nodes >= least_rows_by_lists);
+  for (std::int64_t node = 0; node < nodes; ++node)
+    rows.push_back(firsts[order[static_cast<std::size_t>(node)]]);
+  firsts = std::vector<Row>();
+  RowGraph::Layer base;
+  base.nodes = nodes;
+  base.codes = codes_of(rows);
+  rows = std::vector<Row>();
 
   // The layers, then their links from the coarsest on.
   graph->layers.push_back(std::move(base));
@@ -710,7 +739,8 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     RowGraph::Layer& layer = graph->layers[l];
     Matrix<std::uint32_t> near;
     if (l == 0) {
-      near = nearest.find(order, layer.nodes >= least_rows_by_lists);
+      near = std::move(near_base);
+      copies = AnyMatrix();  // the last layer needs no vectors
     } else {
       const AnyMatrix some = vectors.some(layer.nodes, threads, [&](std::int64_t i) {
         return std::int64_t{vectors_of[l][static_cast<std::size_t>(i)]};
@@ -722,7 +752,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
       near = of_layer.find(same, layer.nodes >= least_rows_above_by_lists);
     }
     layer.links =
-        Linking(layer, graph->layers[l + 1], coding, graph->degree, near, threads).links();
+        Linking(layer, graph->layers[l + 1], coding, graph->degree, threads).links(std::move(near));
     connect(layer.nodes, graph->degree, layer.links.data());
   }
   graph->make_runs(threads);

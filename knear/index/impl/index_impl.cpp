@@ -8,6 +8,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/far_rows.hpp"
+#include "knear/core/system.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/impl/index_training.hpp"
 #include "knear/knn/search/few_rows_search.hpp"
@@ -51,6 +52,15 @@ void IndexImpl::publish(State next, std::span<const Id> added) {
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
   state_.swap(made);  // the old one goes after the lock, if no search has it
+}
+
+void IndexImpl::note_work(std::int64_t bytes) {
+  // Far less time goes into giving it back than into coding or packing this many bytes.
+  constexpr std::int64_t many = 8 << 20;
+  work_ += bytes;
+  if (work_ < many) return;
+  work_ = 0;
+  give_back_freed_memory();
 }
 
 void IndexImpl::check_trained(const State& state, std::string_view what) const {
@@ -293,6 +303,7 @@ void IndexImpl::train(AnyMatrixView vectors, const TrainOptions& options,
   detail::train(next, shape, vectors, options, index);
   next.segments.clear();
   publish(std::move(next));
+  note_work(vectors.bytes());
 }
 
 void IndexImpl::check_not_too_far(AnyMatrixView vectors) const {
@@ -327,6 +338,7 @@ void IndexImpl::append(AnyMatrixView vectors, std::span<const Id> ids, const Cha
   }
   store->append(next, vectors, ids, options, first);
   publish(std::move(next), added);
+  note_work(vectors.bytes());
 }
 
 void IndexImpl::add(AnyMatrixView vectors, const ChangeOptions& options) {
@@ -375,6 +387,7 @@ void IndexImpl::replace(std::span<const Id> ids, AnyMatrixView vectors,
   store->tidy(next, 0.5, options);
   store->settle(next, options);
   publish(std::move(next), ids);
+  note_work(vectors.bytes());
 }
 
 void IndexImpl::merge(const IndexBody& other, MergeIds ids) {
@@ -447,6 +460,7 @@ void IndexImpl::compact(const ChangeOptions& options) {
   store->tidy(next, 0, options);
   store->settle(next, options, true);
   publish(std::move(next));
+  note_work(memory_bytes());
 }
 
 std::int64_t IndexImpl::optimize(const ChangeOptions& options) {
@@ -454,7 +468,9 @@ std::int64_t IndexImpl::optimize(const ChangeOptions& options) {
   const auto ready = [&] {
     if (form->is_made_beside_changes()) return form->make_ready(*state(), options);
     std::lock_guard lock(writer);
-    return form->make_ready(*state(), options);
+    const auto rows = form->make_ready(*state(), options);
+    if (rows) note_work(memory_bytes());
+    return rows;
   }();
   if (ready) return *ready;
   compact(options);

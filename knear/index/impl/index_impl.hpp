@@ -157,6 +157,11 @@ class IndexImpl final : public IndexBody {
   void set_state_of(KnnReport& report, const State& now) const;
 
  private:
+  // Counts bytes of vectors that a change went through. Once they are many, memory that changes
+  // have freed goes back to the system, which allocators keep otherwise. For the writer.
+  void note_work(std::int64_t bytes);
+
+  std::int64_t work_ = 0;             // bytes since then
   mutable ProcessMutex state_mutex_;  // held for the time of copying a pointer
   std::shared_ptr<const State> state_;
 };

@@ -89,11 +89,10 @@ AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads, std::
   return out;
 }
 
-void check_kept_by_halves(ElementType type, AnyMatrixView vectors, Metric metric, bool first_ones,
-                          int threads, std::int64_t first) {
-  const bool by_row = traits_of(metric).unit_rows;
-  if (!by_row && !first_ones) return;
-  const double least = type == ElementType::f16 ? 0x1p-19 : 0x1p-131;
+namespace {
+
+// The largest magnitude of each row.
+std::vector<double> largest_numbers(AnyMatrixView vectors, int threads) {
   std::vector<double> largest(static_cast<std::size_t>(vectors.rows()));
   parallel_for(threads, (vectors.rows() + 1023) / 1024, [&](std::int64_t task) {
     visit(vectors, [&](auto rows) {
@@ -104,23 +103,46 @@ void check_kept_by_halves(ElementType type, AnyMatrixView vectors, Metric metric
         }
     });
   });
-  const auto advice = [&](double most) {
-    return fmt::format(
-        "{:.3g}, of which {} keeps next to nothing: multiply vectors and queries "
-        "by a power of two, such as 2^{}",
-        most, name_of(type), -std::ilogb(most));
-  };
-  if (by_row) {
-    const auto small = std::find_if(largest.begin(), largest.end(),
-                                    [&](double most) { return most > 0 && most < least; });
-    if (small != largest.end())
-      throw InvalidArgument("vectors hold a row {} whose largest number is {}",
-                            first + (small - largest.begin()), advice(*small));
-  } else if (!largest.empty()) {
-    const double most = *std::max_element(largest.begin(), largest.end());
-    if (most > 0 && most < least)
-      throw InvalidArgument("vectors have no number larger than {}", advice(most));
+  return largest;
+}
+
+// Halves keep five bits of this number.
+double least_kept_by_halves(ElementType type) {
+  return type == ElementType::f16 ? 0x1p-19 : 0x1p-131;
+}
+
+std::string advice_for_halves(ElementType type, double most) {
+  return fmt::format(
+      "{:.3g}, of which {} keeps next to nothing: multiply vectors and queries "
+      "by a power of two, such as 2^{}",
+      most, name_of(type), -std::ilogb(most));
+}
+
+}  // namespace
+
+double largest_number(AnyMatrixView vectors, int threads) {
+  const std::vector<double> largest = largest_numbers(vectors, threads);
+  return largest.empty() ? 0 : *std::max_element(largest.begin(), largest.end());
+}
+
+void check_kept_by_halves(ElementType type, double most) {
+  if (most > 0 && most < least_kept_by_halves(type))
+    throw InvalidArgument("vectors have no number larger than {}", advice_for_halves(type, most));
+}
+
+void check_kept_by_halves(ElementType type, AnyMatrixView vectors, Metric metric, bool first_ones,
+                          int threads, std::int64_t first) {
+  if (!traits_of(metric).unit_rows) {
+    if (first_ones) check_kept_by_halves(type, largest_number(vectors, threads));
+    return;
   }
+  const std::vector<double> largest = largest_numbers(vectors, threads);
+  const auto small = std::find_if(largest.begin(), largest.end(), [&](double most) {
+    return most > 0 && most < least_kept_by_halves(type);
+  });
+  if (small != largest.end())
+    throw InvalidArgument("vectors hold a row {} whose largest number is {}",
+                          first + (small - largest.begin()), advice_for_halves(type, *small));
 }
 
 void check_each_once(std::span<const Id> ids) {
@@ -138,18 +160,6 @@ void check_each_once(std::span<const Id> ids) {
 void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                           const ChangeOptions& options, std::int64_t first) {
   const ValueRange found = find_value_range(vectors, metric_, "vectors", options.threads);
-  // Blocks of what is made of them on the way; rows that are kept as they are need none.
-  if (const std::int64_t most = std::int64_t{1} << 20; alters_rows(next) && vectors.rows() > most) {
-    for (std::int64_t begin = 0; begin < vectors.rows(); begin += most) {
-      const std::int64_t end = std::min(vectors.rows(), begin + most);
-      append(next, vectors.rows(begin, end),
-             own_ids.empty() ? own_ids
-                             : own_ids.subspan(static_cast<std::size_t>(begin),
-                                               static_cast<std::size_t>(end - begin)),
-             options, first + begin);
-    }
-    return;
-  }
   append_some(next, vectors, own_ids, found, options, first);
 }
 
@@ -183,6 +193,12 @@ void SegmentStore::keep(State& next, AnyMatrixView vectors, std::span<const Id> 
     append_segment(next, vectors.rows(begin, end), part(own_ids), part(list_of), found, change);
     settle(next, options);
   }
+}
+
+std::int64_t SegmentStore::rows_together(int threads) const {
+  constexpr std::int64_t bytes = 8 << 20, rows_of_thread = 2048;
+  return std::max(bytes / (4 * std::max(shape_.dim, dim_)),
+                  rows_of_thread * resolve_threads(threads));
 }
 
 void SegmentStore::take_out(State& next, std::span<const Id> ids) const {

@@ -30,6 +30,10 @@ AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads, std::
 // larger ones, so that only the first vectors of an index are looked at, together.
 void check_kept_by_halves(ElementType type, AnyMatrixView vectors, Metric metric, bool first_ones,
                           int threads, std::int64_t first);
+// The same of vectors whose largest number, of all rows, is `most`, by a metric other than cosine.
+void check_kept_by_halves(ElementType type, double most);
+// Returns the largest magnitude of any number.
+double largest_number(AnyMatrixView vectors, int threads);
 
 // Copies finite rows into `out` [rows x cols] of `type`, contiguous; returns the first row with a
 // value that does not fit, or -1.
@@ -90,8 +94,8 @@ class SegmentStore {
             next.coder.get(), next.refiner.get(), next.transform ? &*next.transform : nullptr};
   }
 
-  // Whether append_some() makes other rows of vectors, so that it is given a block at a time.
-  virtual bool alters_rows(const State& next) const = 0;
+  // Vectors that are altered or coded together: about 8 MiB as f32, and enough for all threads.
+  std::int64_t rows_together(int threads) const;
   virtual void append_some(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                            const ValueRange& found, const ChangeOptions& options,
                            std::int64_t first) {

@@ -19,7 +19,7 @@ namespace {
 // Lists of each query that calibration knows; what is farther counts as not found.
 constexpr std::int64_t most_lists_compared = 1024;
 // Queries for which lists are put in order at a time: distances to them take 28 bytes a list.
-constexpr std::int64_t queries_ordered_together = 500;
+constexpr std::int64_t queries_ordered_together = 250;
 constexpr std::int32_t beyond = std::numeric_limits<std::int32_t>::max();
 
 // The list of each row of each segment.

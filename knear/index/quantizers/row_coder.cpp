@@ -117,6 +117,7 @@ std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMat
   check_lengths(coded.view(), number_of);
   if (traits_of(metric).product) check_lengths(vectors, number_of);
   if (!traits_of(metric).unit_rows) check_not_all_too_short(vectors);
+  sample = AnyMatrix();
   return std::make_shared<const RowCoder>(shape, metric, std::move(coarse),
                                           codec.train(shape, coded.view(), options));
 }
