@@ -207,6 +207,29 @@ TEST_P(Audits, AreFrozen) {
   EXPECT_THROW(index.search(some, k, asking(0.9, "other")), InvalidArgument);
 }
 
+// Whatever a query is joined with in a small batch, like the traffic or not.
+TEST_P(Audits, AQueryHasTheSameAnswerInAnySmallBatch) {
+  Index index = index_of(factory, base);
+  index.set_audit(0.02);
+  for (std::int64_t q = 0; q < 320; q += 32)
+    index.search(queries.view().rows(q, q + 32), k, asking(0.8));
+  index.set_audit(0);
+  Matrix<float> mixed(80, dim);
+  const Matrix<float> others = rows_of(40, 5, -1.5);
+  for (std::int64_t i = 0; i < 40; ++i) {
+    std::copy_n(queries.row(400 + i), dim, mixed.row(2 * i));
+    std::copy_n(others.row(i), dim, mixed.row(2 * i + 1));
+  }
+  KnnReport report;
+  const Neighbors together = index.search(mixed.view(), k, asking(0.8), &report);
+  EXPECT_EQ(report.promise.recall_argument, "none") << report.note;
+  for (std::int64_t q = 0; q < 80; ++q) {
+    const Neighbors alone = index.search(mixed.view().rows(q, q + 1), k, asking(0.8));
+    for (std::int64_t i = 0; i < k; ++i)
+      ASSERT_EQ(alone.ids.row(0)[i], together.ids.row(q)[i]) << "query " << q;
+  }
+}
+
 TEST_P(Audits, TellTrafficsApart) {
   Index index = index_of(factory, base);
   index.set_audit(0.02);

@@ -54,7 +54,7 @@ TEST_F(SearchQueueTest, WhatIsAlikeGoesTogetherAndTheOldestFirst) {
 }
 
 TEST_F(SearchQueueTest, OptionsThatDifferKeepSearchesApart) {
-  SearchJob some[7];
+  SearchJob some[8];
   for (SearchJob& each : some) each = job(1);
   some[1].probes = 3;
   some[2].recall = 0.5;
@@ -62,8 +62,9 @@ TEST_F(SearchQueueTest, OptionsThatDifferKeepSearchesApart) {
   some[4].filter = IdFilter::of_ids(std::vector<Id>{1});
   some[5].queries = AnyMatrix(ElementType::f64, 1, 4);
   some[6].may_go_together = false;
+  some[7].traffic = "questions";
   for (SearchJob& each : some) ASSERT_TRUE(queue_.push(each));
-  for (int i = 0; i < 7; ++i) EXPECT_EQ(queue_.take()->jobs.size(), 1u) << i;
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(queue_.take()->jobs.size(), 1u) << i;
   // Two with a filter never go together, nor more queries than each allows.
   for (int i = 0; i < 2; ++i) {
     SearchJob each = job(1);
