@@ -47,6 +47,8 @@ constexpr double least_scored_nodes = 250;
 // A graph takes ten times as long to make as lists, and more memory; lists are trained, and find
 // all neighbours only by chance. Each has to save this much against what is simpler.
 constexpr double worth_of_graph = 0.8, worth_of_lists = 0.8;
+// Few links are slow for queries that are harder than those of the sample.
+constexpr double worth_of_few_links = 0.96;
 
 // A sample in two parts: rows, and queries that are none of them.
 struct Sample {
@@ -215,8 +217,16 @@ std::string reason_of(const std::vector<FormForecast>& forms, std::size_t chosen
                        readable_time(forms[i].seconds), forms[i].factory, forms[i].scored_rows,
                        detail::readable_size(static_cast<double>(forms[i].bytes)));
   if (chosen != 0)
-    out += fmt::format("; {} is simpler and takes little longer", forms[chosen].factory);
+    out += fmt::format("; {} takes little longer and is preferred", forms[chosen].factory);
   return out;
+}
+
+// The share of the time of `other` that `fastest` may take at most to be chosen before it.
+double worth(const FormForecast& fastest, const FormForecast& other) {
+  const auto walks = [](const FormForecast& form) { return form.factory.starts_with("Graph"); };
+  if (walks(fastest) && walks(other)) return fastest.bytes < other.bytes ? worth_of_few_links : 1;
+  if (walks(fastest)) return worth_of_graph;
+  return other.factory == "Flat" ? worth_of_lists : 1;
 }
 
 }  // namespace
@@ -252,16 +262,9 @@ IndexChoice detail::measured_choice(std::int64_t rows, const IndexNeeds& needs,
   consider(std::move(graph));
   if (forms.empty()) return {};
   std::stable_sort(forms.begin(), forms.end(), faster);
-  // The fastest, unless what is simpler takes little longer.
   std::size_t chosen = 0;
-  for (std::size_t i = 1; i < forms.size(); ++i) {
-    const FormForecast &simpler = forms[i], &fastest = forms[chosen];
-    const bool walks = fastest.factory.starts_with("Graph");
-    if ((walks && !simpler.factory.starts_with("Graph") &&
-         fastest.seconds > worth_of_graph * simpler.seconds) ||
-        (!walks && simpler.factory == "Flat" && fastest.seconds > worth_of_lists * simpler.seconds))
-      chosen = i;
-  }
+  for (std::size_t i = 1; i < forms.size(); ++i)
+    if (forms[chosen].seconds > worth(forms[chosen], forms[i]) * forms[i].seconds) chosen = i;
   return {.factory = forms[chosen].factory,
           .reason = reason_of(forms, chosen, measurement.measured_rows(), rows, needs.sample.cols(),
                               needs),
