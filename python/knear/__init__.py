@@ -30,7 +30,8 @@ and that distance rounded to float32; the same bits for any number of threads an
 
 Every function may be called from several threads; the interpreter lock is released during the
 work (not for the few microseconds of one query among few rows), and Ctrl-C stops it (but for
-roofline(), and for waiting while another thread changes the same index). After os.fork(), the child may go on calling them.
+roofline(), and for waiting while another thread changes the same index). After os.fork(), the child
+may go on calling them.
 """
 
 from . import _core
