@@ -1,4 +1,4 @@
-// knear/scan/probed_lists.hpp -- the inverted lists that each query probes, as a set of bits.
+// knear/scan/probed_lists.hpp -- the inverted lists that each query probes, as a set.
 //
 //   const ProbedLists probed(probes.view(), 1024);
 //   probed.contains(3, 17)                           // whether query 3 probes list 17
@@ -6,6 +6,7 @@
 // A row that is in two lists (ListedRows::second()) is met twice by a query that probes both. The
 // scan takes it from its first list then, and leaves it out of its second one.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,28 +18,46 @@ namespace knear::detail {
 class ProbedLists {
  public:
   // probes [queries x lists at most]: numbers of lists below `lists`; no_id for none, behind the
-  // others.
+  // others. Memory: up to 16 bytes a probe.
   ProbedLists(MatrixView<Id> probes, std::int64_t lists)
-      : words_((static_cast<std::size_t>(lists) + 63) / 64),
-        bits_(static_cast<std::size_t>(probes.rows()) * words_) {
-    for (std::int64_t q = 0; q < probes.rows(); ++q)
-      for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
-        const auto list = static_cast<std::size_t>(probes.row(q)[p]);
-        bits_[word_of(q, list)] |= std::uint64_t{1} << (list % 64);
+      : words_per_query_((static_cast<std::size_t>(lists) + 63) / 64),
+        probes_(static_cast<std::size_t>(probes.cols())) {
+    const auto queries = static_cast<std::size_t>(probes.rows());
+    if (8 * words_per_query_ > 16 * probes_) {
+      sorted_.assign(queries * probes_, none);
+    } else {
+      bits_.assign(queries * words_per_query_, 0);
+    }
+    for (std::size_t q = 0; q < queries; ++q) {
+      const Id* const row = probes.row(static_cast<std::int64_t>(q));
+      for (std::size_t p = 0; p < probes_ && row[p] != no_id; ++p) {
+        const auto list = static_cast<std::uint32_t>(row[p]);
+        if (bits_.empty())
+          sorted_[q * probes_ + p] = list;
+        else
+          bits_[q * words_per_query_ + list / 64] |= std::uint64_t{1} << (list % 64);
       }
+      if (bits_.empty())
+        std::sort(sorted_.begin() + static_cast<std::ptrdiff_t>(q * probes_),
+                  sorted_.begin() + static_cast<std::ptrdiff_t>((q + 1) * probes_));
+    }
   }
 
   bool contains(std::int64_t query, std::uint32_t list) const {
-    return bits_[word_of(query, list)] >> (list % 64) & 1;
+    const auto q = static_cast<std::size_t>(query);
+    if (!bits_.empty()) return bits_[q * words_per_query_ + list / 64] >> (list % 64) & 1;
+    const std::uint32_t* const begin = sorted_.data() + q * probes_;
+    return std::binary_search(begin, begin + probes_, list);
   }
 
  private:
-  std::size_t word_of(std::int64_t query, std::size_t list) const {
-    return static_cast<std::size_t>(query) * words_ + list / 64;
-  }
+  static constexpr std::uint32_t none = 0xffffffffu;  // behind all lists
 
-  std::size_t words_;  // per query
-  std::vector<std::uint64_t> bits_;
+  const std::size_t words_per_query_, probes_;
+  // One of these is empty.
+  std::vector<std::uint64_t> bits_;  // [queries x words_per_query_]
+  std::vector<std::uint32_t>
+      sorted_;  // [queries x probes_], ascending: of few probes of many lists
 };
 
 }  // namespace knear::detail

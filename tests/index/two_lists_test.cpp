@@ -18,6 +18,7 @@
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
+#include "knear/scan/probed_lists.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"
@@ -196,6 +197,31 @@ TEST_P(TwoLists, TakeRowsOfAnotherIndex) {
   const SearchOptions options{.threads = 2, .method = {.probes = 3}};
   expect_equal(index.search(queries.view(), 10, options),
                added.search(queries.view(), 10, options));
+}
+
+TEST(ProbedLists, HoldTheListsOfEachQueryOfFewListsAndOfMany) {
+  Random random(4);
+  for (const std::int64_t all : {2, 64, 65, 1000, 1 << 24}) {
+    const std::int64_t count = std::min<std::int64_t>(all, 20);
+    Matrix<Id> probes(30, count);
+    std::vector<std::set<Id>> wanted(30);
+    for (std::int64_t q = 0; q < 30; ++q) {
+      std::fill_n(probes.row(q), count, no_id);
+      for (std::int64_t p = 0; p < count - q % 3; ++p)
+        wanted[static_cast<std::size_t>(q)].insert(
+            probes.row(q)[p] = static_cast<Id>(random.below(static_cast<std::uint64_t>(all))));
+    }
+    const detail::ProbedLists probed(probes.view(), all);
+    for (std::int64_t q = 0; q < 30; ++q)
+      for (int i = 0; i < 100; ++i) {
+        const Id list = i < count && probes.row(q)[i] != no_id
+                            ? probes.row(q)[i]
+                            : static_cast<Id>(random.below(static_cast<std::uint64_t>(all)));
+        ASSERT_EQ(probed.contains(q, static_cast<std::uint32_t>(list)),
+                  wanted[static_cast<std::size_t>(q)].contains(list))
+            << "list " << list << " of " << all << ", query " << q;
+      }
+  }
 }
 
 class TwoListsFiles : public testing::Test {
