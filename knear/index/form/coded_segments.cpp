@@ -13,8 +13,9 @@
 namespace knear::detail {
 namespace {
 
-// Rows among which the neighbours of the vectors of the training are searched at a time.
-constexpr std::int64_t rows_searched_together = 1 << 17;
+// Neighbours of the vectors of the training are searched among rows that are this many bytes as
+// packed codes: each search has costs of its own.
+constexpr std::int64_t bytes_searched_together = 64 << 20;
 
 // Calls f(begin, end) for blocks of the numbers from 0 to before n.
 template <class F>
@@ -126,7 +127,8 @@ void CodedSegments::append_segment(State& next, AnyMatrixView vectors, std::span
   const RowIds ids = take_ids(next, own_ids, vectors.rows());
   next.segments.push_back(coded_segment(vectors, ids, change));
   if (!next.known) return;
-  each_block(vectors.rows(), rows_searched_together, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t together = std::max<std::int64_t>(1, bytes_searched_together / vectors.cols());
+  each_block(vectors.rows(), together, [&](std::int64_t begin, std::int64_t end) {
     std::vector<Id> some;
     for (std::int64_t i = begin; i < end; ++i) some.push_back(ids(i));
     next.known = next.known->with(vectors.rows(begin, end), some, change.options.threads);

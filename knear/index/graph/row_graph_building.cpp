@@ -741,6 +741,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     if (l == 0) {
       near = std::move(near_base);
       copies = AnyMatrix();  // the last layer needs no vectors
+      give_back_freed_memory();
     } else {
       const AnyMatrix some = vectors.some(layer.nodes, threads, [&](std::int64_t i) {
         return std::int64_t{vectors_of[l][static_cast<std::size_t>(i)]};

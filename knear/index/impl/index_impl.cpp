@@ -54,6 +54,11 @@ void IndexImpl::publish(State next, std::span<const Id> added) {
   state_.swap(made);  // the old one goes after the lock, if no search has it
 }
 
+std::int64_t IndexImpl::bytes_of_rows() const {
+  const auto now = state();
+  return now->size * shape.inner_dim() * size_of(now->type.value_or(ElementType::f32));
+}
+
 void IndexImpl::note_work(std::int64_t bytes) {
   // Far less time goes into giving it back than into coding or packing this many bytes.
   constexpr std::int64_t many = 8 << 20;
@@ -460,7 +465,7 @@ void IndexImpl::compact(const ChangeOptions& options) {
   store->tidy(next, 0, options);
   store->settle(next, options, true);
   publish(std::move(next));
-  note_work(memory_bytes());
+  note_work(bytes_of_rows());
 }
 
 std::int64_t IndexImpl::optimize(const ChangeOptions& options) {
@@ -469,7 +474,7 @@ std::int64_t IndexImpl::optimize(const ChangeOptions& options) {
     if (form->is_made_beside_changes()) return form->make_ready(*state(), options);
     std::lock_guard lock(writer);
     const auto rows = form->make_ready(*state(), options);
-    if (rows) note_work(memory_bytes());
+    if (rows) note_work(bytes_of_rows());
     return rows;
   }();
   if (ready) return *ready;

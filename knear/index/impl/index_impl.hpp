@@ -159,7 +159,10 @@ class IndexImpl final : public IndexBody {
  private:
   // Counts bytes of vectors that a change went through. Once they are many, memory that changes
   // have freed goes back to the system, which allocators keep otherwise. For the writer.
+  // Does not throw: changes have been published.
   void note_work(std::int64_t bytes);
+  // Bytes of the vectors of all rows, whatever they are kept as. Does not throw.
+  std::int64_t bytes_of_rows() const;
 
   std::int64_t work_ = 0;             // bytes since then
   mutable ProcessMutex state_mutex_;  // held for the time of copying a pointer
