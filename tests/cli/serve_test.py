@@ -695,9 +695,10 @@ class Shared(Served):
         self.assertTrue(0 < told["low"] <= told["measured_recall"] <= told["high"] <= 1, told)
         self.assertGreaterEqual(told["measured_recall"], 0.9)
         figures = server.ask("/metrics")[2].decode()
-        labels = r'{index="large",traffic="the \"new\" ones",k="5",recall="0.9"} '
+        labels = r'{index="large",traffic="the \"new\" ones",k="5"} '
+        self.assertIn(f"knear_asked_recall{labels}0.9\n", figures)
         self.assertRegex(figures, re.escape(f"knear_measured_recall{labels}") + r"(0\.9|1)")
-        for name in "served_queries", "measured_recall_low", "measured_recall_high":
+        for name in "traffic_queries_total", "measured_recall_low", "measured_recall_high":
             self.assertIn(f"knear_{name}{labels}", figures)
         self.assertIn("Recall as measured", server.ask("/")[2].decode())
         # What goes by the audits now is promised a recall.
