@@ -1,6 +1,18 @@
 #include "knear/index/options.hpp"
 
+#include <algorithm>
+
 #include "knear/core/error.hpp"
+
+namespace knear {
+
+TrafficName::TrafficName(std::string_view name) : size_(static_cast<std::uint8_t>(name.size())) {
+  if (name.size() > longest)
+    throw InvalidArgument("traffic must have at most {} bytes, but has {}", longest, name.size());
+  std::copy(name.begin(), name.end(), bytes_.begin());
+}
+
+}  // namespace knear
 
 namespace knear::detail {
 

@@ -1,7 +1,10 @@
 // knear/index/options.hpp -- how an index is trained, changed, merged and searched.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
@@ -31,6 +34,26 @@ struct CodeSearchOptions {
   bool operator==(const CodeSearchOptions&) const = default;
 };
 
+// A name of at most 64 bytes: options hold it without memory of their own.
+class TrafficName {
+ public:
+  static constexpr std::size_t longest = 64;
+
+  constexpr TrafficName() = default;
+  // Throws InvalidArgument for a name that is too long.
+  TrafficName(std::string_view name);
+  TrafficName(const std::string& name) : TrafficName(std::string_view(name)) {}
+  TrafficName(const char* name) : TrafficName(std::string_view(name)) {}
+
+  std::string_view text() const { return {bytes_.data(), size_}; }
+  bool empty() const { return size_ == 0; }
+  bool operator==(const TrafficName&) const = default;
+
+ private:
+  std::array<char, longest> bytes_ = {};
+  std::uint8_t size_ = 0;
+};
+
 // How much of an index is searched, and by which method. An index refuses what another kind takes.
 //
 //   {.method = {.recall = 0.95}}        {.method = {.probes = 8, .lists = {.certify = true}}}
@@ -51,7 +74,7 @@ struct SearchMethod {
   // Name of the collection of queries that a search for a recall belongs to, for an index that
   // audits itself (Index::set_audit()): each collection has a curve of recall of its own. Empty:
   // the collection without a name.
-  std::string traffic = {};
+  TrafficName traffic = {};
 
   bool operator==(const SearchMethod&) const = default;
 };

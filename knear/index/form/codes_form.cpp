@@ -73,7 +73,7 @@ class CodeRecall {
         calibration_(request),
         recall_(recall),
         filtered_(!query.options.filter.everything()),
-        traffic_(query.options.method.traffic) {
+        traffic_(query.options.method.traffic.text()) {
     curve_ = state_.recall->get(request.k_asked, [&] {
       return calibration_.first([&] {
         return calibrate_codes(state_, shape, request.k_asked, request.threads,
@@ -203,7 +203,7 @@ class CodeRecall {
   Calibrations calibration_;
   const double recall_;
   const bool filtered_;
-  const std::string& traffic_;
+  const std::string traffic_;
   AuditLog::Audited audited_;
   bool is_audited_ = false;
   bool by_audit_ = false;  // whether the answer goes by the curve of the traffic

@@ -49,7 +49,7 @@ class RecallSearch {
         shape_(shape),
         recall_(recall),
         filtered_(!query.options.filter.everything()),
-        traffic_(query.options.method.traffic),
+        traffic_(query.options.method.traffic.text()),
         attempt_(attempt) {}
 
   // The attempt has the answer then.
@@ -298,7 +298,7 @@ class RecallSearch {
   const IndexShape& shape_;
   const double recall_;
   const bool filtered_;
-  const std::string& traffic_;
+  const std::string traffic_;
   ProbedForm::Attempt& attempt_;
   AuditLog::Audited audited_;
   bool is_audited_ = false;

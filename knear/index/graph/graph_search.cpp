@@ -559,7 +559,8 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
                       k));
     request.preparation.seconds += calibrating.seconds();
     const RecallPoint* found = curve->find(*asked.recall);
-    const AuditLog::Search traffic{options.method.traffic, k, *asked.recall, most_rows_calibrated};
+    const AuditLog::Search traffic{std::string(options.method.traffic.text()), k, *asked.recall,
+                                   most_rows_calibrated};
     if (state.audits && !filtered && queries.rows() > 0)
       audited = audit(state, shape, *made, segments, traffic, request, found, note);
     const bool is_audited =

@@ -159,7 +159,7 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
 
 // Throws InvalidArgument for the name of a traffic that this search cannot use.
 void check_traffic(const State& state, std::int64_t k, const SearchMethod& method) {
-  const std::string& traffic = method.traffic;
+  const std::string traffic(method.traffic.text());
   if (traffic.empty()) return;
   if (!state.audits)
     throw InvalidArgument(
@@ -601,7 +601,7 @@ RangeLists IndexImpl::within(const State& now, AnyMatrixView queries, double rad
   check_trained(now, "searching");
   if (!options.method.traffic.empty())
     throw InvalidArgument("traffic is '{}', but a range search has no recall to audit",
-                          options.method.traffic);
+                          options.method.traffic.text());
   const IdFilter filter = quick_filter(now.size, now.next_id, options.filter);
   const std::vector<SearchSegment> segments = search_segments_of(now, filter);
   const TransformedQueries inner(now, shape.metric, queries, options.threads);

@@ -155,9 +155,6 @@ AuditLog::Audited AuditLog::find(const Search& search) const {
 AuditLog::Audited AuditLog::serve(
     const Search& search, AnyMatrixView queries, const AuditCosts& costs,
     const std::function<RecallCurve(AnyMatrixView sample)>& calibrate) {
-  if (search.traffic.size() > longest_name)
-    throw InvalidArgument("traffic must have at most {} bytes, but has {}", longest_name,
-                          search.traffic.size());
   const std::int64_t most = std::min(search.sample, most_queries);
   std::shared_ptr<Traffic> traffic;
   const auto find_shared = [&] {

@@ -38,7 +38,7 @@ struct AuditCosts {
 class AuditLog {
  public:
   static constexpr std::int64_t least_queries = 256, most_queries = 2000;
-  static constexpr std::size_t most_traffics = 16, most_ks = 4, longest_name = 64;
+  static constexpr std::size_t most_traffics = 16, most_ks = 4;
 
   // Throws InvalidArgument for a share outside [0, 1].
   explicit AuditLog(double share) { set_share(share); }
@@ -70,8 +70,8 @@ class AuditLog {
   Audited find(const Search& search) const;
   // Records the queries of a search and audits the traffic if that is due and may be done now
   // (may_prepare()). calibrate(sample) returns the curve of recall of a sample [n x dim]. One
-  // caller calibrates while others go on with the curve before. Throws InvalidArgument for a name
-  // that is too long or one too many.
+  // caller calibrates while others go on with the curve before. Throws InvalidArgument for one name
+  // too many.
   Audited serve(const Search& search, AnyMatrixView queries, const AuditCosts& costs,
                 const std::function<RecallCurve(AnyMatrixView sample)>& calibrate);
 
