@@ -52,12 +52,13 @@
 // whatever their direction (docs/decisions.md). Memory: 4 bytes a coordinate of each centroid more.
 // Lists of fewer than 4 rows on average are measured as they are instead of packed.
 //
-// IVFn_SOAR. Each row is in a second list too, whose centroid lies in another direction from the row
-// than that of the first (Sun et al., "SOAR", NeurIPS 2023). For vectors whose clusters overlap, as
-// those of text do: queries reach the same recall with a fraction of the probes. Answers have each
-// row once, and recall = 1 is as exact as with IVFn. Lists have twice as many rows, so that vectors
-// in clusters that lie apart are slower. list_sizes() and lists_of() are of first lists. Searched by
-// the processor only. Memory: about dim + 20 bytes a row more, and half a panel of 32 rows a list.
+// IVFn_SOAR. Each row is in a second list too, whose centroid lies in another direction from the
+// row than that of the first (Sun et al., "SOAR", NeurIPS 2023). For vectors whose clusters
+// overlap, as those of text do: queries reach the same recall with a fraction of the probes.
+// Answers have each row once, and recall = 1 is as exact as with IVFn. Lists have twice as many
+// rows, so that vectors in clusters that lie apart are slower. list_sizes() and lists_of() are of
+// first lists. Searched by the processor only. Memory: about dim + 20 bytes a row more, and half a
+// panel of 32 rows a list.
 //
 // Codes. A code says what is left of a vector beside the centroid of its list, or the whole vector.
 // Distances are those of the query to what codes stand for, summed in float32 from tables of the
