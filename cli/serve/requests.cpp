@@ -350,6 +350,11 @@ void check_search(const SearchBody& body, const RequestLimits& limits) {
     throw Refusal(400, "k must be between 1 and {}, but is {}", limits.k, body.k);
   if (body.recall && !(*body.recall > 0 && *body.recall <= 1))
     throw Refusal(400, "recall must be in (0, 1], but is {}", *body.recall);
+  try {
+    const TrafficName checked(body.traffic);
+  } catch (const InvalidArgument& e) {
+    throw Refusal(400, "{}", e.what());
+  }
   if (body.timeout_ms > most_timeout_ms)
     throw Refusal(400, "timeout_ms must be at most {}, but is {}", most_timeout_ms,
                   body.timeout_ms);

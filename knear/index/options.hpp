@@ -34,13 +34,14 @@ struct CodeSearchOptions {
   bool operator==(const CodeSearchOptions&) const = default;
 };
 
-// A name of at most 64 bytes: options hold it without memory of their own.
+// A name of at most 64 bytes of printable text in UTF-8: options hold it without memory of their
+// own.
 class TrafficName {
  public:
   static constexpr std::size_t longest = 64;
 
   constexpr TrafficName() = default;
-  // Throws InvalidArgument for a name that is too long.
+  // Throws InvalidArgument for a name that is longer or not such text.
   TrafficName(std::string_view name);
   TrafficName(const std::string& name) : TrafficName(std::string_view(name)) {}
   TrafficName(const char* name) : TrafficName(std::string_view(name)) {}

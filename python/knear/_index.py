@@ -107,6 +107,9 @@ class Index(Sealed):
     _reason: str | None = None
     # What "auto" was made for, until vectors have decided which kind of index it is.
     _open_needs: dict[str, Any] | None = None
+    # Of "auto" until then: what the index that it becomes is given.
+    _open_audit: float = 0.0
+    _open_reserve: int = 0
     _device: str | None = None
     _elsewhere: ClassVar[dict[str, str]] = {
         **dict.fromkeys(
@@ -314,11 +317,17 @@ class Index(Sealed):
         Raises InvalidArgument for a number outside [0, 1], and above 0 for an index that answers
         exactly ("Flat"), lacks the vectors as they were added, or lacks a shard.
         """
-        return self._index.audit
+        return self._index.audit if self._open_needs is None else self._open_audit
 
     @audit.setter
     def audit(self, share: float) -> None:
-        self._index.set_audit(_arrays.number("audit", share))
+        share = _arrays.number("audit", share)
+        if self._open_needs is None:
+            self._index.set_audit(share)
+            return
+        if not 0 <= share <= 1:
+            raise InvalidArgument(f"audit must be between 0 and 1, but is {share:g}")
+        self._open_audit = share
 
     def audits(self) -> list[dict[str, Any]]:
         """What audits have found: a dict for each traffic and k, with "served_queries" (searched
@@ -525,6 +534,8 @@ class Index(Sealed):
             None if ids is None else _arrays.ids_of("ids", ids),
             _arrays.integer("threads", threads),
         )
+        if self._open_needs is not None and vectors.shape == (0, self.dim):
+            return
         with self._deciding(vectors, kind, threads, progress) as index:
             target = self._index if index is None else index
             if index is not None and not index.is_trained:
@@ -537,7 +548,7 @@ class Index(Sealed):
     ) -> Iterator[_core.Index | None]:
         """The index that suits `x`, which "auto" becomes if nothing fails inside; None where it is
         decided what this index is."""
-        if self._open_needs is None:
+        if self._open_needs is None or not len(x) or x.shape[1] != self.dim:
             yield None
             return
         with _decision:
@@ -546,16 +557,30 @@ class Index(Sealed):
                 return
             needs = dict(self._open_needs)
             rows = max(needs.pop("rows"), len(x))
-            choice = _choice.chosen(
-                rows, self.dim, self.metric, x, kind, threads=threads, progress=progress, **needs
-            )
-            index = self._index
-            if choice.factory != index.factory:
-                index = _core.Index(
-                    choice.factory, self.dim, self.metric, self.shards, self.replicas
+            try:
+                choice = _choice.chosen(
+                    rows,
+                    self.dim,
+                    self.metric,
+                    x,
+                    kind,
+                    threads=threads,
+                    progress=progress,
+                    **needs,
                 )
+            except InvalidArgument as error:
+                raise InvalidArgument(str(error).replace("sample must", "x must", 1)) from None
+            index = _core.Index(choice.factory, self.dim, self.metric, self.shards, self.replicas)
+            reason = choice.reason
+            if self._open_reserve:
+                index.reserve(self._open_reserve)
+            if self._open_audit:
+                try:
+                    index.set_audit(self._open_audit)
+                except InvalidArgument as error:
+                    reason += f"; it does not audit itself: {error}"
             yield index
-            self._index, self._reason, self._open_needs = index, choice.reason, None
+            self._index, self._reason, self._open_needs = index, reason, None
 
     def remove(self, ids: ArrayLike) -> None:
         """Removes the vectors with these ids. Raises InvalidArgument for one that is not there;
@@ -653,8 +678,10 @@ class Index(Sealed):
             raise InvalidArgument(f"other must be a knear.Index, but is {type(other).__name__}")
         if ids not in ("keep", "shifted"):
             raise InvalidArgument(f"ids must be 'keep' or 'shifted', but is {ids!r}")
-        self._index.merge(other._index, ids == "keep")
-        self._open_needs = None
+        with _decision:
+            self._index.merge(other._index, ids == "keep")
+            if len(self):
+                self._open_needs = None
 
     def reserve(self, rows: int) -> None:
         """Makes the next allocation large enough for `rows` vectors in all.
@@ -669,7 +696,10 @@ class Index(Sealed):
 
         Raises InvalidArgument for fewer than none; MemoryBudgetError.
         """
-        self._index.reserve(_arrays.integer("rows", rows))
+        rows = _arrays.integer("rows", rows)
+        self._index.reserve(rows)
+        if self._open_needs is not None:
+            self._open_reserve = rows
 
     def compact(self) -> None:
         """Frees the memory of removed vectors, which otherwise waits until they are half.
@@ -844,7 +874,7 @@ class Index(Sealed):
         """
         if options:
             _options.checked("search", options, _options.ALL)
-        else:
+        elif traffic is None:
             found: Any = _core.usual_search(
                 self._index,
                 q,
@@ -1038,6 +1068,15 @@ _FILE = "index.knear"
 
 # Held while vectors decide what an "auto" index is.
 _decision = threading.RLock()
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have held it.
+    global _decision
+    _decision = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _train_as_usual(

@@ -78,7 +78,7 @@ def test_without_cuda_one_line_says_so(there):
     assert len(index) == 10
     bytes_here = np.empty((1, 4), np.uint8)
     settings = _core.SearchSettings(
-        0, 0, "cuda", "auto", "", "auto", None, 0, 0, True, 0, False, False, 0, 0
+        0, 0, "cuda", "auto", "", "auto", None, 0, 0, True, 0, False, False, 0, 0, ""
     )
     told = (0, "f32", 1, 1)
     rest = (1, "l2", settings, None, None, None)

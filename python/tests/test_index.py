@@ -705,3 +705,37 @@ class TestAudit:
             index.search(x[:2], 5, recall=0.9, traffic=3)
         with pytest.raises(knear.errors.InvalidArgument, match="recall below 1$"):
             index.search(x[:2], 5, probes=2, traffic="x")
+        with pytest.raises(knear.errors.InvalidArgument, match="byte 1 is 0x0a$"):
+            index.search(x[:2], 5, recall=0.9, traffic="a\nb")
+
+    def test_auto_is_given_its_share_once_it_is_decided(self):
+        x = sentences(6000)
+        needs = dict(dim=128, metric="ip", rows=240_000, recall=0.9, batch=10_000)
+        index = knear.Index("auto", audit=0.02, **needs)
+        assert index.audit == 0.02
+        with pytest.raises(knear.errors.InvalidArgument, match="^audit must be between 0 and 1"):
+            index.audit = -1
+        index.reserve(7000)
+        index.add(np.empty((0, 128), np.float32))
+        assert not index.is_trained and len(index) == 0
+        index.add(x)
+        assert index.factory.startswith("IVF") and index.audit == 0.02
+        exact = knear.Index("auto", audit=0.02, **{**needs, "recall": 0.9999})
+        exact.add(x)
+        if exact.factory == "Flat":
+            assert exact.audit == 0 and "it does not audit itself: audit is 0.02" in exact.reason
+        else:
+            assert exact.audit == 0.02
+
+    def test_a_failure_leaves_auto_undecided(self):
+        x = sentences(6000)
+        index = knear.Index("auto", dim=128, metric="ip", rows=240_000, recall=0.9, batch=10_000)
+        with pytest.raises(knear.errors.InvalidArgument, match="twice|given"):
+            index.add(x, ids=np.zeros(len(x), np.int64))
+        assert not index.is_trained and len(index) == 0
+        far = x.copy()
+        far[17, 3] = np.nan
+        with pytest.raises(knear.errors.InvalidArgument, match="^x must be finite, but row 17"):
+            index.add(far)
+        index.train(x, iterations=2)
+        assert index.is_trained and len(index) == 0

@@ -388,12 +388,25 @@ TEST(AuditArguments, AreCheckedInOneLine) {
                                  {.method = {.recall = 1, .traffic = "x"}});
             }),
             "traffic is 'x', but a range search has no recall to audit");
-  EXPECT_EQ(search({.recall = 0.9, .traffic = std::string(65, 'x')}),
-            "traffic must have at most 64 bytes, but has 65");
+  const auto name = [](std::string text) { return error_of([&] { TrafficName{text}; }); };
+  EXPECT_EQ(name(std::string(64, 'x')), "no error");
+  EXPECT_EQ(name("Größe ≤ 3 🙂"), "no error");
+  EXPECT_EQ(name(std::string(65, 'x')), "traffic must have at most 64 bytes, but has 65");
+  const std::string text = "traffic must be printable text in UTF-8, but byte ";
+  EXPECT_EQ(name("a\nb"), text + "1 is 0x0a");
+  EXPECT_EQ(name(std::string(1, '\0')), text + "0 is 0x00");
+  EXPECT_EQ(name("ab\xff"), text + "2 is 0xff");
+  EXPECT_EQ(name("\xc0\xaf"), text + "0 is 0xc0");          // an overlong slash
+  EXPECT_EQ(name("\xed\xa0\x80"), text + "0 is 0xed");      // half of a pair
+  EXPECT_EQ(name("x\xe2\x82"), text + "1 is 0xe2");         // cut off
+  EXPECT_EQ(name("\xf4\x90\x80\x80"), text + "0 is 0xf4");  // beyond Unicode
+  EXPECT_EQ(name("\xc2\x85"), text + "0 is 0xc2");          // a line break
   for (int i = 0; i < 16; ++i)
     EXPECT_EQ(search({.recall = 0.9, .traffic = std::to_string(i)}), "no error");
   EXPECT_EQ(search({.recall = 0.9, .traffic = "x"}),
             "traffic is 'x', but an index tells 16 of them apart at most");
+  // Searches without a name are not shut out by names.
+  EXPECT_EQ(search({.recall = 0.9}), "no error");
 }
 
 // Audits of a made-up search: how many, of how many queries, and of which.
@@ -403,10 +416,11 @@ class Log : public testing::Test {
   std::vector<std::int64_t> samples;
   double newest = 0;  // the mean of the queries of the latest sample
 
-  void serve(std::int64_t first, std::int64_t count, AuditCosts costs = {1, 1, 0}) {
+  AuditLog::Audited serve(std::int64_t first, std::int64_t count, AuditCosts costs = {1, 1, 0},
+                          const AuditLog::Search& search = {"", k, 0.9}) {
     Matrix<float> queries(count, 1);
     for (std::int64_t q = 0; q < count; ++q) queries.row(q)[0] = static_cast<float>(first + q);
-    log.serve({"", k, 0.9}, queries.view(), costs, [&](AnyMatrixView sample) {
+    return log.serve(search, queries.view(), costs, [&](AnyMatrixView sample) {
       samples.push_back(sample.rows());
       newest = 0;
       for (std::int64_t q = 0; q < sample.rows(); ++q)
@@ -447,6 +461,62 @@ TEST_F(Log, KeepsTheLatestNumbersOfNeighbours) {
   ASSERT_EQ(reports.size(), AuditLog::most_ks);
   EXPECT_EQ(reports.front().k, 17);
   EXPECT_EQ(reports.back().k, 20);
+}
+
+TEST_F(Log, RowsThatChangedAreAuditedAgainAndOldStatesAreNotFollowed) {
+  const auto at = [&](std::int64_t epoch, std::int64_t count) {
+    return serve(0, count, {1, 1, 0}, {.traffic = "", .k = k, .recall = 0.9, .epoch = epoch});
+  };
+  EXPECT_TRUE(at(0, 256).curve);
+  EXPECT_FALSE(log.find({.traffic = "", .k = k, .epoch = 1}).curve) << "of other rows";
+  const AuditLog::Audited next = at(1, 1);
+  EXPECT_TRUE(next.curve);
+  EXPECT_EQ(samples, (std::vector<std::int64_t>{256, 257}));
+  const AuditLog::Audited old = at(0, 5000);
+  EXPECT_FALSE(old.curve || old.followed);
+  EXPECT_EQ(log.find({.traffic = "", .k = k, .epoch = 1}).served, 257);
+  // An audit of a state that is old when the audit is done is dropped.
+  Matrix<float> queries(2000, 1);
+  const AuditLog::Search one{.traffic = "x", .k = k, .recall = 0.9, .epoch = 4};
+  const auto found = log.serve(one, queries.view(), {1, 1, 0}, [&](AnyMatrixView) {
+    at(5, 1);
+    const AuditLog::Search newer{.traffic = "x", .k = k, .recall = 0.9, .epoch = 5};
+    log.serve(newer, queries.view().rows(0, 1), {1, 1, 0},
+              [](AnyMatrixView) { return RecallCurve{}; });
+    return RecallCurve{k, {{.rule = {}, .promised = 0.9, .expected = 0.95}}, {}};
+  });
+  EXPECT_FALSE(found.curve);
+  EXPECT_FALSE(log.find({.traffic = "x", .k = k, .epoch = 5}).curve);
+}
+
+TEST_F(Log, AnotherKTakesThePlaceOfOneThatIsNotAskedForAnyMore) {
+  const auto ask = [&](std::int64_t of, std::int64_t count) {
+    return serve(0, count, {1, 1, 0}, {.traffic = "", .k = of, .recall = 0.9}).followed;
+  };
+  for (int round = 0; round < 300; ++round)
+    for (const std::int64_t of : {1, 2, 3, 4, 5}) EXPECT_EQ(ask(of, 1), of < 5) << of;
+  EXPECT_EQ(samples, (std::vector<std::int64_t>{256, 256, 256, 256}));
+  // k = 2 is the longest idle one once the others have been asked for.
+  for (const std::int64_t of : {1, 3, 4}) EXPECT_TRUE(ask(of, 700));
+  EXPECT_TRUE(ask(5, 1));
+  EXPECT_FALSE(log.find({.traffic = "", .k = 2}).followed);
+  for (const std::int64_t of : {1, 3, 4}) EXPECT_TRUE(log.find({.traffic = "", .k = of}).followed);
+}
+
+TEST_F(Log, MemoryGrowsWithTheSample) {
+  serve(0, 1);
+  EXPECT_EQ(log.bytes(), 256 * 4);
+  serve(0, 600);
+  EXPECT_EQ(log.bytes(), 1024 * 4);
+  serve(0, 5000);
+  EXPECT_EQ(log.bytes(), 2000 * 4);
+}
+
+TEST_F(Log, IsNotAuditedWhereTheSearchMayNot) {
+  serve(0, 5000, {1, 1, 0}, {.traffic = "", .k = k, .recall = 0.9, .may_audit = false});
+  EXPECT_TRUE(samples.empty());
+  serve(0, 1);
+  EXPECT_EQ(samples, std::vector<std::int64_t>{2000});
 }
 
 }  // namespace

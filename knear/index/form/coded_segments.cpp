@@ -180,7 +180,9 @@ Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
     Matrix<std::uint8_t> refining;
     AnyMatrixView finer = some;
     if (change.refiner) {
-      refining = change.refiner->encode(some, {}, options.threads, options.progress).codes;
+      refining =
+          change.refiner->encode(some, {}, options.threads, options.progress, change.first + begin)
+              .codes;
       finer = refining.view();
     } else if (cols > 0 && shape_.refine->rounded) {
       halves = rounded_to(*shape_.refine->rounded, some, options.threads, change.first + begin);

@@ -161,7 +161,12 @@ class CodeRecall {
   // Records the queries and goes by the curve of their traffic, which may be made now.
   void audit() {
     if (!state_.audits || filtered_ || vectors_.rows() == 0) return;
-    const AuditLog::Search search{traffic_, request_.k_asked, recall_, most_queries_sampled};
+    const AuditLog::Search search{.traffic = traffic_,
+                                  .k = request_.k_asked,
+                                  .recall = recall_,
+                                  .sample = most_queries_sampled,
+                                  .epoch = state_.audit_epoch,
+                                  .may_audit = !request_.limited()};
     audited_ = state_.audits->find(search);
     // Predicted nanoseconds of one core: of a query, a byte of codes, and a coordinate of a vector.
     constexpr double query = 10000, byte = 0.015, coordinate = 0.004;
@@ -183,7 +188,7 @@ class CodeRecall {
                                       request_.threads, request_.options.progress);
           });
         });
-    is_audited_ = state_.audits->share() > 0 || audited_.curve;
+    is_audited_ = audited_.followed && (state_.audits->share() > 0 || audited_.curve);
     if (audited_.curve) {
       // A recall that codes are not seen to reach is refused, once enough queries were audited.
       const RecallPoint* const point = audited_.point(recall_, search.sample);

@@ -115,7 +115,11 @@ class RecallSearch {
   // Records the queries and takes the curve of their traffic, which may be made now.
   void audit(const RecallCurve& own) {
     if (!state_.audits || filtered_ || request_.queries.rows() == 0) return;
-    const AuditLog::Search search{traffic_, request_.k_asked, recall_};
+    const AuditLog::Search search{.traffic = traffic_,
+                                  .k = request_.k_asked,
+                                  .recall = recall_,
+                                  .epoch = state_.audit_epoch,
+                                  .may_audit = !request_.limited()};
     audited_ = state_.audits->find(search);
     const RecallPoint* const point =
         audited_.curve ? audited_.point(recall_, search.sample) : own.find(recall_);
@@ -131,7 +135,7 @@ class RecallSearch {
                          CurveUse::kept, request_.threads, request_.options.progress);
       });
     });
-    is_audited_ = state_.audits->share() > 0 || audited_.curve;
+    is_audited_ = audited_.followed && (state_.audits->share() > 0 || audited_.curve);
   }
   // Answers by the curve of the traffic. Returns false if there is none, or if the queries of a
   // large batch are unlike those of the curve. A small batch goes by it all the same, so that a

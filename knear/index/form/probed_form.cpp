@@ -34,7 +34,7 @@ void ProbedForm::follow(State& next, const State&, std::span<const Id>) const {
   if ((next.coarse || next.coder) &&
       (!next.recall || !next.recall->hold_for(next.size, next.changed_rows))) {
     next.recall = std::make_shared<RecallCurves>(next.size), next.changed_rows = 0;
-    if (next.audits) next.audits->forget_curves();
+    ++next.audit_epoch;
   }
 }
 

@@ -62,10 +62,20 @@ void VectorSegments::append_some(State& next, AnyMatrixView vectors, std::span<c
   if (shape_.rounded && !next.transform)
     check_kept_by_halves(*shape_.rounded, vectors, metric_, next.segments.empty(), options.threads,
                          first);
-  if (!next.type) next.type = shape_.rounded.value_or(ElementType::f32);
-  const AnyMatrixView rows = altered_rows(next, vectors, options, first);
-  keep(next, rows, own_ids, {}, find_value_range(rows, metric_, "vectors", options.threads),
-       options, first);
+  const ElementType made = shape_.rounded.value_or(ElementType::f32);
+  if (next.type.value_or(made) != made)
+    throw CorruptFile("the file of index {} says that rows are {}, but they are {}",
+                      shape_.description(), name_of(*next.type), name_of(made));
+  next.type = made;
+  const auto tail = tail_;
+  try {
+    const AnyMatrixView rows = altered_rows(next, vectors, options, first);
+    keep(next, rows, own_ids, {}, find_value_range(rows, metric_, "vectors", options.threads),
+         options, first);
+  } catch (...) {
+    tail_ = tail;
+    throw;
+  }
   // Whole numbers have gone to panels, and nothing else to this buffer.
   if (tail_ && tail_->used == 0) tail_ = nullptr;
 }

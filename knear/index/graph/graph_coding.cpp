@@ -61,7 +61,8 @@ bool GraphCoding::code_query(AnyMatrixView vectors, std::int64_t row, double* sc
   for (std::int64_t j = 0; j < columns(); ++j) {
     const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
     out[j] = static_cast<std::int16_t>(std::nearbyint(std::clamp(code, -beyond, 255 + beyond)));
-    exact &= out[j] == code;
+    // Of a number beside a much larger low nothing may be left.
+    exact &= out[j] == code && lows[static_cast<std::size_t>(j)] + out[j] / scale == scratch[j];
   }
   std::fill(out + columns(), out + stride(), std::int16_t{0});
   return exact;

@@ -489,9 +489,9 @@ std::optional<GraphOfState::Made> GraphOfState::get(const State& state, const In
   std::lock_guard one(making_);
   if (auto there = current(state)) return there;
   const Stopwatch time;
-  if (state.audits) state.audits->forget_curves();
   Made made = as_made(build_row_graph(state, shape, resolve_threads(threads), progress));
   made.beside = rows_beside(state, {});
+  if (const auto before = this->made()) made.number = before->number + 1;
   give_back_freed_memory();
   if (seconds) *seconds = time.seconds();
   std::lock_guard lock(mutex_);
@@ -559,12 +559,15 @@ ExactNeighbors search_graph(const State& state, const IndexShape& shape,
                       k));
     request.preparation.seconds += calibrating.seconds();
     const RecallPoint* found = curve->find(*asked.recall);
-    const AuditLog::Search traffic{std::string(options.method.traffic.text()), k, *asked.recall,
-                                   most_rows_calibrated};
+    const AuditLog::Search traffic{.traffic = std::string(options.method.traffic.text()),
+                                   .k = k,
+                                   .recall = *asked.recall,
+                                   .sample = most_rows_calibrated,
+                                   .epoch = made->number,
+                                   .may_audit = options.memory == 0};
     if (state.audits && !filtered && queries.rows() > 0)
       audited = audit(state, shape, *made, segments, traffic, request, found, note);
-    const bool is_audited =
-        state.audits && !filtered && (state.audits->share() > 0 || audited.curve);
+    const bool is_audited = audited.followed && (state.audits->share() > 0 || audited.curve);
     if (audited.curve) {
       const RecallPoint* const by_traffic = audited.point(*asked.recall, traffic.sample);
       if (!by_traffic) return scan();

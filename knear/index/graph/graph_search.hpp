@@ -64,6 +64,8 @@ class GraphOfState {
     std::shared_ptr<IdleWalks> walks;
     // Ids that were added since, ascending; up to about a thousand may be gone again.
     std::shared_ptr<const std::vector<Id>> added;
+    // How often the graph of this index was made before.
+    std::int64_t number = 0;
     // Those of them that are there; nullptr until somebody asked for the graph of this state.
     std::shared_ptr<const RowsBeside> beside = {};
   };

@@ -517,6 +517,10 @@ std::vector<OperatingPoint> IndexImpl::tune(std::int64_t k, AnyMatrixView querie
 
 void IndexImpl::keep_audits(std::shared_ptr<AuditLog> audits) {
   std::lock_guard lock(writer);
+  publish_audits(std::move(audits));
+}
+
+void IndexImpl::publish_audits(std::shared_ptr<AuditLog> audits) {
   State next = *state();
   next.audits = std::move(audits);
   auto made = std::make_shared<const State>(std::move(next));
@@ -526,10 +530,11 @@ void IndexImpl::keep_audits(std::shared_ptr<AuditLog> audits) {
 
 void IndexImpl::set_audit(double share) {
   check_audit(share);
+  std::lock_guard lock(writer);
   if (const auto log = state()->audits)
     log->set_share(share);
   else if (share > 0)
-    keep_audits(std::make_shared<AuditLog>(share));
+    publish_audits(std::make_shared<AuditLog>(share));
 }
 
 double IndexImpl::audit() const {

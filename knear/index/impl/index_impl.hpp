@@ -116,6 +116,8 @@ class IndexImpl final : public IndexBody {
   std::vector<AuditReport> audits() const override;
   // Has searches use this log of audits from now on.
   void keep_audits(std::shared_ptr<AuditLog> audits);
+  // The same, for who holds the lock of changes.
+  void publish_audits(std::shared_ptr<AuditLog> audits);
   void save(const std::string& path, const SaveOptions& options) const override;
 
   std::unique_ptr<IndexBody> next() const override;

@@ -49,6 +49,8 @@ struct State {
   std::shared_ptr<GraphOfState> graph = {};
   // Audits of the queries that were served; nullptr: there never were any.
   std::shared_ptr<AuditLog> audits = {};
+  // How often the rows have changed so much that what audits found no longer holds.
+  std::int64_t audit_epoch = 0;
 
   // The segment and row of an id; row -1 if it is not there.
   struct Place {

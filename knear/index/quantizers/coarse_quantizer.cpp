@@ -345,7 +345,8 @@ std::vector<std::uint32_t> CoarseQuantizer::second_lists(AnyMatrixView rows,
         double length = 0, along = 0;  // |r|^2, r.x
         for (std::int64_t j = 0; j < dim; ++j) {
           const double x = row[static_cast<std::size_t>(j)] * scale, r = x - centroid[j];
-          residual.row(0)[j] = static_cast<float>(r);
+          constexpr double most = std::numeric_limits<float>::max();
+          residual.row(0)[j] = static_cast<float>(std::clamp(r, -most, most));
           length += r * r, along += r * x;
         }
         products.set_query(AnyMatrixView(residual.view()), 0);

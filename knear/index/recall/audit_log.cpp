@@ -65,6 +65,7 @@ void AuditLog::set_share(double share) {
 std::shared_ptr<AuditLog> AuditLog::copy() const {
   auto out = std::make_shared<AuditLog>(share());
   std::lock_guard lock(mutex_);
+  out->served_ = served_;
   for (const auto& from : traffics_) {
     auto to = std::make_shared<Traffic>();
     to->name = from->name, to->k = from->k;
@@ -75,6 +76,7 @@ std::shared_ptr<AuditLog> AuditLog::copy() const {
     to->kept = from->kept, to->served = from->served, to->next = from->next;
     to->renewed = from->renewed, to->interval = from->interval, to->audited = from->audited;
     to->saved = from->saved, to->recall = from->recall, to->curve = from->curve;
+    to->epoch = from->epoch, to->last = from->last;
     out->traffics_.push_back(std::move(to));
   }
   return out;
@@ -95,29 +97,34 @@ AuditLog::Traffic* AuditLog::find_locked(const Search& search, ElementType type)
   return nullptr;
 }
 
-AuditLog::Traffic& AuditLog::take_locked(const Search& search, AnyMatrixView queries) {
-  if (Traffic* const known = find_locked(search, queries.type())) return *known;
+std::shared_ptr<AuditLog::Traffic> AuditLog::take_locked(const Search& search,
+                                                         AnyMatrixView queries) {
+  Traffics next = traffics_;
   std::vector<std::string> names;
-  std::int64_t ks = 0;
-  for (const auto& one : traffics_) {
-    if (std::find(names.begin(), names.end(), one->name) == names.end()) names.push_back(one->name);
-    ks += one->name == search.traffic;
+  const auto is_same_name = [&](const auto& one) { return one->name == search.traffic; };
+  for (const auto& one : next) {
+    if (is_same_name(one) && one->k == search.k && has_type(*one, queries.type())) return one;
+    if (!one->name.empty() && std::find(names.begin(), names.end(), one->name) == names.end())
+      names.push_back(one->name);
   }
-  const bool is_new = std::find(names.begin(), names.end(), search.traffic) == names.end();
-  if (is_new && names.size() >= most_traffics)
+  const auto same_name = std::count_if(next.begin(), next.end(), is_same_name);
+  if (!search.traffic.empty() && same_name == 0 && names.size() >= most_traffics)
     throw InvalidArgument("traffic is '{}', but an index tells {} of them apart at most",
                           search.traffic, most_traffics);
+  if (same_name >= static_cast<std::ptrdiff_t>(most_ks)) {
+    const auto idle = std::min_element(next.begin(), next.end(), [&](const auto& x, const auto& y) {
+      return std::pair(!is_same_name(x), x->last) < std::pair(!is_same_name(y), y->last);
+    });
+    if (served_ - (*idle)->last < most_queries) return nullptr;
+    next.erase(idle);
+  }
   auto made = std::make_shared<Traffic>();
-  made->name = search.traffic, made->k = search.k;
+  made->name = search.traffic, made->k = search.k, made->epoch = search.epoch;
   made->sample = AnyMatrix(queries.type() == ElementType::f64 ? ElementType::f64 : ElementType::f32,
-                           most_queries, queries.cols());
-  Traffics next = traffics_;
-  if (ks >= static_cast<std::int64_t>(most_ks))  // the oldest makes room
-    next.erase(std::find_if(next.begin(), next.end(),
-                            [&](const auto& one) { return one->name == search.traffic; }));
-  next.push_back(std::move(made));
+                           least_queries, queries.cols());
+  next.push_back(made);
   traffics_.swap(next);
-  return *traffics_.back();
+  return made;
 }
 
 void AuditLog::record(Traffic& traffic, AnyMatrixView queries, std::int64_t most) {
@@ -125,6 +132,12 @@ void AuditLog::record(Traffic& traffic, AnyMatrixView queries, std::int64_t most
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
     const std::int64_t number = traffic.served++;
     if (traffic.kept < most) {
+      if (traffic.kept == traffic.sample.rows()) {
+        const AnyMatrix& had = traffic.sample;
+        AnyMatrix more(had.type(), std::min(2 * had.rows(), most_queries), had.cols());
+        std::memcpy(more.row(0), had.row(0), static_cast<std::size_t>(had.view().bytes()));
+        traffic.sample = std::move(more);
+      }
       copy_query(queries, q, traffic.sample, traffic.kept);
       ++traffic.kept;
     } else if (grows) {
@@ -149,7 +162,7 @@ AuditLog::Audited AuditLog::find(const Search& search) const {
   std::lock_guard lock(mutex_);
   const Traffic* known = find_locked(search, ElementType::f32);
   if (!known) known = find_locked(search, ElementType::f64);
-  return known ? state_of(*known) : Audited();
+  return known ? state_of(*known, search) : Audited();
 }
 
 AuditLog::Audited AuditLog::serve(
@@ -157,40 +170,41 @@ AuditLog::Audited AuditLog::serve(
     const std::function<RecallCurve(AnyMatrixView sample)>& calibrate) {
   const std::int64_t most = std::min(search.sample, most_queries);
   std::shared_ptr<Traffic> traffic;
-  const auto find_shared = [&] {
-    const Traffic& at = take_locked(search, queries);
-    return *std::find_if(traffics_.begin(), traffics_.end(),
-                         [&](const auto& one) { return one.get() == &at; });
-  };
   {
     std::lock_guard lock(mutex_);
     if (share_ <= 0) {  // frozen: what is known stays as it is
       const Traffic* const known = find_locked(search, queries.type());
-      return known ? state_of(*known) : Audited();
+      return known ? state_of(*known, search) : Audited();
     }
-    traffic = find_shared();
+    traffic = take_locked(search, queries);
+    served_ += queries.rows();
+    if (!traffic || search.epoch < traffic->epoch) return {};
+    if (search.epoch > traffic->epoch)
+      traffic->epoch = search.epoch, traffic->curve = nullptr, traffic->audited = 0;
     record(*traffic, queries, most);
     traffic->saved += share_ * costs.query * static_cast<double>(queries.rows());
-    traffic->recall = search.recall;
-    if (!is_due(*traffic, most)) return state_of(*traffic);
+    traffic->recall = search.recall, traffic->last = served_;
+    if (!is_due(*traffic, most)) return state_of(*traffic, search);
   }
   const auto now = [&] {
     std::lock_guard lock(mutex_);
-    return state_of(*traffic);
+    return state_of(*traffic, search);
   };
-  if (!may_prepare()) return now();
+  if (!search.may_audit || !may_prepare()) return now();
   const std::unique_lock one(auditing_, std::try_to_lock);
   if (!one) return now();
   AnyMatrix sample;
   {
     std::lock_guard lock(mutex_);
-    if (!is_due(*traffic, most)) return state_of(*traffic);
+    if (traffic->epoch != search.epoch || !is_due(*traffic, most))
+      return state_of(*traffic, search);
     sample = AnyMatrix(traffic->sample.type(), traffic->kept, traffic->sample.cols());
     std::memcpy(sample.row(0), traffic->sample.row(0),
                 static_cast<std::size_t>(sample.view().bytes()));
   }
   auto curve = std::make_shared<const RecallCurve>(calibrate(sample.view()));
   std::lock_guard lock(mutex_);
+  if (traffic->epoch != search.epoch) return state_of(*traffic, search);
   traffic->curve.swap(curve);
   traffic->audited = sample.rows(), traffic->renewed = 0;
   const double cost = costs.all_exact + costs.exact * static_cast<double>(sample.rows());
@@ -199,12 +213,7 @@ AuditLog::Audited AuditLog::serve(
   const double queries_to_pay = -traffic->saved / std::max(share_ * costs.query, 1e-9);
   traffic->interval =
       static_cast<std::int64_t>(std::clamp(queries_to_pay / static_cast<double>(most), 1.0, 1e12));
-  return state_of(*traffic);
-}
-
-void AuditLog::forget_curves() {
-  std::lock_guard lock(mutex_);
-  for (const auto& one : traffics_) one->curve = nullptr, one->audited = 0;
+  return state_of(*traffic, search);
 }
 
 void AuditLog::forget(std::int64_t k) {
@@ -217,7 +226,7 @@ void AuditLog::forget(std::int64_t k) {
 std::int64_t AuditLog::bytes() const {
   std::lock_guard lock(mutex_);
   std::int64_t sum = 0;
-  for (const auto& one : traffics_) sum += one->sample.view().rows(0, one->kept).bytes();
+  for (const auto& one : traffics_) sum += one->sample.view().bytes();
   return sum;
 }
 

@@ -56,11 +56,16 @@ class AuditLog {
     double recall = 1;
     // Number of queries by which the kind of index is calibrated: most_queries at most.
     std::int64_t sample = most_queries;
+    // That of the state that is searched (State::audit_epoch, or the number of its graph).
+    std::int64_t epoch = 0;
+    bool may_audit = true;  // whether memory and place allow exact answers
   };
   // The curve of the audited queries, and how many were served.
   struct Audited {
-    std::shared_ptr<const RecallCurve> curve;  // nullptr before the first audit
-    std::int64_t served = 0, queries = 0;      // of the traffic; behind the curve
+    std::shared_ptr<const RecallCurve> curve = {};  // nullptr before the first audit
+    std::int64_t served = 0, queries = 0;           // of the traffic; behind the curve
+    // Whether the log follows this traffic and k. If not, the index answers as without audits.
+    bool followed = false;
 
     // Returns the point that a search for a recall goes by: the cheapest one that promises it, or
     // while the sample still grows the best one. nullptr where all rows must be compared.
@@ -70,14 +75,13 @@ class AuditLog {
   Audited find(const Search& search) const;
   // Records the queries of a search and audits the traffic if that is due and may be done now
   // (may_prepare()). calibrate(sample) returns the curve of recall of a sample [n x dim]. One
-  // caller calibrates while others go on with the curve before. Throws InvalidArgument for one name
-  // too many.
+  // caller calibrates while others go on with the curve before. A search of an older epoch than the
+  // newest is not followed; one of a newer epoch drops the curve, which its own audit replaces.
+  // Of each name at most four k are followed: another one takes the place of one that has not been
+  // asked for since 2,000 queries of the log. Throws InvalidArgument for one name too many.
   Audited serve(const Search& search, AnyMatrixView queries, const AuditCosts& costs,
                 const std::function<RecallCurve(AnyMatrixView sample)>& calibrate);
 
-  // Drops the curves because the rows have changed. The queries stay, and the next search audits
-  // them again.
-  void forget_curves();
   // Forgets everything about searches for k neighbours.
   void forget(std::int64_t k);
 
@@ -89,7 +93,7 @@ class AuditLog {
   struct Traffic {
     std::string name;
     std::int64_t k = 0;
-    AnyMatrix sample;  // [most_queries x dim], of which `kept` rows are set
+    AnyMatrix sample;  // [most_queries x dim at most], of which `kept` rows are set
     std::int64_t kept = 0, served = 0;
     std::int64_t next = 0;      // the row of a full sample that the next query replaces
     std::int64_t renewed = 0;   // queries drawn since the last audit of a full sample
@@ -97,22 +101,27 @@ class AuditLog {
     std::int64_t audited = 0;   // queries behind the curve
     double saved = 0;           // predicted time for audits, negative while it is owed
     double recall = 1;          // of the latest search
+    std::int64_t epoch = 0;     // of the rows that the curve is of
+    std::int64_t last = 0;      // served_ at the latest search
     std::shared_ptr<const RecallCurve> curve = {};
   };
   using Traffics = std::vector<std::shared_ptr<Traffic>>;
 
   static bool has_type(const Traffic& traffic, ElementType type);
   Traffic* find_locked(const Search& search, ElementType type) const;
-  Traffic& take_locked(const Search& search, AnyMatrixView queries);
+  // Returns nullptr where no other traffic gives its place.
+  std::shared_ptr<Traffic> take_locked(const Search& search, AnyMatrixView queries);
   static void record(Traffic& traffic, AnyMatrixView queries, std::int64_t most);
   bool is_due(const Traffic& traffic, std::int64_t most) const;
-  static Audited state_of(const Traffic& traffic) {
-    return {traffic.curve, traffic.served, traffic.audited};
+  static Audited state_of(const Traffic& traffic, const Search& search) {
+    if (traffic.epoch != search.epoch) return {nullptr, traffic.served, 0, true};
+    return {traffic.curve, traffic.served, traffic.audited, true};
   }
 
   std::atomic<double> share_ = 0;
   mutable ProcessMutex mutex_;  // of traffics_, never held for long
   Traffics traffics_;
+  std::int64_t served_ = 0;  // queries of all traffics
   ProcessMutex auditing_;
 };
 

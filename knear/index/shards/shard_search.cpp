@@ -413,6 +413,7 @@ const IndexImpl& ShardsAsOne::get(int threads) const {
       whole.segments.push_back(std::move(segment));
     }
     whole.size += part.size, whole.changed_rows += part.changed_rows;
+    whole.audit_epoch += part.audit_epoch;
   }
   if (whole.known) {
     std::vector<std::shared_ptr<const KnownNeighbors>> known;

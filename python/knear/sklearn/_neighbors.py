@@ -82,10 +82,10 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
         rows = as_bytes(X, threads)
         needs = {"rows": len(X), "recall": self.recall} if factory == "auto" else {}
         index = Index(factory, dim=X.shape[1], metric=metric, **needs)
-        self._fit_factory = index.factory
         if not index.is_trained:
             index.train(rows, threads=threads)
         index.add(rows, threads=threads)
+        self._fit_factory = index.factory  # which "auto" is by its first rows
         return index
 
     def __getstate__(self) -> dict[str, Any]:
