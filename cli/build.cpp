@@ -78,8 +78,11 @@ void run_build(const BuildArguments& arguments) {
 
   const auto start = std::chrono::steady_clock::now();
   const AnyMatrixView view = base.view();
-  const IndexChoice choice = build_choice(arguments, view.rows(), view.cols(), view.type(), metric,
-                                          view, {.threads = threads});
+  const IndexChoice choice = [&] {
+    ProgressBar bar;
+    return build_choice(arguments, view.rows(), view.cols(), view.type(), metric, view,
+                        {.threads = threads, .progress = bar.callback()});
+  }();
   Index index = make_index(choice.factory, view.cols(), metric);
   if (is_divided(arguments)) index = index.divided(sharding);
   build(std::move(index), choice, view, arguments, threads, start);

@@ -316,7 +316,7 @@ def test_batches_that_ask_for_a_recall(tmp_path):
         assert 0 <= line["mean"] <= 1 and 0 <= line["below"] <= line["batches"]
         assert line["first"] > 0 and line["later"] > 0
         assert (line["promised"] == 0) == (line["size"] == 1)
-    assert "| others |" in done.stdout and "4 of 300" in done.stdout
+    assert "| `others` |" in done.stdout and "4 of 300" in done.stdout
 
 
 def test_shards_on_a_small_set(tmp_path):

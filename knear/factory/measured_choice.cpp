@@ -36,13 +36,16 @@ double lists_growth(double share) { return std::clamp(0.38 + 0.72 * share, 0.4, 
 double graph_growth(double share) { return std::clamp(1.1 * share - 0.03, 0.05, 0.45); }
 
 // Searches for a recall promise it to batches of 1,000 queries, for which they expect this much.
-double expected_for(double recall) { return recall + 0.0465 * std::sqrt(1 - recall); }
+double expected_for(double recall) { return std::min(1., recall + 0.0465 * std::sqrt(1 - recall)); }
 
 // What one query for a recall takes in lists beside the model, to stop at the right list.
 constexpr double single_recall_seconds = 10e-6;
 
 // A walk that keeps the least number of nodes scores about this many.
 constexpr double least_scored_nodes = 250;
+// A walk that estimates looks at a node more than once, and at some that others never come to: at
+// this many for each node that a walk without estimates scores (docs/measurements/graphs.md).
+constexpr double estimates_of_a_node = 2.2;
 
 // A graph takes ten times as long to make as lists, and more memory; lists are trained, and find
 // all neighbours only by chance. Each has to save this much against what is simpler.
@@ -148,7 +151,8 @@ class Measurement {
     Index index = make_index(name, dim(), needs_.metric);
     const std::optional<OperatingPoint> point = reached(index);
     if (!point) return {};
-    const double scored = point->rows * std::pow(growth_, graph_growth(share(*point)));
+    const double looks = looks_at_a_node(links);
+    const double scored = point->rows * std::pow(growth_, graph_growth(share(*point) / looks));
     const double seconds = predict_graph({.rows = rows_,
                                           .dim = dim(),
                                           .links = links,
@@ -160,9 +164,12 @@ class Measurement {
 
   // A graph that scores next to nothing.
   double least_graph_seconds() const {
-    return each(predict_graph(
-        {.rows = rows_, .dim = dim(), .queries = needs_.batch, .scored_rows = least_scored_nodes},
-        peaks_));
+    return each(
+        predict_graph({.rows = rows_,
+                       .dim = dim(),
+                       .queries = needs_.batch,
+                       .scored_rows = looks_at_a_node(detail::guessed_links) * least_scored_nodes},
+                      peaks_));
   }
 
   std::int64_t graph_bytes(std::int64_t links) const {
@@ -174,6 +181,9 @@ class Measurement {
   double each(double seconds) const { return seconds / static_cast<double>(needs_.batch); }
   std::int64_t bytes(double of_row) const {
     return static_cast<std::int64_t>(static_cast<double>(rows_) * of_row);
+  }
+  double looks_at_a_node(std::int64_t links) const {
+    return GraphShape{.dim = dim(), .links = links}.estimates() ? estimates_of_a_node : 1;
   }
   double share(const OperatingPoint& point) const {
     return point.rows / static_cast<double>(measured_rows());

@@ -188,15 +188,16 @@ void bind_usual_search(nb::module_& m) {
   // Arguments beyond ef are None or False in a usual call.
   m.def(
       "usual_search",
-      [](const Index& index, nb::handle q, nb::handle k, nb::handle probes, nb::handle recall,
+      [](nb::handle index, nb::handle q, nb::handle k, nb::handle probes, nb::handle recall,
          nb::handle threads, nb::handle refine_factor, nb::handle ef, nb::handle widen,
          nb::handle certify, nb::handle filter, nb::handle memory, nb::handle device,
          nb::handle usual_device, nb::handle out, nb::handle progress, nb::handle report) {
         for (const nb::handle& none : {filter, memory, device, usual_device, out, progress, report})
           if (!none.is_none()) return nb::object(nb::none());
         if (widen.ptr() != Py_False || certify.ptr() != Py_False) return nb::object(nb::none());
-        return search(index, {q.ptr(), k.ptr(), probes.ptr(), recall.ptr(), threads.ptr(),
-                              refine_factor.ptr(), ef.ptr()});
+        if (!nb::isinstance<Index>(index)) return nb::object(nb::none());
+        return search(*nb::inst_ptr<Index>(index), {q.ptr(), k.ptr(), probes.ptr(), recall.ptr(),
+                                                    threads.ptr(), refine_factor.ptr(), ef.ptr()});
       },
       nb::arg("index"), nb::arg("q").none(), nb::arg("k").none(), nb::arg("probes").none(),
       nb::arg("recall").none(), nb::arg("threads").none(), nb::arg("refine_factor").none(),

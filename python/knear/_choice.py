@@ -13,6 +13,13 @@ from .errors import InvalidArgument
 class FormForecast(NamedTuple):
     """What one form of index is expected to take, by what was counted on a sample.
 
+    >>> import knear, numpy as np
+    >>> x = np.random.default_rng(1).standard_normal((3000, 16), dtype=np.float32)
+    >>> choice = knear.choose_index(100_000, 16, recall=0.9, batch=1, sample=x)
+    >>> best = choice.forecasts[0]
+    >>> isinstance(best, knear.FormForecast), best.seconds > 0, best.memory_bytes > 0
+    (True, True, True)
+
     factory: the form.
     seconds: of a query, by one thread.
     scored_rows: of a query, among all vectors.
