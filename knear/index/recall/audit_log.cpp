@@ -133,7 +133,7 @@ void AuditLog::record(Traffic& traffic, AnyMatrixView queries, std::int64_t most
     const std::int64_t number = traffic.served++;
     if (traffic.kept < most) {
       if (traffic.kept == traffic.sample.rows()) {
-        const AnyMatrix& had = traffic.sample;
+        AnyMatrix& had = traffic.sample;
         AnyMatrix more(had.type(), std::min(2 * had.rows(), most_queries), had.cols());
         std::memcpy(more.row(0), had.row(0), static_cast<std::size_t>(had.view().bytes()));
         traffic.sample = std::move(more);
