@@ -168,9 +168,9 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
             "factory 'IVF64(IVF8(IVF2,Flat),Flat),Flat' has 'IVF64(IVF8(IVF2,Flat),Flat)' at place "
             "1, but an index over centroids has none over its own");
   for (const char* name : {"IVF,Flat", "IVF-3,Flat", "IVF1e3,Flat", "IVF64_HNSW32,Flat"})
-    EXPECT_NE(
-        refusal(name).find("at place 1, which names no inverted lists: IVFn, IVFn_SOAR and IVFn(index) do"),
-        std::string::npos)
+    EXPECT_NE(refusal(name).find(
+                  "at place 1, which names no inverted lists: IVFn, IVFn_SOAR and IVFn(index) do"),
+              std::string::npos)
         << refusal(name);
   for (const char* name : {"HNSW32", " Flat", "()", "L2norm8,Flat"})
     EXPECT_NE(refusal(name).find("at place 1, which is none of the indexes"), std::string::npos)
@@ -233,7 +233,8 @@ TEST(Factory, SaysWhatIsWrongWithAString) {
            {"OPQ2_4_2,PQ2", "OPQ2_4_2", 1, no_opq},
            {"PQ4x4x8", "PQ4x4x8", 1, "which is no product quantizer: PQm, PQmx4, PQmx8 are"},
            {"RR-1,Flat", "RR-1", 1, "which is no random rotation: RR and RRn are"},
-           {"IVF+1,Flat", "IVF+1", 1, "which names no inverted lists: IVFn, IVFn_SOAR and IVFn(index) do"}})
+           {"IVF+1,Flat", "IVF+1", 1,
+            "which names no inverted lists: IVFn, IVFn_SOAR and IVFn(index) do"}})
     EXPECT_EQ(refusal(factory),
               fmt::format("factory '{}' has '{}' at place {}, {}", factory, part, place, why));
 }
