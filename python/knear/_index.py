@@ -298,6 +298,8 @@ class Index(Sealed):
         >>> import knear, numpy as np
         >>> x = np.random.default_rng(1).standard_normal((2000, 8), dtype=np.float32)
         >>> index = knear.Index("IVF16,Flat", dim=8, audit=0.02)
+        >>> index.audit
+        0.02
         >>> index.train(x)
         >>> index.add(x)
         >>> questions = 2 * x[:300]                      # unlike the vectors
