@@ -174,7 +174,8 @@ TEST_P(GraphRuns, FindNearlyAll) {
   KnnReport report;
   const Neighbors found = index.search(queries.view(), 10, by_ef(64), &report);
   EXPECT_GT(shared(found, truth), 0.97);
-  EXPECT_LT(report.scan.probed_rows, static_cast<double>(rows)) << "estimated or measured";
+  // A node may be estimated more than once.
+  EXPECT_LT(report.scan.probed_rows, 2 * static_cast<double>(rows)) << "estimated or measured";
   for (std::int64_t q = 0; q < queries.rows(); ++q)
     for (std::int64_t i = 0; i < 10; ++i)
       ASSERT_FLOAT_EQ(found.distances.row(q)[i],
