@@ -409,6 +409,28 @@ TEST(AuditArguments, AreCheckedInOneLine) {
   EXPECT_EQ(search({.recall = 0.9}), "no error");
 }
 
+// The graphs of an index that was emptied and copied are counted from the beginning.
+TEST(AuditsOfACopy, BeginAgainWithoutRows) {
+  const Matrix<float> base = clustered(9000, 16, 1, {}), far = clustered(300, 16, 2, {.offset = 3});
+  Index index = make_index("Graph8", 16);
+  index.set_audit(0.1);
+  const auto audited = [&](Index& of) {
+    KnnReport report;
+    for (std::int64_t q = 0; q < 300; q += 20)
+      of.search(far.view().rows(q, q + 20), k, {.method = {.recall = 0.9}}, &report);
+    return report.promise.audited_queries;
+  };
+  index.add(base.view().rows(0, 3000));
+  EXPECT_EQ(audited(index), 260);
+  index.add(base.view().rows(3000, 9000));  // so many that the graph is made anew
+  EXPECT_EQ(audited(index), 320);
+  index.remove(index.ids());
+  Index copy = index.as_one();
+  EXPECT_EQ(copy.audit(), 0.1);
+  copy.add(base.view());
+  EXPECT_EQ(audited(copy), 260);
+}
+
 // Audits of a made-up search: how many, of how many queries, and of which.
 class Log : public testing::Test {
  protected:

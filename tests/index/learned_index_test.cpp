@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <ostream>
 #include <string>
@@ -16,6 +18,7 @@
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/index.hpp"
+#include "knear/io/archive.hpp"
 #include "tests/index/index_model.hpp"
 #include "tests/index/index_test.hpp"
 #include "tests/small.hpp"
@@ -446,6 +449,34 @@ TEST(AlteredVectors, NothingIsPromisedOrProvenOfThoseThatWereAdded) {
       EXPECT_EQ(of_shards.promise.recall_argument, "none");
       EXPECT_EQ(of_shards.promise.certified_queries, 0);
     }
+}
+
+// A file whose rows are float32, transformed, but that says that they are bytes.
+TEST(AlteredVectors, OfAFileThatSaysAnotherElementTypeTakeNoRows) {
+  const std::string path = testing::TempDir() + "/altered_type_" + std::to_string(getpid());
+  const Matrix<float> base = clustered(600, 12, 1, {});
+  for (const char* const name : {"PCA8,Flat", "SQfp16", "PCA8,IVF8,Flat"})
+    for (const bool filled : {false, true}) {
+      SCOPED_TRACE(testing::Message() << name << (filled ? " with rows" : " without rows"));
+      Index index = make_index(name, 12, Metric::l2);
+      if (!index.is_trained()) index.train(base.view());
+      if (filled) index.add(base.view());
+      index.save(path);
+      const auto archive = io::Archive::open(path);
+      io::ArchiveWriter writer(std::string(archive->kind()));
+      for (const io::Section& section : archive->sections()) {
+        std::vector<std::byte> bytes(section.data, section.data + section.bytes);
+        const auto type = static_cast<std::uint64_t>(ElementType::u8);
+        // After the number of columns and the metric.
+        if (section.name == "index") std::memcpy(bytes.data() + 16, &type, sizeof type);
+        writer.set_optional(section.name.starts_with("recall"));
+        writer.add_copy(std::string(section.name), bytes.data(), bytes.size());
+      }
+      writer.write(path + "b", {});
+      EXPECT_THROW(Index::load(path + "b").add(base.view()), CorruptFile);
+    }
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + "b");
 }
 
 }  // namespace

@@ -193,7 +193,10 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
 
 std::unique_ptr<IndexImpl> independent_copy(const IndexShape& shape, State state) {
   state.flat_lists = nullptr;
-  if (state.audits) state.audits = state.audits->copy();
+  // Without rows nothing is kept of graphs, nor of audits of them.
+  if (state.audits)
+    state.audits =
+        state.size > 0 ? state.audits->copy() : std::make_shared<AuditLog>(state.audits->share());
   if (state.size == 0) state.graph = nullptr;
   if (const auto shared = std::exchange(state.recall, nullptr)) {
     state.recall = std::make_shared<RecallCurves>(shared->rows());
