@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/arguments.hpp"
@@ -134,7 +135,13 @@ IndexChoice build_choice(const BuildArguments& arguments, std::int64_t rows, std
     IndexNeeds needs{.metric = metric, .type = type, .memory = arguments.memory, .sample = sample};
     if (!std::isnan(arguments.recall)) needs.recall = arguments.recall;
     if (arguments.batch != not_given) needs.batch = arguments.batch;
-    choice = choose_index(rows, dim, needs, options);
+    try {
+      choice = choose_index(rows, dim, needs, options);
+    } catch (const InvalidArgument& error) {
+      // The sample is of the rows of --base.
+      if (error.argument() != "sample") throw;
+      throw InvalidArgument("--base{}", std::string_view(error.what()).substr(6));
+    }
   }
   if (!knear::learns(choice.factory)) check_nothing_is_learned(arguments, choice.factory);
   return choice;

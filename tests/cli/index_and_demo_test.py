@@ -288,6 +288,9 @@ class Index(ProgramTest):
         made = json.loads(self.ok(*build, "--batch", "1", "--json"))
         self.assertTrue(made["reason"].startswith(made["index"] + ": measured on 1800 vectors for"))
         self.assertIn(f"knear index {made['index']}", self.ok("info", "a.knear"))
+        write_vecs(self.path("nan.fvecs"), [*rows[:3000], [1.0] * 7 + [float("nan")]], "f")
+        build[2] = "nan.fvecs"
+        self.fails(1, *build, says="--base must be finite, but row 3000 column 7 is nan")
 
     def test_indexes_from_and_for_faiss(self):
         for kind in ("Flat", "IVF7,Flat"):
