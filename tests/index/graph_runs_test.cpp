@@ -91,7 +91,7 @@ TEST(NodeRuns, HoldCodesAndLinks) {
     EXPECT_TRUE(std::equal(codes.begin(), codes.end(), nodes.codes.begin(), nodes.codes.end()));
     EXPECT_TRUE(std::equal(links.begin(), links.end(), nodes.links.begin(), nodes.links.end()));
     EXPECT_EQ(runs.blocks(), (degree + 31) / 32);
-    // What issue and documents say of the bytes of a node: 5 a column, and 256 for 32 links.
+    // Five bytes a column and 256 for 32 links, and what aligns them to cache lines.
     EXPECT_EQ(runs.step(), 128 + runs.blocks() * (256 + 7 * 64));
     detail::LinkEstimates estimates;
     std::vector<std::int16_t> query(static_cast<std::size_t>(nodes.coding.stride()), 7);
