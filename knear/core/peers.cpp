@@ -64,7 +64,7 @@ std::string failure_of(const std::function<void()>& work) {
   detail::Message message;
   message.names.resize(static_cast<unsigned char>(bytes[1]));
   const std::size_t size = message.names.size() * sizeof(detail::NamePlace);
-  std::memcpy(message.names.data(), bytes.data() + 2, size);
+  if (size > 0) std::memcpy(message.names.data(), bytes.data() + 2, size);
   message.text = bytes.substr(2 + size);
   switch (kind) {
     case Kind::invalid_argument:
