@@ -15,15 +15,12 @@ namespace knear {
 using Id = std::int64_t;
 inline constexpr Id no_id = -1;
 
-// The inverse of name_of; throws InvalidArgument for any other word.
-inline Metric parse_metric(std::string_view name) {
-  std::string names;
-  for (const Metric metric : all_metrics) {
-    if (name == name_of(metric)) return metric;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(metric));
-  }
-  throw InvalidArgument("metric must be one of {}, but is '{}'", names, name);
-}
+// The metric of this name (name_of), or of another word for it that is usual elsewhere, in small or
+// capital letters: "euclidean" and "sqeuclidean" mean l2, "dot", "dot_product" and "inner_product"
+// ip, "angular", "cosinesimil" and "cosine_similarity" cosine, "manhattan" and "cityblock" l1.
+// Distances are those of the metric: of "euclidean" squares, of "angular" 1 - cos. Throws
+// InvalidArgument for any other word.
+Metric parse_metric(std::string_view name);
 
 // Throws InvalidArgument for a metric that does not follow from products of rows (metric.hpp), of
 // which `what` ("k-means") knows nothing.

@@ -49,7 +49,7 @@ from ._graphs import (
     refine_graph,
     smoothest_path,
 )
-from ._index import Index
+from ._index import Index, load
 from ._machine import roofline
 from ._options import SearchOptions
 from ._parts import PartResult, merge_parts
@@ -99,6 +99,7 @@ __all__ = [
     "choose_index",
     "knn",
     "knn_graph",
+    "load",
     "merge_parts",
     "range_search",
     "read_graph",

@@ -49,8 +49,10 @@ def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
 
 def row_or_matrix(name: str, x: Any) -> tuple[np.ndarray, str, bool]:
     """The same, where numbers in one dimension are one row; and whether they were."""
+    if type(x) is np.ndarray and x.ndim == 2:
+        return *matrix(name, x), False
     _refuse_masks(name, x)
-    array = _foreign.array_of(name, x, numbers=True)
+    array = _foreign.array_of(name, _device.to_processor(name, x), numbers=True)
     one = array.ndim == 1 and array.dtype != object
     return *_matrix_of(name, array[np.newaxis] if one else array), one
 

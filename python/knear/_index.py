@@ -7,7 +7,7 @@ import copy
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -63,7 +63,9 @@ class Index(Sealed):
         that alone. That is a guess until train(), or the first add(), measures the vectors that it
         is given: `factory` and `reason` say what was chosen then.
     dim: number of columns of every matrix, from 1 to 65536.
-    metric: "l2", "ip" or "cosine"; "l1" and "hamming", of bits packed in uint8, for "Flat".
+    metric: "l2", squared distances, "ip" or "cosine"; "l1" and "hamming", of bits packed in uint8,
+        for "Flat". Other usual words are taken for these: "euclidean" and "sqeuclidean" for "l2",
+        "dot" and "inner_product" for "ip", "angular" for "cosine", "manhattan" for "l1".
 
     Ids count from 0 in the order of adding, or are given with the vectors. An id belongs to its
     vector: removing others does not change it, and no other vector gets it unless you say so.
@@ -121,7 +123,6 @@ class Index(Sealed):
             "search(queries, k, ef=64) looks at 64 vectors, recall=0.9 at as many as that takes",
         ),
         "nlist": "index.lists is the number of lists",
-        "ntotal": "len(index) is the number of vectors",
         "d": "index.dim is the number of columns",
         "metric_type": "index.metric is 'l2', 'ip' or 'cosine'",
         "verbose": "train(), add() and search() take progress=True",
@@ -419,9 +420,15 @@ class Index(Sealed):
     def __len__(self) -> int:
         return self._index.size
 
+    @property
+    def ntotal(self) -> int:
+        """The number of vectors, as len(index) has it, by the name that FAISS gives it."""
+        return self._index.size
+
     def __repr__(self) -> str:
         what = f"{self.factory!r}, dim={self.dim}, metric={self.metric!r}"
-        return f"<knear.Index {what}, {len(self)} vectors>"
+        size = _results.bytes_shown(self.memory_bytes)
+        return f"<knear.Index {what}, {len(self):,} vectors, {size}>"
 
     def __contains__(self, id: int) -> bool:
         return self._index.contains(_arrays.integer("id", id))
@@ -809,7 +816,7 @@ class Index(Sealed):
     def search(
         self,
         q: ArrayLike,
-        k: int,
+        k: int = 10,
         *,
         probes: int | None = None,
         recall: float | None = None,
@@ -820,6 +827,7 @@ class Index(Sealed):
         refine_factor: int | None = None,
         ef: int | None = None,
         traffic: str | None = None,
+        return_vectors: bool = False,
         memory: int | str | None = None,
         device: str | None = None,
         out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
@@ -827,7 +835,8 @@ class Index(Sealed):
         report: dict[str, Any] | None = None,
         **options: Unpack[SearchOptions],
     ) -> SearchResult:
-        """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
+        """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k]; of
+        one vector `q` [dim] both [k].
 
         The result also has `certified`, `promised_recall`, `expected_recall` and `plan`
         (knear.SearchResult).
@@ -840,6 +849,9 @@ class Index(Sealed):
         ([[1, 0]], [[1.0, 18.0]])
         >>> index.search(np.array([[3.0, 3.0]]), k=2, filter=[0, 2]).ids.tolist()
         [[0, 2]]
+        >>> found = index.search([3.0, 3.0], k=2, return_vectors=True)
+        >>> found.ids.tolist(), found.vectors.tolist()
+        ([1, 0], [[3.0, 4.0], [0.0, 0.0]])
 
         probes: how many of the lists nearest to a query are searched (inverted lists); or
         recall: the least mean share of the k nearest to find, in (0, 1]: each query probes as many
@@ -866,6 +878,9 @@ class Index(Sealed):
         traffic: of an index that audits itself (`audit`), the name of the kind of queries that
             these are, such as "questions": each has a curve of recall of its own, 16 at most. For
             searches with a recall below 1; those with a filter are not audited.
+        return_vectors: whether the result has the vectors that were found, as reconstruct() gives
+            them once the search is done, in `vectors` [n x k x dim]; zeros where there is no
+            neighbour. One that another thread replaced meanwhile is the new one.
         device: None means that of the index, or where `q` is if it has none. For queries on a GPU
             "cuda" means that GPU, "cpu" the processor, and the results are arrays on that GPU,
             whatever `device` is. Where a "Flat" index without shards is searched on the GPU on
@@ -874,6 +889,28 @@ class Index(Sealed):
 
         threads, memory, out, progress, report, options and errors are those of knear.knn.
         """
+        if return_vectors:
+            return self._with_vectors(
+                lambda: self.search(
+                    q,
+                    k,
+                    probes=probes,
+                    recall=recall,
+                    filter=filter,
+                    threads=threads,
+                    widen=widen,
+                    certify=certify,
+                    refine_factor=refine_factor,
+                    ef=ef,
+                    traffic=traffic,
+                    memory=memory,
+                    device=device,
+                    out=out,
+                    progress=progress,
+                    report=report,
+                    **options,
+                )
+            )
         if options:
             _options.checked("search", options, _options.ALL)
         elif traffic is None:
@@ -933,7 +970,12 @@ class Index(Sealed):
                 shape = (there.rows, k)
                 found = _device.answers(q, found, (shape, np.float32), (shape, np.int64))
                 return _results.searched(SearchResult, found, about, report)
-        rows, kind = _arrays.matrix("q", q)
+        one = False
+        if number is None:
+            rows, kind, one = _arrays.row_or_matrix("q", q)
+        else:
+            rows, kind = _arrays.matrix("q", q)
+        out = _results.rows_of_one(out, k) if one else out
         *found, about = reporting(
             progress,
             self._index.search,
@@ -945,7 +987,28 @@ class Index(Sealed):
             _results.room(out, len(rows), k, options),
         )
         found = _device.sent(q, number, _results.into(out, found))
+        if one:
+            found = [each[0] for each in found]
         return _results.searched(SearchResult, found, about, report)
+
+    def _with_vectors(self, search: Callable[[], SearchResult]) -> SearchResult:
+        """What `search` finds, with its vectors as the index has them then. Where another thread
+        has removed one of them meanwhile, the search is made again."""
+        for left in reversed(range(100)):
+            version = self.version
+            found = search()
+            ids = np.asarray(_device.to_processor("found", found.ids))
+            there = ids >= 0
+            which, place = np.unique(ids[there], return_inverse=True)
+            try:
+                vectors = self.reconstruct(which)
+                break
+            except InvalidArgument:
+                if self.version == version or left == 0:
+                    raise
+        found.vectors = np.zeros((*ids.shape, self.dim), vectors.dtype)
+        found.vectors[there] = vectors[place.reshape(-1)]
+        return found
 
     def search_part(
         self,
@@ -1022,8 +1085,9 @@ class Index(Sealed):
         >>> begin.tolist(), distances.tolist(), ids.tolist()
         ([0, 2, 3], [1.0, 18.0, 10.0], [1, 0, 2])
 
-        As knear.range_search. Of inverted lists, those in the `probes` lists nearest to each query,
-        or with recall = 1 all. `device` and queries on a GPU are as in search().
+        As knear.range_search; one vector [dim] is taken as one query. Of inverted lists, those in
+        the `probes` lists nearest to each query, or with recall = 1 all. `device` and queries on a
+        GPU are as in search().
 
         filter, threads, memory, progress, report: as those of knn().
         """
@@ -1034,7 +1098,7 @@ class Index(Sealed):
         *found, about = reporting(
             progress,
             self._index.range_search,
-            *_arrays.matrix("q", q),
+            *_arrays.row_or_matrix("q", q)[:2],
             _arrays.number("radius", radius),
             _options.settings(
                 options,
@@ -1064,6 +1128,20 @@ class Index(Sealed):
 
     def __copy__(self) -> Index:
         return copy.deepcopy(self)
+
+
+def load(path: str | os.PathLike[str], **options: Any) -> Index:
+    """Opens a .knear file, or one of FAISS: Index.load(path), with its options and errors.
+
+    >>> import knear, numpy as np, os, tempfile
+    >>> index = knear.Index("Flat", dim=3)
+    >>> index.add(np.eye(3))
+    >>> path = os.path.join(tempfile.mkdtemp(), "index.knear")
+    >>> index.save(path)
+    >>> knear.load(path).search([0.0, 0.9, 0.0], k=1).ids.tolist()
+    [1]
+    """
+    return Index.load(path, **options)
 
 
 _FILE = "index.knear"

@@ -46,7 +46,8 @@ class _Searched:
 
     @property
     def certified(self) -> NDArray[np.bool_]:
-        """Whether the answer of each query [q] is proven to be that of an exact search."""
+        """Whether the answer of each query [q] is proven to be that of an exact search; [1] of one
+        vector."""
         plan = self.plan
         queries, certified = plan["queries"], plan["certified_queries"]
         out = np.full(queries, certified > 0)
@@ -82,7 +83,20 @@ class SearchResult(_Searched, _Nearest):
     ([True, True], 1.0, 'exact')
     >>> found.expected_recall
     1.0
+
+    Both are [k] where one vector was searched for, and not a matrix of one row. `vectors` has those
+    that were found, [q x k x dim], where Index.search() was asked for them, and is None otherwise.
     """
+
+    vectors: NDArray[Any] | None = None
+
+    def _replace(self, **fields: Any) -> Any:
+        made = super()._replace(**fields)
+        made.vectors = self.vectors
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "vectors": self.vectors}
 
     def to_arrow(self) -> pyarrow.Table:
         """The neighbours as a table of Arrow, for SQL and data frames to join: a row for each, with
@@ -99,9 +113,9 @@ class SearchResult(_Searched, _Nearest):
 
         Raises InvalidArgument where the package pyarrow is not installed.
         """
-        distances, ids = (_device.to_processor("found", each) for each in self)
-        query, rank = np.nonzero(np.asarray(ids) >= 0)
-        return _table(query, rank, np.asarray(ids)[query, rank], np.asarray(distances)[query, rank])
+        distances, ids = (np.atleast_2d(_device.to_processor("found", each)) for each in self)
+        query, rank = np.nonzero(ids >= 0)
+        return _table(query, rank, ids[query, rank], distances[query, rank])
 
 
 _core.set_result_types(np.ndarray, np.empty, np.dtype(np.float32), np.dtype(np.int64), SearchResult)
@@ -183,6 +197,20 @@ def room(
         return _few(rows, k)
     check_pair(out, (rows, k), distances=np.float32, ids=np.int64)
     return out if all(array.flags.c_contiguous for array in out) else None
+
+
+def rows_of_one(out: Any, k: int) -> Any:
+    """`out`, two arrays [k] for the answer to one vector, as arrays [1 x k] in the same memory."""
+    check_pair(out, (k,), distances=np.float32, ids=np.int64)
+    return None if out is None else tuple(array[np.newaxis] for array in out)
+
+
+def bytes_shown(count: int) -> str:
+    """A number of bytes as people read it: 1.5 MB."""
+    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 999.5 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"
 
 
 def check_pair(out: Any, shape: tuple[int, ...], **types: Any) -> None:

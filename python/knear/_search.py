@@ -42,8 +42,9 @@ def knn(
     >>> ids.tolist(), distances.tolist()
     ([[0, 1]], [[0.0, 25.0]])
 
-    Both results are [q x k], nearest first. The element types may differ. The result also has
-    `certified`, `promised_recall`, `expected_recall` and `plan` (knear.SearchResult).
+    Both results are [q x k], nearest first, or [k] where `queries` is one vector [d]. The element
+    types may differ. The result also has `certified`, `promised_recall`, `expected_recall` and
+    `plan` (knear.SearchResult).
 
     metric: "l2", squared distances; "ip", inner products, largest first; "cosine", 1 - cos; "l1",
         sums of absolute differences; "hamming", how many bits differ, of rows of uint8 that hold
@@ -80,7 +81,7 @@ def knn(
         _options.checked("knn", options, _options.ALL)
     k = _arrays.integer("k", k)
     report = _arrays.report(report)
-    on_gpu = _device.on_gpu(queries, base)
+    on_gpu, one = _device.on_gpu(queries, base), False
     call: tuple[Any, ...]  # a function of _core and its arrays
     room: tuple[Any, ...] = ()
     if on_gpu:
@@ -91,11 +92,12 @@ def knn(
         asked, rows = gpu_queries.rows, gpu_base.rows
         device = _device.asked(device, number)
     else:
-        q, q_type = _arrays.matrix("queries", queries)
+        q, q_type, one = _arrays.row_or_matrix("queries", queries)
         b, b_type = _arrays.matrix("base", base)
         call = _core.knn, q, q_type, b, b_type
         asked, rows = len(q), len(b)
         device = _device.of_queries(device, None)
+        out = _results.rows_of_one(out, k) if one else out
         room = (_results.room(out, asked, k, options),)
     *found, about = reporting(
         progress,
@@ -111,6 +113,8 @@ def knn(
         found = _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
     else:
         found = _results.into(out, found)
+        if one:
+            found = [each[0] for each in found]
     return _results.searched(SearchResult, found, about, report)
 
 
@@ -201,8 +205,8 @@ def range_search(
 
     These have a distance of at most `radius`, of squares for "l2", or a product of at least
     `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1]
-    of the other two, nearest first. Arguments and errors are those of knear.knn; of the options it
-    has first_pass.
+    of the other two, nearest first; one vector [d] is taken as one query. Arguments and errors are
+    those of knear.knn; of the options it has first_pass.
 
     Both may be in the memory of one GPU, as those of knear.knn. The results pass through the
     processor's memory and are arrays on that GPU.
@@ -220,7 +224,7 @@ def range_search(
         call = _core.range_search_on_device, gpu_queries[:4], gpu_base[:4], number
         rows, device = gpu_base.rows, _device.asked(device, number)
     else:
-        q, q_type = _arrays.matrix("queries", queries)
+        q, q_type, _ = _arrays.row_or_matrix("queries", queries)
         b, b_type = _arrays.matrix("base", base)
         call = _core.range_search, q, q_type, b, b_type
         rows, device = len(b), _device.of_queries(device, None)

@@ -105,7 +105,7 @@ def test_a_result_that_no_machine_can_hold():
         knear.knn(many, many[:3], 2**31 - 1)
 
 
-@pytest.mark.parametrize("metric", ["L2", "", "chebyshev"])
+@pytest.mark.parametrize("metric", ["L3", "", "chebyshev"])
 def test_metric(metric):
     with pytest.raises(knear.InvalidArgument, match=f"metric .*l2, ip, cosine.*'{metric}'"):
         knear.knn(ZEROS, ZEROS, 1, metric)

@@ -1,0 +1,46 @@
+// knear/core/metric_names.cpp -- the words that a metric may be called by.
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "knear/core/neighbors.hpp"
+
+namespace knear {
+namespace {
+
+struct Synonym {
+  std::string_view word;
+  Metric metric;
+};
+
+// Of FAISS, scikit-learn, SciPy, hnswlib, ann-benchmarks, OpenSearch and the stores of vectors.
+constexpr Synonym synonyms[] = {
+    {"euclidean", Metric::l2},
+    {"sqeuclidean", Metric::l2},
+    {"dot", Metric::ip},
+    {"dot_product", Metric::ip},
+    {"inner_product", Metric::ip},
+    {"angular", Metric::cosine},
+    {"cosinesimil", Metric::cosine},
+    {"cosine_similarity", Metric::cosine},
+    {"manhattan", Metric::l1},
+    {"cityblock", Metric::l1},
+};
+
+}  // namespace
+
+Metric parse_metric(std::string_view name) {
+  std::string small(name);
+  std::transform(small.begin(), small.end(), small.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string names;
+  for (const Metric metric : all_metrics) {
+    if (small == name_of(metric)) return metric;
+    names += (names.empty() ? "" : ", ") + std::string(name_of(metric));
+  }
+  for (const Synonym& each : synonyms)
+    if (small == each.word) return each.metric;
+  throw InvalidArgument("metric must be one of {}, but is '{}'", names, name);
+}
+
+}  // namespace knear
