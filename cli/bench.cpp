@@ -29,7 +29,7 @@ double median(std::vector<double> values) {
 }
 
 bool same_bits(const Neighbors& a, const Neighbors& b) {
-  const auto count = static_cast<std::size_t>(a.ids.rows() * a.ids.cols());
+  const std::size_t count = a.ids.rows() * a.ids.cols();
   return std::memcmp(a.ids.data(), b.ids.data(), count * sizeof(Id)) == 0 &&
          std::memcmp(a.distances.data(), b.distances.data(), count * sizeof(float)) == 0;
 }
@@ -104,7 +104,7 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
       options.first_pass = figures.pass, options.tuning.refine = figures.refine;
       options.device = figures.device;
       try {
-        auto& searcher = searchers[static_cast<std::size_t>(&figures - all.data())];
+        auto& searcher = searchers[&figures - all.data()];
         if (bench.prepared && !searcher) searcher = std::make_unique<ExactSearcher>(base, options);
         Neighbors near;
         const double seconds = seconds_of([&] {

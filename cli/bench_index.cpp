@@ -48,7 +48,7 @@ IndexFigures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView 
       constexpr std::int64_t block = 4096;
       parallel_for(threads, (n + block - 1) / block, [&](std::int64_t b) {
         for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i)
-          std::memcpy(copy.row(i), base.row(i), static_cast<std::size_t>(row_bytes));
+          std::memcpy(copy.row(i), base.row(i), row_bytes);
       });
     }));
     out.pack.push_back(seconds_of([&] {

@@ -23,7 +23,7 @@ struct Selected {
   std::vector<std::int32_t> ids;
 
   void resize(std::int64_t queries, std::int64_t k) {
-    values.resize(static_cast<std::size_t>(queries * k)), ids.resize(values.size());
+    values.resize(queries * k), ids.resize(values.size());
   }
   bool operator==(const Selected& other) const {
     return values.size() == other.values.size() && ids == other.ids &&

@@ -103,8 +103,7 @@ KMeansFiles::KMeansFiles(const KMeansArguments& arguments, KMeansOptions& option
   if (!rows) return;
   if (std::ssize(weights_) != rows->all)
     throw ShapeMismatch("weights are {}, rows are {}", weights_.size(), rows->all);
-  options.weights = options.weights.subspan(static_cast<std::size_t>(rows->begin),
-                                            static_cast<std::size_t>(rows->end - rows->begin));
+  options.weights = options.weights.subspan(rows->begin, rows->end - rows->begin);
 }
 
 void print_kmeans(const KMeansArguments& arguments, const KMeansOptions& options,

@@ -73,8 +73,7 @@ zip_int64_t serve(void* member, void* data, zip_uint64_t length, zip_source_cmd_
       from.at = 0;
       return 0;
     case ZIP_SOURCE_READ:
-      return static_cast<zip_int64_t>(
-          from.read(static_cast<char*>(data), static_cast<std::size_t>(length)));
+      return static_cast<zip_int64_t>(from.read(static_cast<char*>(data), length));
     case ZIP_SOURCE_STAT: {
       auto* stat = static_cast<zip_stat_t*>(data);
       zip_stat_init(stat);

@@ -62,7 +62,7 @@ void PatientOutput::go_on() {
         write(STDOUT_FILENO, rest_.data(), std::min<std::size_t>(rest_.size(), PIPE_BUF));
     if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (written < 0) output_refused();
-    rest_.erase(0, static_cast<std::size_t>(written));
+    rest_.erase(0, written);
   }
 }
 

@@ -47,13 +47,13 @@ std::vector<std::pair<float, Id>> nearest(const std::vector<float>& query, AnyMa
 }  // namespace
 
 PlainLoop plain_loop(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, int threads) {
-  std::vector<std::size_t> found(static_cast<std::size_t>(queries.rows()));
+  std::vector<std::size_t> found(queries.rows());
   const auto search_one = [&](std::int64_t q) {
-    std::vector<float> query(static_cast<std::size_t>(queries.cols()));
+    std::vector<float> query(queries.cols());
     visit(queries, [&](auto typed) {
       for (std::size_t i = 0; i < query.size(); ++i) query[i] = as_float(typed.row(q)[i]);
     });
-    found[static_cast<std::size_t>(q)] = nearest(query, base, k).size();
+    found[q] = nearest(query, base, k).size();
   };
   PlainLoop loop;
   const auto start = std::chrono::steady_clock::now();

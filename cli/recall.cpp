@@ -46,9 +46,8 @@ void check_shapes(std::int64_t queries, MatrixView<Id> found, MatrixView<Id> tru
 
 // How many of the wanted ids, ascending, are among others.
 std::size_t in_both(const std::vector<Id>& wanted, const std::vector<Id>& answer) {
-  return static_cast<std::size_t>(std::count_if(answer.begin(), answer.end(), [&](Id id) {
-    return std::binary_search(wanted.begin(), wanted.end(), id);
-  }));
+  return std::count_if(answer.begin(), answer.end(),
+                       [&](Id id) { return std::binary_search(wanted.begin(), wanted.end(), id); });
 }
 
 }  // namespace

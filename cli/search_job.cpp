@@ -113,7 +113,7 @@ void search_blocks(const BlockwiseFile& base, std::int64_t memory, std::int64_t 
 AnyMatrix gathered(const BlockwiseFile& base, const std::vector<Id>& ids) {
   io::VectorBlocks blocks(base.path, base.options);
   AnyMatrix out(blocks.type(), std::ssize(ids), blocks.dim());
-  const std::size_t row_bytes = static_cast<std::size_t>(blocks.dim() * size_of(blocks.type()));
+  const std::size_t row_bytes = blocks.dim() * size_of(blocks.type());
   std::int64_t done = 0;
   std::size_t next = 0;
   for (AnyMatrixView rows = blocks.next(base.block_rows); rows.rows() > 0;
@@ -203,8 +203,7 @@ void search_within(const SearchArguments& arguments, const SearchOptions& option
   const std::int64_t queries = outcome.queries.view().rows(), k = arguments.k;
   outcome.near = {Matrix<Id>(queries, k), Matrix<float>(queries, k)};
   for (std::int64_t q = 0; q < queries; ++q) {
-    const std::int64_t begin = found.begin[static_cast<std::size_t>(q)],
-                       all = found.begin[static_cast<std::size_t>(q) + 1] - begin,
+    const std::int64_t begin = found.begin[q], all = found.begin[q + 1] - begin,
                        count = std::min(all, k);
     outcome.queries_cut += all > k, outcome.within_radius += count;
     Id* const ids = outcome.near.ids.row(q);
@@ -391,7 +390,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   IdFilter index_filter;
   if (!arguments.filter.empty()) {
     const Matrix<Id> ids = io::read_ids(arguments.filter);
-    const std::span<const Id> list(ids.data(), static_cast<std::size_t>(ids.rows() * ids.cols()));
+    const std::span<const Id> list(ids.data(), ids.rows() * ids.cols());
     if (!outcome.index)
       options.filter = RowFilter::of_ids(list, outcome.rows);
     else

@@ -74,8 +74,7 @@ class FilesOfShards : public StoppedWork {
     }
     std::int64_t written = 0;
     if (phase_ == Phase::shards)
-      for (std::int64_t s = 0; s < shards_; ++s)
-        written += access(files_[static_cast<std::size_t>(s)].c_str(), F_OK) == 0;
+      for (std::int64_t s = 0; s < shards_; ++s) written += access(files_[s].c_str(), F_OK) == 0;
     line.add("; "), line.add(written), line.add(" of "), line.add(shards_);
     line.add(" shards were written, of which nothing is kept; begin again with: ");
     clean_up();
@@ -160,12 +159,12 @@ void run_build(const BuildArguments& arguments, const Job& job) {
   job.peers().broadcast(0, std::as_writable_bytes(std::span(type)));
   built.type = static_cast<ElementType>(type[0]);
 
-  std::vector<detail::SavedShard> saved(static_cast<std::size_t>(sharding.shards));
+  std::vector<detail::SavedShard> saved(sharding.shards);
   std::int64_t sums[] = {0, 0};  // bytes of memory, and rows that were optimised
   const bool optimizes = arguments.optimize || like->has_graph();
   job.together([&] {
     for (std::int64_t s = own.first; s < own.end; ++s) {
-      const auto place = static_cast<std::size_t>(s);
+      const std::size_t place = s;
       const std::int64_t begin = own.begin_row(s), end = begin + own.rows_of[place];
       const std::shared_ptr<detail::IndexImpl> shard = detail::shard_of(
           like->body().one(), base.view().rows(begin - base.begin(), end - base.begin()), begin,

@@ -144,7 +144,7 @@ class SomeShards : public Part {
     job.peers().sum(held);
     if (const auto none = std::find(held.begin(), held.end(), 0); none != held.end())
       throw InvalidArgument("filter holds id {}, which the index does not hold",
-                            ids[static_cast<std::size_t>(none - held.begin())]);
+                            ids[none - held.begin()]);
     return IdFilter::of_ids(own);
   }
 
@@ -256,8 +256,8 @@ Outcome search(const Job& job, Part& part, AnyMatrixView queries, std::int64_t k
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   put_together(job, part.has_part(), out.report);
   job.peers().sum({&out.merged.sent_bytes, 1});
-  out.rows.resize(static_cast<std::size_t>(job.ranks()));
-  out.rows[static_cast<std::size_t>(job.rank())] = part.own_rows;
+  out.rows.resize(job.ranks());
+  out.rows[job.rank()] = part.own_rows;
   job.peers().sum(out.rows);
   return out;
 }

@@ -25,7 +25,7 @@ constexpr std::size_t longest_words = 8192;
 // the most of that, and when all end.
 constexpr int step_ms = 20, most_ms = 800, end_ms = 900;
 char mark_path[longest_words], again[longest_words];
-bool sees_mark = false, is_first = false, is_first_here = false, resumes = false;
+bool sees_mark = false, is_first = false, is_first_on_host = false, resumes = false;
 int delay_ms = 0, exceptions = 0;
 const StoppedWork* stopped_work = nullptr;
 struct sigaction former_int, former_term;
@@ -34,7 +34,7 @@ struct sigaction former_int, former_term;
 std::atomic_flag telling = ATOMIC_FLAG_INIT;
 
 bool is_to_write() {
-  if (!sees_mark) return is_first_here;
+  if (!sees_mark) return is_first_on_host;
   return unlink(mark_path) == 0 || errno != ENOENT;
 }
 
@@ -89,7 +89,7 @@ void SignalLine::write() {
     const ssize_t done = ::write(STDERR_FILENO, from, size_);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) return;
-    from += done, size_ -= static_cast<std::size_t>(done);
+    from += done, size_ -= done;
   }
 }
 
@@ -105,7 +105,7 @@ StopLine::StopLine(const Job& job, const std::string& out, const StoppedWork& wo
   });
   std::int64_t size[] = {std::ssize(path)};
   job.peers().broadcast(0, std::as_writable_bytes(std::span(size)));
-  path.resize(static_cast<std::size_t>(size[0]));
+  path.resize(size[0]);
   job.peers().broadcast(0, std::as_writable_bytes(std::span(path)));
   const auto keep = [](char* to, const std::string& text) {
     std::memset(to, 0, longest_words);
@@ -113,7 +113,7 @@ StopLine::StopLine(const Job& job, const std::string& out, const StoppedWork& wo
   };
   keep(mark_path, path), keep(again, job.command());
   sees_mark = access(mark_path, F_OK) == 0;
-  is_first = job.is_first(), is_first_here = job.peers().number_on_host() == 0;
+  is_first = job.is_first(), is_first_on_host = job.peers().number_on_host() == 0;
   exceptions = std::uncaught_exceptions();
   resumes = (" " + job.command() + " ").find(" --resume ") != std::string::npos;
   stopped_work = &work;

@@ -21,10 +21,10 @@ constexpr std::int64_t most_found = 50, shown_hubs = 24, shown_components = 24;
 constexpr std::int64_t most_numbers = 4096;
 
 std::vector<std::int32_t> count_in_degrees(MatrixView<Id> ids) {
-  std::vector<std::int32_t> out(static_cast<std::size_t>(ids.rows()), 0);
+  std::vector<std::int32_t> out(ids.rows(), 0);
   for (Id i = 0; i < ids.rows(); ++i)
     for (std::int64_t j = 0; j < ids.cols(); ++j)
-      if (ids.row(i)[j] != no_id) ++out[static_cast<std::size_t>(ids.row(i)[j])];
+      if (ids.row(i)[j] != no_id) ++out[ids.row(i)[j]];
   return out;
 }
 
@@ -59,8 +59,7 @@ nlohmann::ordered_json Explorer::info() const {
   out["statistics"] = statistics_;
   // The largest components, with the first row of each.
   std::vector<Id> first(components_.sizes.size(), no_id);
-  for (Id i = graph_.rows(); i-- > 0;)
-    first[static_cast<std::size_t>(components_.of_row[static_cast<std::size_t>(i)])] = i;
+  for (Id i = graph_.rows(); i-- > 0;) first[components_.of_row[i]] = i;
   std::vector<std::size_t> order(first.size());
   for (std::size_t c = 0; c < order.size(); ++c) order[c] = c;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -77,22 +76,18 @@ nlohmann::ordered_json Explorer::info() const {
   Id from = options_.from, to = options_.to;
   if (from == no_id) from = first[order[0]];
   for (Id i = 0; to == no_id && i < graph_.rows() && !items_.classes.empty(); ++i)
-    if (components_.of_row[static_cast<std::size_t>(i)] ==
-            components_.of_row[static_cast<std::size_t>(from)] &&
-        items_.classes[static_cast<std::size_t>(i)] !=
-            items_.classes[static_cast<std::size_t>(from)])
+    if (components_.of_row[i] == components_.of_row[from] &&
+        items_.classes[i] != items_.classes[from])
       to = i;
   for (Id i = graph_.rows(); to == no_id && i-- > 0;)
-    if (components_.of_row[static_cast<std::size_t>(i)] ==
-        components_.of_row[static_cast<std::size_t>(from)])
-      to = i;
+    if (components_.of_row[i] == components_.of_row[from]) to = i;
   out["from"] = from, out["to"] = to;
   return out;
 }
 
 nlohmann::ordered_json Explorer::item(Id id) const {
   check_item("item", id);
-  const auto place = static_cast<std::size_t>(id);
+  const std::size_t place = id;
   auto neighbors = nlohmann::ordered_json::array();
   for (std::int64_t j = 0; j < graph_.k(); ++j)
     if (const Id other = graph_.ids().row(id)[j]; other != no_id)
@@ -185,8 +180,7 @@ const std::vector<Bridge>& Explorer::gaps() const {
 nlohmann::ordered_json Explorer::gap(Id from, Id to) const {
   check_item("from", from), check_item("to", to);
   auto crossed = nlohmann::ordered_json::array();
-  if (components_.of_row[static_cast<std::size_t>(from)] !=
-      components_.of_row[static_cast<std::size_t>(to)])
+  if (components_.of_row[from] != components_.of_row[to])
     for (const Bridge& gap : bridges_between(gaps(), components_, from, to))
       crossed.push_back({{"from", gap.from},
                          {"to", gap.to},

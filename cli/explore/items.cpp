@@ -31,7 +31,7 @@ std::string read_unpacked(std::string_view option, const std::string& path) {
     const int got = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
     if (got < 0) throw CorruptFile("'{}' cannot be read as a whole", path);
     if (got == 0) break;
-    out.append(block.data(), static_cast<std::size_t>(got));
+    out.append(block.data(), got);
     if (std::ssize(out) > most_label_bytes)
       throw InvalidArgument("{} {} has more than 1 GiB", option, path);
   }
@@ -139,7 +139,7 @@ void take_idx_labels(Items& items, const std::string& path, const std::string& b
   check_count("--labels", path, std::ssize(bytes), announced, "the base", items.rows.rows());
   if (!names.empty()) items.class_names = split(names, ',');
   for (std::int64_t i = 0; i < announced; ++i) {
-    const auto label = static_cast<unsigned char>(bytes[static_cast<std::size_t>(8 + i)]);
+    const auto label = static_cast<unsigned char>(bytes[8 + i]);
     if (!names.empty() && label >= items.class_names.size())
       throw InvalidArgument("--names has {} names, but row {} has the label {}",
                             items.class_names.size(), i, label);
@@ -208,13 +208,13 @@ std::string_view name_of(Items::Kind kind) {
 }
 
 std::string Items::label(std::int64_t row) const {
-  const auto place = static_cast<std::size_t>(row);
+  const std::size_t place = row;
   if (!labels.empty()) return labels[place];
   return classes.empty() ? "" : class_names[classes[place]];
 }
 
 std::vector<float> Items::numbers(std::int64_t row) const {
-  std::vector<float> out(static_cast<std::size_t>(rows.cols()));
+  std::vector<float> out(rows.cols());
   visit(rows, [&](auto typed) {
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<float>(to_double(typed.row(row)[i]));

@@ -117,7 +117,7 @@ std::string picture_type(const std::string& bytes) {
 }
 
 std::string PictureFolder::read(std::int64_t row) const {
-  const std::string file = path + "/" + names[static_cast<std::size_t>(row)];
+  const std::string file = path + "/" + names[row];
   std::string bytes = read_file(file);
   if (picture_type(bytes).empty()) throw CorruptFile("'{}' is no longer PNG or JPEG", file);
   return bytes;
@@ -149,7 +149,7 @@ PictureFolder open_pictures(const std::string& path, std::int64_t rows, int thre
                         out.names.size(), rows);
   Reporter reporter(progress, "decode pictures", rows);
   parallel_for(threads, rows, [&](std::int64_t row) {
-    check_decodes(path + "/" + out.names[static_cast<std::size_t>(row)]);
+    check_decodes(path + "/" + out.names[row]);
     reporter.add(1);
   });
   return out;

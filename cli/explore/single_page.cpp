@@ -76,7 +76,7 @@ std::string vectors_block(AnyMatrixView rows, std::string* array) {
     using Type = typename Kept<T>::Type;
     *array = Kept<T>::name;
     std::vector<Type> numbers;
-    numbers.reserve(static_cast<std::size_t>(typed.rows() * typed.cols()));
+    numbers.reserve(typed.rows() * typed.cols());
     for (std::int64_t i = 0; i < typed.rows(); ++i)
       for (std::int64_t c = 0; c < typed.cols(); ++c)
         numbers.push_back(static_cast<Type>(to_double(typed.row(i)[c])));

@@ -120,7 +120,7 @@ void CentroidScan::measure(AnyMatrixView rows, std::span<const std::uint32_t> ne
     ExactDistance distance(metric_, ElementType::f32, isa_);
     const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
     for (std::int64_t i = task * together; i < end; ++i) {
-      const auto at = static_cast<std::size_t>(i);
+      const std::size_t at = i;
       distance.set_query(rows, i);
       keys[at] = distance.key(centroids_.row(nearest[at], nullptr));
     }

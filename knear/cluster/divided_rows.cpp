@@ -24,7 +24,7 @@ AnyMatrix own_rows_at(const RowBlocks& rows, std::span<const std::int64_t> which
     for (; done < which.size() && which[done] < begin + block.rows(); ++done) {
       if (done % 256 == 0) stop_if_asked();
       std::memcpy(out.row(static_cast<std::int64_t>(done)), block.row(which[done] - begin),
-                  static_cast<std::size_t>(rows.dim * size_of(block.type())));
+                  rows.dim * size_of(block.type()));
     }
   });
   return out;

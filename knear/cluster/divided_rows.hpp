@@ -68,7 +68,7 @@ struct DividedRows {
   // A number of each process, in the order of ranks.
   std::vector<std::int64_t> numbers_of_all(std::int64_t own_number) const {
     if (!peers) return {own_number};
-    std::vector<std::int64_t> out(static_cast<std::size_t>(peers->size()));
+    std::vector<std::int64_t> out(peers->size());
     out[peers->rank()] = own_number;
     peers->sum(out);
     return out;

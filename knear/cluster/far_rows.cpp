@@ -15,7 +15,7 @@ namespace {
 // from the donor. Returns false if it cannot tell the row itself from the donor.
 bool put_towards(AnyMatrixView rows, std::int64_t row, Metric metric, std::int64_t donor,
                  std::int64_t c, Matrix<float>& centroids) {
-  const auto dim = static_cast<std::size_t>(centroids.cols());
+  const std::size_t dim = centroids.cols();
   std::vector<double> target(dim), between(dim);
   load_row(rows, row, metric, target.data());
   if (is_spherical(metric)) {
@@ -37,7 +37,7 @@ bool put_towards(AnyMatrixView rows, std::int64_t row, Metric metric, std::int64
 void put_beside(std::int64_t donor, double spread, Metric metric, std::int64_t c,
                 Matrix<float>& centroids) {
   Random signs(static_cast<std::uint64_t>(c));
-  std::vector<double> beside(static_cast<std::size_t>(centroids.cols()));
+  std::vector<double> beside(centroids.cols());
   for (std::size_t j = 0; j < beside.size(); ++j) {
     const double x = centroids.row(donor)[j];
     const double step = 0x1p-6 * spread + 0x1p-22 * std::fabs(x);
@@ -52,7 +52,7 @@ void to_gains(AnyMatrixView rows, Metric metric, std::span<const float> weights,
               std::span<double> keys) {
   constexpr std::int64_t together = 1024;
   parallel_for(threads, (rows.rows() + together - 1) / together, [&](std::int64_t task) {
-    std::vector<double> row(static_cast<std::size_t>(rows.cols()));
+    std::vector<double> row(rows.cols());
     const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
     for (std::int64_t i = task * together; i < end; ++i) {
       double& value = keys[i];
@@ -83,7 +83,7 @@ std::vector<Split> splits_for_empty(std::span<const FarRow> far, std::span<const
   const bool some_gain =
       std::any_of(far.begin(), far.end(), [](const FarRow& one) { return one.gain > 0; });
   for (std::int64_t c = 0; c < std::ssize(weights); ++c) {
-    const auto at = static_cast<std::size_t>(c);
+    const std::size_t at = c;
     if (no_costs) costs[at] = weights[at];
     if (some_gain && far[at].gain == 0) costs[at] = 0;  // dividing equal rows gains nothing
     if (traits_of(metric).product)
@@ -95,10 +95,10 @@ std::vector<Split> splits_for_empty(std::span<const FarRow> far, std::span<const
   std::vector<Split> splits;
   std::vector<bool> is_split(costs.size());
   for (std::int64_t c = fixed; c < std::ssize(weights); ++c) {
-    const auto at = static_cast<std::size_t>(c);
+    const std::size_t at = c;
     if (weights[at] > 0) continue;
     const std::int64_t donor = std::max_element(costs.begin(), costs.end()) - costs.begin();
-    const auto from = static_cast<std::size_t>(donor);
+    const std::size_t from = donor;
     costs[from] /= 2, costs[at] = costs[from], spreads[at] = spreads[from];
     splits.push_back({c, donor, is_split[from] ? -1 : far[from].row, 0});
     is_split[from] = true;

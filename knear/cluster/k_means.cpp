@@ -89,7 +89,7 @@ struct Units {
  private:
   static double largest_of(AnyMatrixView block, int threads) {
     constexpr std::int64_t together = 4096;
-    std::vector<double> parts(static_cast<std::size_t>((block.rows() + together - 1) / together));
+    std::vector<double> parts((block.rows() + together - 1) / together);
     parallel_for(threads, std::ssize(parts), [&](std::int64_t task) {
       visit(block, [&](auto typed) {
         // Several at once, so that one comparison does not wait for the one before.
@@ -138,10 +138,10 @@ class Lloyd {
         measures_(measures),
         codes_(room_for_codes()),
         keeps_codes_(keeps_codes),
-        nearest_(static_cast<std::size_t>(rows.own.rows), no_centroid),
+        nearest_(rows.own.rows, no_centroid),
         sums_(count_, rows.own.dim),
-        weights_(static_cast<std::size_t>(count_)),
-        costs_(static_cast<std::size_t>(count_)),
+        weights_(count_),
+        costs_(count_),
         centroids_(std::move(centroids)),
         on_device_(static_cast<bool>(open)) {
     const auto take = [this](std::int64_t first, std::span<const std::uint32_t> nearest,
@@ -237,8 +237,7 @@ class Lloyd {
     return *scan;
   }
   std::span<std::uint32_t> nearest_of(std::int64_t first, std::int64_t count) {
-    return std::span(nearest_).subspan(static_cast<std::size_t>(first),
-                                       static_cast<std::size_t>(count));
+    return std::span(nearest_).subspan(first, count);
   }
   // Whether all own rows stay on the device, so that nobody has to read them again.
   bool holds_all_rows() const {
@@ -333,13 +332,13 @@ class Lloyd {
       const auto from = static_cast<std::uint32_t>(count_ * task / tasks),
                  to = static_cast<std::uint32_t>(count_ * (task + 1) / tasks);
       visit(block, [&](auto typed) {
-        std::vector<double> row(static_cast<std::size_t>(rows_.own.dim));
+        std::vector<double> row(rows_.own.dim);
         for (const std::int64_t i : moved) {
           const std::uint32_t out = old[i], in = now[i];
           const bool leaves = out >= from && out < to, comes = in >= from && in < to;
           if (!leaves && !comes) continue;
           load_row(typed.row(i), rows_.own.dim, options_.metric, row.data());
-          const double weight = weight_of(static_cast<std::size_t>(begin + i));
+          const double weight = weight_of(begin + i);
           if (leaves) add(row, -weight, out);
           if (comes) add(row, weight, in);
         }
@@ -381,7 +380,7 @@ class Lloyd {
 
   // Returns the far row of each centroid [count_]; ties go to the smaller row.
   std::vector<FarRow> far_rows(const CentroidScan& scan) {
-    const auto count = static_cast<std::size_t>(count_);
+    const std::size_t count = count_;
     std::vector<double> best(2 * count, 0.0);  // gains, then rows: values that in_turn() passes on
     rows_.work([&] {
       std::vector<double> gains;
@@ -418,7 +417,7 @@ class Lloyd {
   // many have none.
   std::int64_t move_centroids(const std::vector<FarRow>& far) {
     parallel_for(threads_, (count_ - fixed_ + 63) / 64, [&](std::int64_t task) {
-      std::vector<double> mean(static_cast<std::size_t>(rows_.own.dim));
+      std::vector<double> mean(rows_.own.dim);
       const std::int64_t end = std::min(count_, fixed_ + (task + 1) * 64);
       for (std::int64_t c = fixed_ + task * 64; c < end; ++c) {
         const auto weight = static_cast<double>(weights()[c]) * units_.weight;
@@ -490,10 +489,8 @@ void seed_far_apart(AnyMatrixView rows, std::vector<double> weights, Metric metr
   constexpr std::int64_t together = 256;
   const std::int64_t n = rows.rows(), blocks = (n + together - 1) / together;
   const Metric by = traits_of(metric).squared ? Metric::l2 : Metric::cosine;
-  std::vector<double> share(static_cast<std::size_t>(n),
-                            first == 0 ? 1 : std::numeric_limits<double>::infinity());
-  std::vector<double> sums(static_cast<std::size_t>(blocks)),
-      row(static_cast<std::size_t>(rows.cols()));
+  std::vector<double> share(n, first == 0 ? 1 : std::numeric_limits<double>::infinity());
+  std::vector<double> sums(blocks), row(rows.cols());
   Reporter reporter(progress, "k-means", centroids.rows());
   for (std::int64_t i = 0; i < n && is_spherical(metric); ++i) {
     load_row(rows, i, metric, row.data());
@@ -577,7 +574,7 @@ Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
   const std::int64_t dim = rows.own.dim;
   Matrix<float> out(count, dim);
   const std::int64_t given = options.initial.rows();
-  std::vector<double> vector(static_cast<std::size_t>(dim));
+  std::vector<double> vector(dim);
   for (std::int64_t c = 0; c < given; ++c) {
     std::copy_n(options.initial.row(c), dim, vector.begin());
     if (!write_centroid(vector, is_spherical(options.metric), out.row(c)))
@@ -617,7 +614,7 @@ Matrix<float> first_centroids(const DividedRows& rows, std::int64_t count,
     std::vector<float> own_weights;
     for (std::size_t i = 0; i < which.size() && weighted; ++i)
       own_weights.push_back(options.weights[which[i]]);
-    std::vector<double> weights(static_cast<std::size_t>(sample.rows()), 1.0);
+    std::vector<double> weights(sample.rows(), 1.0);
     if (weighted) weights = weights_of_all(rows, own_weights);
     rows.work([&] {
       seed_far_apart(sample, weights, options.metric, given, resolve_threads(options.threads),
@@ -773,7 +770,7 @@ std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>
   // Each next one goes where a centroid has most rows.
   std::vector<std::pair<double, std::int64_t>> heap;
   const auto push = [&](std::int64_t c) {
-    const auto at = static_cast<std::size_t>(c);
+    const std::size_t at = c;
     const auto size = std::ssize(members[at]);
     if (out[at] >= size) return;
     heap.emplace_back(static_cast<double>(size) / static_cast<double>(out[at]), -c);
@@ -820,11 +817,11 @@ KMeans cluster_in_two_levels(const OpenAssignment& open, AnyMatrixView rows, std
   };
   options.progress = from_to(0, 0.5);
   const KMeans coarse = cluster_in_memory(open, rows, coarse_count, options);
-  std::vector<std::uint32_t> nearest(static_cast<std::size_t>(rows.rows()));
+  std::vector<std::uint32_t> nearest(rows.rows());
   std::vector<double> keys(nearest.size());
   CentroidScan(coarse.centroids.view(), Metric::l2, options.threads)
       .assign(rows, false, nearest, keys, from_to(0.5, 0.5));
-  std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(coarse_count));
+  std::vector<std::vector<std::int64_t>> members(coarse_count);
   for (std::size_t i = 0; i < nearest.size(); ++i)
     if (options.weights.empty() || options.weights[i] > 0)
       members[nearest[i]].push_back(static_cast<std::int64_t>(i));
@@ -982,13 +979,13 @@ Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows, Me
     find_value_range(centroids, metric, "centroids", used);
     find_value_range(rows, metric, "rows", used);
     Assignment out;
-    out.ids.resize(static_cast<std::size_t>(rows.rows()));
+    out.ids.resize(rows.rows());
     out.distances.resize(out.ids.size());
     CentroidScan scan(centroids, metric, used);
     std::vector<std::uint32_t> nearest;
     std::vector<double> keys;
     each_block(blocks_of(rows), [&](std::int64_t begin, AnyMatrixView block) {
-      const auto some = static_cast<std::size_t>(block.rows());
+      const std::size_t some = block.rows();
       nearest.resize(some), keys.resize(some);
       Progress part;
       if (progress)

@@ -32,7 +32,7 @@ class CheckedBlocks {
   // Throws CorruptFile unless all blocks that these bytes lie in are as they were saved.
   void touch(const void* begin, std::size_t bytes) const {
     if (bytes == 0) return;
-    const auto from = static_cast<std::size_t>(static_cast<const std::byte*>(begin) - data_);
+    const std::size_t from = static_cast<const std::byte*>(begin) - data_;
     for (std::size_t b = from / block_bytes; b <= (from + bytes - 1) / block_bytes; ++b)
       if (!(done_[b / 64].load(std::memory_order_acquire) >> (b % 64) & 1)) check(b);
   }

@@ -24,7 +24,7 @@ int take_number(std::string_view& text) {
   int out = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   if (error != std::errc() || out < 0 || out >= detail::CpuMask::most) return -1;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  text.remove_prefix(end - text.data());
   return out;
 }
 

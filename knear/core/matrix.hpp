@@ -168,7 +168,7 @@ inline std::size_t checked_size(std::int64_t rows, std::int64_t cols, std::int64
   if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &elements) ||
       __builtin_mul_overflow(elements, size, &elements))
     throw MemoryBudgetError("no memory for a matrix of {} rows and {} columns", rows, cols);
-  return static_cast<std::size_t>(elements);
+  return elements;
 }
 
 template <class T>

@@ -42,7 +42,7 @@ class RowFilter {
   // The bits of rows row, ..., row + 63, from the lowest on; 0 beyond the last row.
   std::uint64_t bits_from(std::int64_t row) const {
     const auto& bits = data_->bits;
-    const auto at = static_cast<std::size_t>(row >> 6);
+    const std::size_t at = row >> 6;
     const int shift = static_cast<int>(row & 63);
     const std::uint64_t low = at < bits.size() ? bits[at] >> shift : 0;
     return shift > 0 && at + 1 < bits.size() ? low | bits[at + 1] << (64 - shift) : low;

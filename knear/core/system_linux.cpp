@@ -126,7 +126,7 @@ int name_file(int file, const char* name) {
 std::string program_path() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : "";
+  return length > 0 ? std::string(path, length) : "";
 }
 
 int open_pipe(int ends[2]) { return pipe2(ends, O_CLOEXEC); }

@@ -151,7 +151,7 @@ class Simulation {
         uncounted_(tree.requests / 10),
         hedges_(tree.hedge_quantile < 1 && tree.replicas > 1),
         hedge_seconds_(hedges_ ? service_.quantile(tree.hedge_quantile) : 0),
-        machines_(static_cast<std::size_t>(tree.shards * tree.replicas)) {}
+        machines_(tree.shards * tree.replicas) {}
 
   MergeTreeTimes run() {
     start_failures();

@@ -158,7 +158,7 @@ std::size_t DevicePool::free_bytes() const {
     KNEAR_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
     KNEAR_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
     // Others may take or give back between the two questions.
-    free += static_cast<std::size_t>(reserved > used ? reserved - used : 0);
+    free += reserved > used ? reserved - used : 0;
   }
   return free;
 }
@@ -232,7 +232,7 @@ PoolUser::~PoolUser() {
   if (!pool_->pool_) return;
   std::uint64_t most = std::min(pool_->most_in_use_, pool_->in_use_ + pool_->spare_);
   (void)cudaMemPoolSetAttribute(pool_->pool_, cudaMemPoolAttrReleaseThreshold, &most);
-  (void)cudaMemPoolTrimTo(pool_->pool_, static_cast<std::size_t>(most));
+  (void)cudaMemPoolTrimTo(pool_->pool_, most);
   pool_->kept_ = most;
 }
 

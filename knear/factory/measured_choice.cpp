@@ -80,7 +80,7 @@ Sample drawn(AnyMatrixView vectors, std::int64_t rows) {
   auto next = chosen.begin();
   for (std::int64_t i = 0; i < count; ++i) {
     const bool query = next != chosen.end() && *next == i;
-    (query ? queries : others).push_back(all[static_cast<std::size_t>(i)]);
+    (query ? queries : others).push_back(all[i]);
     if (query) ++next;
   }
   return {detail::rows_at(vectors, others), detail::rows_at(vectors, queries)};

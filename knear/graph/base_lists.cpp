@@ -74,13 +74,13 @@ std::vector<std::uint32_t> near_after_near(MatrixView<float> centroids, int thre
   const auto clusters = static_cast<std::int64_t>(std::sqrt(static_cast<double>(count)));
   const KMeans found =
       k_means(AnyMatrixView(centroids), clusters, {.iterations = 10, .threads = threads});
-  std::vector<std::int64_t> place(static_cast<std::size_t>(clusters), -1);
+  std::vector<std::int64_t> place(clusters, -1);
   for (std::int64_t next = 0, at = 0; at < clusters; ++at) {
     const std::int64_t from = next;
-    place[static_cast<std::size_t>(from)] = at;
+    place[from] = at;
     double nearest = std::numeric_limits<double>::infinity();
     for (std::int64_t other = 0; other < clusters; ++other) {
-      if (place[static_cast<std::size_t>(other)] >= 0) continue;
+      if (place[other] >= 0) continue;
       const double distance = reference_distance(Metric::l2, found.centroids.row(from),
                                                  found.centroids.row(other), centroids.cols());
       if (distance < nearest) nearest = distance, next = other;
@@ -88,28 +88,27 @@ std::vector<std::uint32_t> near_after_near(MatrixView<float> centroids, int thre
   }
   const std::vector<std::int64_t> cluster_of =
       nearest_centroids(found.centroids.view(), centroids, Metric::l2, threads).ids;
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
+  std::vector<std::uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return place[static_cast<std::size_t>(cluster_of[a])] <
-           place[static_cast<std::size_t>(cluster_of[b])];
+    return place[cluster_of[a]] < place[cluster_of[b]];
   });
   return order;
 }
 
-bool is_there(const std::string& path) {
+bool exists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
 }
 
 }  // namespace
 
-bool has_lists_files(const std::string& scratch) { return is_there(part_name(scratch, 0)); }
+bool has_lists_files(const std::string& scratch) { return exists(part_name(scratch, 0)); }
 
 void remove_lists_files(const std::string& scratch) {
   // From the last on, so that what is left after a kill is still removed by a second call.
   std::size_t count = 0;
-  while (is_there(part_name(scratch, count))) ++count;
+  while (exists(part_name(scratch, count))) ++count;
   for (; count > 0; --count) {
     std::error_code error;
     const std::string path = part_name(scratch, count - 1);
@@ -158,7 +157,7 @@ BaseLists::BaseLists(AnyMatrixView base, std::span<const Id> which, const BaseLi
                                 ? options.memory - size.memory_bytes + least_rows_together * queries
                                 : (options.memory - fixed_bytes(base, shape_)) / 4;
   batch_ = std::clamp(room / queries, least_rows_together, most_rows_together);
-  list_of_.assign(static_cast<std::size_t>(base.rows()), 0);
+  list_of_.assign(base.rows(), 0);
   if (size.file_bytes == 0) {
     make_in_memory(which, progress);
   } else {
@@ -169,8 +168,7 @@ BaseLists::BaseLists(AnyMatrixView base, std::span<const Id> which, const BaseLi
     made_.size += segment.size();
     const std::vector<std::uint32_t> lists = segment.rows->list_of();
     const RowIds ids = segment.rows->ids();
-    for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
-      list_of_[static_cast<std::size_t>(ids(row))] = lists[static_cast<std::size_t>(row)];
+    for (std::int64_t row = 0; row < segment.rows->rows(); ++row) list_of_[ids(row)] = lists[row];
   }
   made_.recall = std::make_shared<RecallCurves>(made_.size);
   state_ = std::make_shared<const State>(std::move(made_));
@@ -201,11 +199,9 @@ void BaseLists::make_in_memory(std::span<const Id> which, const Progress& progre
 
 void BaseLists::make_files(std::span<const Id> which, const Progress& progress) {
   const std::int64_t rows = which.empty() ? base_.rows() : std::ssize(which);
-  const auto id_at = [&](std::int64_t i) {
-    return which.empty() ? i : which[static_cast<std::size_t>(i)];
-  };
+  const auto id_at = [&](std::int64_t i) { return which.empty() ? i : which[i]; };
   std::int64_t done = 0;
-  for (std::size_t number = 0; is_there(part_name(options_.scratch, number)); ++number) {
+  for (std::size_t number = 0; exists(part_name(options_.scratch, number)); ++number) {
     const std::string path = part_name(options_.scratch, number);
     take(load_index(path), path);
     const SegmentRows& last = *made_.segments.back().rows;
@@ -231,8 +227,8 @@ void BaseLists::make_files(std::span<const Id> which, const Progress& progress) 
                                    static_cast<double>(rows));
     };
     {
-      std::vector<Id> ids(static_cast<std::size_t>(count));
-      for (std::int64_t i = 0; i < count; ++i) ids[static_cast<std::size_t>(i)] = id_at(done + i);
+      std::vector<Id> ids(count);
+      for (std::int64_t i = 0; i < count; ++i) ids[i] = id_at(done + i);
       std::vector<std::uint32_t> list;
       if (which.empty()) {
         list = made_.coarse->assign(base_.rows(done, done + count), options_.threads, part_progress)
@@ -298,8 +294,7 @@ AnyMatrix BaseLists::vectors_of(std::span<const Id> rows) const {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto part = std::upper_bound(parts_.begin(), parts_.end(), rows[i],
                                        [](Id row, const Part& one) { return row < one.end; });
-    const SegmentRows& segment =
-        *state_->segments[static_cast<std::size_t>(part - parts_.begin())].rows;
+    const SegmentRows& segment = *state_->segments[part - parts_.begin()].rows;
     scratch.resize(segment.base().scratch_bytes());
     copy_exactly(segment.base().row_view(segment.find(rows[i]), scratch.data()), out.type(),
                  out.row(static_cast<std::int64_t>(i)));
@@ -318,14 +313,13 @@ void BaseLists::read_ahead(const std::vector<char>& wanted) const {
       from = to;
       if (packed) {
         const std::int64_t panel_bytes = packed->packed.steps * panel_step_bytes;
-        const std::int64_t begin =
-            packed->first_panel[static_cast<std::size_t>(first)] * panel_bytes;
-        const std::int64_t end = packed->first_panel[static_cast<std::size_t>(last)] * panel_bytes;
+        const std::int64_t begin = packed->first_panel[first] * panel_bytes;
+        const std::int64_t end = packed->first_panel[last] * panel_bytes;
         io::read_ahead(packed->packed.codes.data() + begin, end - begin);
       }
       if (rows.is_panels()) continue;  // the codes are the vectors
-      const std::int64_t begin = parts_[i].begin[static_cast<std::size_t>(first)];
-      const std::int64_t count = parts_[i].begin[static_cast<std::size_t>(last)] - begin;
+      const std::int64_t begin = parts_[i].begin[first];
+      const std::int64_t count = parts_[i].begin[last] - begin;
       if (count > 0) io::read_ahead(rows.matrix().row(begin), count * rows.base().row_bytes());
     }
   }
@@ -339,10 +333,10 @@ class BaseLists::ReadingAhead final : public ProbedSearch {
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which) override {
-    std::vector<char> wanted(static_cast<std::size_t>(lists_.lists()));
+    std::vector<char> wanted(lists_.lists());
     for (std::int64_t q = 0; q < probes.rows(); ++q)
       for (std::int64_t i = 0; i < probes.cols() && probes.row(q)[i] != no_id; ++i)
-        wanted[static_cast<std::size_t>(probes.row(q)[i])] = 1;
+        wanted[probes.row(q)[i]] = 1;
     lists_.read_ahead(wanted);
     search_.nearest(probes, found, which);
   }
@@ -363,10 +357,9 @@ Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
   const std::vector<SearchSegment> segments = live_segments(*state_);
   for (std::int64_t begin = 0; begin < count; begin += batch_) {
     const std::int64_t end = std::min(count, begin + batch_);
-    const std::span<const Id> some =
-        rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    const std::span<const Id> some = rows.subspan(begin, end - begin);
     if (in_files()) {
-      std::vector<char> own(static_cast<std::size_t>(lists()));
+      std::vector<char> own(lists());
       for (const Id row : some) own[list_of(row)] = 1;
       read_ahead(own);
     }

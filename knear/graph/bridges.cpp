@@ -26,7 +26,7 @@ class BridgeSearch {
         searcher_(base, options_) {
     std::vector<Id> first(parts.sizes.size(), no_id);
     for (Id row = 0; row < base.rows(); ++row) {
-      Id& own = first[parts.of_row[static_cast<std::size_t>(row)]];
+      Id& own = first[parts.of_row[row]];
       if (own == no_id) own = row;
       sets_.join(own, row);
     }
@@ -142,7 +142,7 @@ std::vector<Bridge> bridges_between(std::span<const Bridge> all, const Component
       if (row < 0 || row >= std::ssize(parts.of_row))
         throw InvalidArgument("{} is row {}, but there are {} rows", name, row,
                               parts.of_row.size());
-      return static_cast<std::size_t>(parts.of_row[row]);
+      return parts.of_row[row];
     };
     const std::size_t start = part_of("from", from), end = part_of("to", to);
     std::vector<std::vector<Bridge>> from_part(parts.sizes.size());
@@ -190,7 +190,7 @@ SparseGraph with_bridges(SparseGraphView graph, std::span<const Bridge> more) {
     for (Id row = 0; row < graph.rows(); ++row) {
       std::vector<std::pair<Id, float>> edges;
       for (auto e = static_cast<std::size_t>(graph.begin[row]);
-           e < static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(row) + 1]); ++e)
+           e < static_cast<std::size_t>(graph.begin[row + 1]); ++e)
         edges.push_back({graph.ids[e], graph.distances[e]});
       const std::size_t own = edges.size();
       for (; next != ends.end() && next->first == row; ++next) edges.push_back(next->second);

@@ -9,8 +9,7 @@ namespace knear::detail {
 
 class DisjointSets {
  public:
-  explicit DisjointSets(std::int64_t rows)
-      : parent_(static_cast<std::size_t>(rows)), size_(static_cast<std::size_t>(rows), 1) {
+  explicit DisjointSets(std::int64_t rows) : parent_(rows), size_(rows, 1) {
     std::iota(parent_.begin(), parent_.end(), std::int64_t{0});
   }
 

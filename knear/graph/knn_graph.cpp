@@ -145,9 +145,8 @@ class Builder {
     if (report_.method.empty()) report_.method = "search";
     const std::int64_t trial = std::min(most_on_trial, rows / share_on_trial);
     if (trial < least_on_trial || report_.predicted_seconds > 0) return;
-    std::vector<Id> some(static_cast<std::size_t>(trial));
-    for (std::int64_t i = 0; i < trial; ++i)
-      some[static_cast<std::size_t>(i)] = i * base_.rows() / trial;
+    std::vector<Id> some(trial);
+    for (std::int64_t i = 0; i < trial; ++i) some[i] = i * base_.rows() / trial;
     KnnReport report;
     const AnyMatrix queries = detail::rows_at(base_, some);
     detail::search_segments(
@@ -168,8 +167,7 @@ class Builder {
     for (std::int64_t i = 0; i < slices_on_trial; ++i) {
       const std::int64_t at = (rows - 2 * slice) * i / (slices_on_trial - 1);
       const std::int64_t begin =
-          std::min(left[static_cast<std::size_t>(at / block_rows)] * block_rows + at % block_rows,
-                   base_.rows() - 2 * slice);
+          std::min(left[at / block_rows] * block_rows + at % block_rows, base_.rows() - 2 * slice);
       lists_->search(rows_in(begin, begin + slice), probes, options_.progress);
       const std::vector<Id> timed = rows_in(begin + slice, begin + 2 * slice);
       const Clock::time_point start = Clock::now();
@@ -183,7 +181,7 @@ class Builder {
   Neighbors search_all() {
     const std::int64_t rows = base_.rows(),
                        blocks = (rows + usual_block_rows - 1) / usual_block_rows;
-    std::vector<std::int64_t> all(static_cast<std::size_t>(blocks));
+    std::vector<std::int64_t> all(blocks);
     std::iota(all.begin(), all.end(), 0);
     prepare_lists(all, usual_block_rows);
     Neighbors out{Matrix<Id>::unset(rows, k_), Matrix<float>::unset(rows, k_)};
@@ -191,7 +189,7 @@ class Builder {
       const std::int64_t end = std::min(rows, begin + usual_block_rows);
       const Neighbors found = search_block(begin, end);
       for (std::int64_t i = 0; i < end - begin; ++i) {
-        const Id row = order_[static_cast<std::size_t>(begin + i)];
+        const Id row = order_[begin + i];
         std::copy_n(found.ids.row(i), k_, out.ids.row(row));
         std::copy_n(found.distances.row(i), k_, out.distances.row(row));
       }
@@ -201,10 +199,9 @@ class Builder {
 
   // The rows in places begin, ..., end - 1: those of the lists, or of the base.
   std::vector<Id> rows_in(std::int64_t begin, std::int64_t end) const {
-    std::vector<Id> rows(static_cast<std::size_t>(end - begin));
+    std::vector<Id> rows(end - begin);
     for (std::int64_t place = begin; place < end; ++place)
-      rows[static_cast<std::size_t>(place - begin)] =
-          by_lists_ ? order_[static_cast<std::size_t>(place)] : place;
+      rows[place - begin] = by_lists_ ? order_[place] : place;
     return rows;
   }
   // The neighbours of these; progress is that of all.
@@ -305,18 +302,16 @@ class Builder {
   }
 
   void order_by_list() {
-    const auto list = [&](Id row) { return static_cast<std::size_t>(lists_->list_of(own(row))); };
+    const auto list = [&](Id row) { return lists_->list_of(own(row)); };
     std::vector<std::size_t> next(static_cast<std::size_t>(lists_->lists()) + 1);
     for (Id row = 0; row < base_.rows(); ++row) ++next[list(row) + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
-    order_.resize(static_cast<std::size_t>(base_.rows()));
+    order_.resize(base_.rows());
     for (Id row = 0; row < base_.rows(); ++row) order_[next[list(row)]++] = row;
   }
 
   // The row by which a search finds this one.
-  Id own(Id row) const {
-    return copies_.first.empty() ? row : copies_.first[static_cast<std::size_t>(row)];
-  }
+  Id own(Id row) const { return copies_.first.empty() ? row : copies_.first[row]; }
 
   std::vector<Id> own(std::vector<Id> rows) const {
     for (Id& row : rows) row = own(row);
@@ -331,7 +326,7 @@ class Builder {
     for (std::int64_t i = 0; i < count; ++i) {
       std::int64_t to = 0;
       for (std::int64_t j = 0; j <= k_ && to < k_; ++j) {
-        if (found.ids.row(i)[j] == rows[static_cast<std::size_t>(i)]) continue;
+        if (found.ids.row(i)[j] == rows[i]) continue;
         out.ids.row(i)[to] = found.ids.row(i)[j];
         out.distances.row(i)[to++] = found.distances.row(i)[j];
       }
@@ -359,9 +354,7 @@ class Builder {
 class FoundRows {
  public:
   FoundRows(detail::PartialGraph& partial, std::int64_t rows, std::int64_t k)
-      : partial_(partial),
-        is_found_(static_cast<std::size_t>(rows), false),
-        order_(static_cast<std::size_t>(rows), no_id) {
+      : partial_(partial), is_found_(rows, false), order_(rows, no_id) {
     for (std::int64_t block = 0; block < partial.blocks(); ++block) {
       if (partial.has(block))
         note(partial.rows(block), block * partial.block_rows());
@@ -389,8 +382,7 @@ class FoundRows {
       const std::int64_t some = std::min(std::ssize(rows) - from, room()), k = ids_.cols();
       std::copy_n(found.ids.row(from), some * k, ids_.row(waiting_));
       std::copy_n(found.distances.row(from), some * k, distances_.row(waiting_));
-      note(rows.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(some)),
-           next_place());
+      note(rows.subspan(from, some), next_place());
       from += some, waiting_ += some;
       if (room() == 0) write();
     }
@@ -403,17 +395,16 @@ class FoundRows {
   }
   void note(std::span<const Id> rows, std::int64_t place) {
     for (const Id row : rows) {
-      if (is_found_[static_cast<std::size_t>(row)])
+      if (is_found_[row])
         throw CorruptFile("{} has row {} twice; remove it to begin anew", partial_.path(), row);
-      is_found_[static_cast<std::size_t>(row)] = true;
-      order_[static_cast<std::size_t>(place++)] = row;
+      is_found_[row] = true;
+      order_[place++] = row;
     }
     count_ += std::ssize(rows);
   }
   void write() {
-    const auto first = static_cast<std::size_t>(open_[at_] * partial_.block_rows());
-    partial_.write(open_[at_], ids_.view(), distances_.view(),
-                   order().subspan(first, static_cast<std::size_t>(waiting_)));
+    const std::size_t first = open_[at_] * partial_.block_rows();
+    partial_.write(open_[at_], ids_.view(), distances_.view(), order().subspan(first, waiting_));
     ++at_, waiting_ = 0;
   }
 
@@ -548,8 +539,8 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       const std::vector<Id> all_left = rows.left();
       if (!all_left.empty()) builder.prepare_search(std::ssize(all_left), block_rows);
       for (std::span<const Id> left = all_left; !left.empty();) {
-        const auto some = left.first(static_cast<std::size_t>(
-            std::min({std::ssize(left), rows.room(), builder.most_together()})));
+        const auto some =
+            left.first(std::min({std::ssize(left), rows.room(), builder.most_together()}));
         const Neighbors found = builder.search_rows(some, rows.count());
         check(some, found);
         rows.add(some, found);

@@ -96,7 +96,7 @@ SparseGraph symmetric_strengths(const NeighborGraph& graph, int threads) {
     return at == k ? 0.0f : own.row(a)[at];
   };
   each_row(threads, out.rows(), [&](std::int64_t i) {
-    for (std::int64_t e = out.begin[i]; e < out.begin[static_cast<std::size_t>(i) + 1]; ++e) {
+    for (std::int64_t e = out.begin[i]; e < out.begin[i + 1]; ++e) {
       const Id other = out.ids[e];
       const float a = strength(i, other), b = strength(other, i);
       out.distances[e] = a + b - a * b;
@@ -116,7 +116,7 @@ void move_row(const SparseGraph& edges, const Matrix<float>& before, Matrix<floa
                     0x9e3779b97f4a7c15u);
   random.next();
   float x = before.row(row)[0], y = before.row(row)[1];
-  for (std::int64_t e = edges.begin[row]; e < edges.begin[static_cast<std::size_t>(row) + 1]; ++e) {
+  for (std::int64_t e = edges.begin[row]; e < edges.begin[row + 1]; ++e) {
     const Id other = edges.ids[e];
     // An edge of strength s has its turn in a share s of the epochs, drawn for both ends alike.
     const auto least = static_cast<std::uint64_t>(std::min(row, other));

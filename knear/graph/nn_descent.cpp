@@ -147,7 +147,7 @@ class Descent {
         isa_(active_isa()),
         codes_(base, order, metric, threads),
         lists_(order, width),
-        limits_(static_cast<std::size_t>(base.rows()), codes_.limit_of(0, infinity)) {}
+        limits_(base.rows(), codes_.limit_of(0, infinity)) {}
 
   const Lists& lists() const { return lists_; }
   std::int64_t measured() const { return measured_; }
@@ -291,8 +291,7 @@ class Descent {
     while (count > 0 && row_of(forward_.row(host)[count - 1]) == no_row) --count;
     take(forward_.row(host), count, most / 2);
     const std::int64_t begin = begin_[host];
-    take(reverse_.data() + begin, begin_[static_cast<std::size_t>(host) + 1] - begin,
-         most - std::ssize(out.rows));
+    take(reverse_.data() + begin, begin_[host + 1] - begin, most - std::ssize(out.rows));
     // Each once, new if it is so either way.
     std::sort(out.rows.begin(), out.rows.end(), [](std::uint32_t a, std::uint32_t b) {
       return row_of(a) != row_of(b) ? row_of(a) < row_of(b) : a > b;
@@ -336,8 +335,8 @@ class Descent {
    public:
     explicit Joiner(const Descent& of) : of_(of), steps_(of.codes_.steps()) {
       const std::int64_t most = most_in_party(of.lists_.width());
-      const auto panels = static_cast<std::size_t>(most / panel_rows);
-      const auto groups = static_cast<std::size_t>((most + max_group - 1) / max_group);
+      const std::size_t panels = most / panel_rows;
+      const std::size_t groups = (most + max_group - 1) / max_group;
       panels_ = AlignedArray<std::uint32_t>(panels * panel_rows * static_cast<std::size_t>(steps_));
       queries_ = AlignedArray<std::uint32_t>(groups * max_group * static_cast<std::size_t>(steps_));
       heads_.resize(groups);
@@ -413,7 +412,7 @@ class Descent {
   // first k places got another row.
   std::int64_t merge(const std::vector<std::vector<Find>>& finds) {
     const std::int64_t n = lists_.rows();
-    const auto buckets = static_cast<std::size_t>((n + bucket_rows - 1) / bucket_rows);
+    const std::size_t buckets = (n + bucket_rows - 1) / bucket_rows;
     const auto tasks = std::ssize(finds);
     const auto bucket_of = [](const Find& find) { return find.from / std::size_t{bucket_rows}; };
     // Where the finds of each task for each bucket go.
@@ -437,7 +436,7 @@ class Descent {
     });
     std::vector<std::int64_t> changed(buckets, 0), measured(buckets, 0);
     parallel_for(threads_, static_cast<std::int64_t>(buckets), [&](std::int64_t b) {
-      const auto bucket = static_cast<std::size_t>(b);
+      const std::size_t bucket = b;
       merge_bucket(b * bucket_rows, std::min(n, (b + 1) * bucket_rows),
                    {sorted_.data() + begin[bucket], sorted_.data() + begin[bucket + 1]},
                    changed[bucket], measured[bucket]);
@@ -452,8 +451,7 @@ class Descent {
     for (const Find& find : finds) ++next[static_cast<std::size_t>(find.from - first_row) + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
     std::vector<std::uint32_t> rows(finds.size());
-    for (const Find& find : finds)
-      rows[next[static_cast<std::size_t>(find.from - first_row)]++] = find.to;
+    for (const Find& find : finds) rows[next[find.from - first_row]++] = find.to;
     ExactDistance distance(metric_, base_.type(), isa_);
     std::int64_t begin = 0;
     for (std::int64_t i = first_row; i < end_row; ++i) {
@@ -728,7 +726,7 @@ NeighborGraph refine(const NeighborGraph& graph, AnyMatrixView base, const Refin
       const Neighbors near = refine(ids, firsts, graph.metric(), options, &done);
       found = {Matrix<Id>(n, k), Matrix<float>(n, k)};
       for (std::int64_t i = 0; i < n; ++i) {
-        const Id from = place[copies.first[static_cast<std::size_t>(i)]];
+        const Id from = place[copies.first[i]];
         for (std::int64_t j = 0; j < k; ++j) {
           const Id id = near.ids.row(from)[j];
           found.ids.row(i)[j] = id == no_id ? no_id : copies.firsts[id];

@@ -115,7 +115,7 @@ struct PartialGraph::File {
       const ssize_t done = pwrite(file, from, size, static_cast<off_t>(at));
       if (done < 0 && errno == EINTR) continue;
       if (done <= 0) fail(path, "write it", done < 0 ? errno : ENOSPC);
-      from += done, at += static_cast<std::size_t>(done), size -= static_cast<std::size_t>(done);
+      from += done, at += static_cast<std::size_t>(done), size -= done;
     }
   }
   void sync() {
@@ -229,8 +229,7 @@ bool PartialGraph::has(std::int64_t block) const {
   return sum != 0 &&
          sum == File::sum_of(file_->memory + file_->ids_of(block),
                              file_->memory + file_->distances_of(block),
-                             static_cast<std::size_t>(file_->rows_of(block) * file_->plan.k),
-                             file_->rows_in(block));
+                             file_->rows_of(block) * file_->plan.k, file_->rows_in(block));
 }
 
 RowOrder PartialGraph::order() const { return file_->plan.order; }
@@ -247,7 +246,7 @@ std::span<const Id> PartialGraph::rows(std::int64_t block) const {
 
 void PartialGraph::write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances,
                          std::span<const Id> rows) {
-  const auto elements = static_cast<std::size_t>(file_->rows_of(block) * file_->plan.k);
+  const std::size_t elements = file_->rows_of(block) * file_->plan.k;
   if (!rows.empty())
     file_->put(
         file_->rows_at + static_cast<std::size_t>(block * file_->plan.block_rows) * sizeof(Id),

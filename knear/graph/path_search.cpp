@@ -26,7 +26,7 @@ __extension__ typedef __int128 Wide;
 // compute with, is off by 2^-10 at most.
 constexpr float rounding = 0x1p-10f;
 
-std::size_t place(std::int64_t row) { return static_cast<std::size_t>(row); }
+std::size_t place(std::int64_t row) { return row; }
 
 // std::llround() of a float in whole units, which is not negative and below 2^40, without a call:
 // the sum is exact, or x is far below a half.
@@ -53,7 +53,7 @@ class RowQueue {
 
   void push(Sum distance, std::uint32_t row) {
     ++size_;
-    const auto bucket = static_cast<std::size_t>(distance >> bucket_bits);
+    const std::size_t bucket = distance >> bucket_bits;
     if (bucket != now_) return buckets_[bucket % buckets_.size()].push_back({distance, row});
     heap_.push_back({distance, row});
     std::push_heap(heap_.begin(), heap_.end(), farther);

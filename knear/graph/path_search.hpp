@@ -48,8 +48,8 @@ struct StepGraph {
   std::int64_t rows() const { return std::ssize(row_at); }
   std::uint32_t place_of(Id row) const { return places[row]; }
   std::span<const Step> from(std::uint32_t place) const {
-    const auto first = static_cast<std::size_t>(begin[place]);
-    const auto last = static_cast<std::size_t>(begin[std::size_t{place} + 1]);
+    const std::size_t first = begin[place];
+    const std::size_t last = begin[std::size_t{place} + 1];
     return {steps.data() + first, last - first};
   }
 

@@ -19,7 +19,7 @@ constexpr float no_step = std::numeric_limits<float>::infinity();
 // Rows, edges or steps after which it is asked whether to go on.
 constexpr std::int64_t rows_between_checks = 16384;
 
-std::size_t place(std::int64_t row) { return static_cast<std::size_t>(row); }
+std::size_t place(std::int64_t row) { return row; }
 
 struct Edge {
   float length;

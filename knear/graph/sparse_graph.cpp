@@ -78,17 +78,15 @@ SparseGraph symmetric_of(std::int64_t n, const Edges& edges, Metric metric, Clos
   std::vector<std::int64_t> begin(static_cast<std::size_t>(n) + 1, 0);
   edges([&](Id from, Id to, float) {
     if (from == to) return;
-    ++begin[static_cast<std::size_t>(from) + 1];
-    ++begin[static_cast<std::size_t>(to) + 1];
+    ++begin[from + 1];
+    ++begin[to + 1];
   });
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
   std::vector<End> ends(begin.back());
   std::vector<std::int64_t> next(begin.begin(), begin.end() - 1);
   edges([&](Id from, Id to, float distance) {
     if (from == to) return;
-    const auto put = [&](Id at, const End& end) {
-      ends[next[static_cast<std::size_t>(at)]++] = end;
-    };
+    const auto put = [&](Id at, const End& end) { ends[next[at]++] = end; };
     put(from, {to, distance, true});
     put(to, {from, distance, false});
   });
@@ -97,7 +95,7 @@ SparseGraph symmetric_of(std::int64_t n, const Edges& edges, Metric metric, Clos
   std::vector<std::int64_t> kept(n);
   each_row([&](std::int64_t i) {
     End* const from = ends.data() + begin[i];
-    End* const to = ends.data() + begin[static_cast<std::size_t>(i) + 1];
+    End* const to = ends.data() + begin[i + 1];
     std::sort(from, to, [&](const End& a, const End& b) {
       if (a.id != b.id) return a.id < b.id;
       return larger_is_nearer(metric) ? a.distance > b.distance : a.distance < b.distance;
@@ -118,7 +116,7 @@ SparseGraph symmetric_of(std::int64_t n, const Edges& edges, Metric metric, Clos
   graph.ids.resize(graph.begin.back());
   graph.distances.resize(graph.ids.size());
   each_row([&](std::int64_t i) {
-    auto to = static_cast<std::size_t>(graph.begin[i]);
+    std::size_t to = graph.begin[i];
     const End* from = ends.data() + begin[i];
     for (std::int64_t e = 0; e < kept[i]; ++e, ++from, ++to)
       graph.ids[to] = from->id, graph.distances[to] = from->distance;
@@ -152,7 +150,7 @@ void check_graph(SparseGraphView graph) {
       throw InvalidArgument("graph: row {} ends at {}, but begins at {}", i, graph.begin[at + 1],
                             graph.begin[at]);
   for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t e = graph.begin[i]; e < graph.begin[static_cast<std::size_t>(i) + 1]; ++e) {
+    for (std::int64_t e = graph.begin[i]; e < graph.begin[i + 1]; ++e) {
       check_id(graph.ids[e], i, rows);
       check_distance(graph.distances[e], i, graph.ids[e]);
     }
@@ -180,7 +178,7 @@ SparseGraph symmetric(SparseGraphView graph, Metric metric, Closure closure, int
       for (std::int64_t i = 0; i < graph.rows(); ++i) {
         if (i % block_rows == 0) stop_if_asked();
         for (auto e = static_cast<std::size_t>(graph.begin[i]);
-             e < static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(i) + 1]); ++e)
+             e < static_cast<std::size_t>(graph.begin[i + 1]); ++e)
           take(i, graph.ids[e], graph.distances[e]);
       }
     };
@@ -192,8 +190,7 @@ Components components(SparseGraphView graph) {
   check_graph(graph);
   detail::DisjointSets sets(graph.rows());
   for (std::int64_t i = 0; i < graph.rows(); ++i)
-    for (std::int64_t e = graph.begin[i]; e < graph.begin[static_cast<std::size_t>(i) + 1]; ++e)
-      sets.join(i, graph.ids[e]);
+    for (std::int64_t e = graph.begin[i]; e < graph.begin[i + 1]; ++e) sets.join(i, graph.ids[e]);
   return numbered(sets);
 }
 

@@ -59,8 +59,7 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
       }
     }
     for (const std::int64_t degree : in) {
-      const auto place =
-          static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(degree)));
+      const std::size_t place = std::bit_width(static_cast<std::uint64_t>(degree));
       if (out.in_degrees.size() <= place) out.in_degrees.resize(place + 1, 0);
       ++out.in_degrees[place];
       out.most_in_degree = std::max(out.most_in_degree, degree);
@@ -98,7 +97,7 @@ SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
     std::optional<io::MappedPages> pages;
     if (memory > 0) pages.emplace(memory / 3), pages->add(base.data());
     const AnyMatrix queries = [&] {
-      const io::ReadingByPage here_and_there(base.data());
+      const io::ReadingByPage by_page(base.data());
       return detail::rows_at(base, out.rows);
     }();
     detail::Copies copies;
@@ -109,7 +108,7 @@ SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
     const Neighbors truth = exact_neighbors(
         queries, base, k + 1, {.metric = metric, .threads = threads, .filter = copies.filter},
         bytes, progress);
-    const io::ReadingByPage here_and_there(base.data());
+    const io::ReadingByPage by_page(base.data());
     for (std::size_t i = 0; i < out.rows.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
       const Id row = out.rows[i];

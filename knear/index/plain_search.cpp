@@ -36,7 +36,7 @@ struct SomeRows {
   static constexpr bool scattered = true;
   std::span<const Id> rows;
   std::int64_t size() const { return std::ssize(rows); }
-  Id operator[](std::int64_t i) const { return rows[static_cast<std::size_t>(i)]; }
+  Id operator[](std::int64_t i) const { return rows[i]; }
 };
 
 double length_of(const float* x, std::int64_t n) {
@@ -74,12 +74,10 @@ void unpack_6_bits(const std::uint8_t* in, std::int64_t n, std::uint8_t* out) {
 std::pair<std::vector<Id>, std::vector<Id>> rows_by_list(std::span<const Id> list_of,
                                                          std::int64_t lists) {
   std::vector<Id> rows(list_of.size()), begin(static_cast<std::size_t>(lists) + 1);
-  for (const Id list : list_of) ++begin[static_cast<std::size_t>(list) + 1];
+  for (const Id list : list_of) ++begin[list + 1];
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
   std::vector<Id> next(begin.begin(), begin.end() - 1);
-  for (std::size_t i = 0; i < list_of.size(); ++i)
-    rows[static_cast<std::size_t>(next[static_cast<std::size_t>(list_of[i])]++)] =
-        static_cast<Id>(i);
+  for (std::size_t i = 0; i < list_of.size(); ++i) rows[next[list_of[i]]++] = static_cast<Id>(i);
   return {std::move(rows), std::move(begin)};
 }
 
@@ -122,17 +120,16 @@ PlainSearch::PlainSearch(const Options& options)
     if (state->coarse && coder_->shape().residual) {
       const MatrixView<float> from = state->coarse->centroids();
       own_centroids_ = Matrix<float>(from.rows(), from.cols());
-      std::vector<double> middle(static_cast<std::size_t>(dim_));
+      std::vector<double> middle(dim_);
       for (std::int64_t l = 0; l < from.rows(); ++l) {
         std::copy_n(from.row(l), dim_, own_centroids_.row(l));
         for (std::int64_t j = 0; j < dim_; ++j)
-          middle[static_cast<std::size_t>(j)] +=
-              double{from.row(l)[j]} / static_cast<double>(from.rows());
+          middle[j] += double{from.row(l)[j]} / static_cast<double>(from.rows());
       }
       for (std::int64_t l = 0; l < from.rows(); ++l) {
         double sum = 0;
         for (std::int64_t j = 0; j < dim_; ++j) {
-          const double apart = from.row(l)[j] - middle[static_cast<std::size_t>(j)];
+          const double apart = from.row(l)[j] - middle[j];
           sum += apart * apart;
         }
         apart_.push_back(std::sqrt(sum));
@@ -218,7 +215,7 @@ class PlainSearch::Block {
         probes_(probes),
         k_(k),
         squared_(!larger_is_nearer(of.metric_)),
-        states_(static_cast<std::size_t>(queries.rows())) {
+        states_(queries.rows()) {
     for (State& state : states_) state.cut_at = first_cut();
     switch (of.kind_) {
       case Kind::codes8:
@@ -237,7 +234,7 @@ class PlainSearch::Block {
         break;
     }
     if (of.kind_ == Kind::codes4 || of.kind_ == Kind::bits6)
-      numbers_.resize(static_cast<std::size_t>(rows_together * of.dim_));
+      numbers_.resize(rows_together * of.dim_);
   }
 
   // Compares all rows; false: a number is not finite. rows_of(list) are those of a list.
@@ -274,7 +271,7 @@ class PlainSearch::Block {
       terms = of_.coder_->terms(queries_, probes_, 1);
     std::vector<std::pair<double, Id>> near;
     for (std::int64_t q = 0; q < queries_.rows(); ++q) {
-      State& state = states_[static_cast<std::size_t>(q)];
+      State& state = states_[q];
       cut(state);
       near.clear();
       if (of_.is_codes())
@@ -284,7 +281,7 @@ class PlainSearch::Block {
       const std::int64_t count = std::min(out.columns(), std::ssize(near));
       std::partial_sort(near.begin(), near.begin() + count, near.end());
       for (std::int64_t i = 0; i < out.columns(); ++i) {
-        const auto at = static_cast<std::size_t>(i);
+        const std::size_t at = i;
         out.keys.row(first + q)[i] =
             i < count ? near[at].first : std::numeric_limits<double>::infinity();
         out.ids.row(first + q)[i] = i < count ? near[at].second : no_id;
@@ -315,8 +312,8 @@ class PlainSearch::Block {
     double size = 0;   // of products: the largest sum of absolute values
   };
 
-  State& states_of(const Pair& pair) { return states_[static_cast<std::size_t>(pair.query)]; }
-  std::size_t first_cut() const { return static_cast<std::size_t>(2 * k_ + 128); }
+  State& states_of(const Pair& pair) { return states_[pair.query]; }
+  std::size_t first_cut() const { return 2 * k_ + 128; }
 
   // Writes what rows are compared with [dim], and notes what it is wrong by.
   void prepare(Pair& pair, float* to) {
@@ -329,7 +326,7 @@ class PlainSearch::Block {
     State& state = states_of(pair);
     double beside = 0, sizes = 0, apart = 0;
     for (std::int64_t j = 0; j < n; ++j) {
-      const auto at = static_cast<std::size_t>(j);
+      const std::size_t at = j;
       const double c = centroid ? centroid[j] : 0, low = numbers ? of_.low_[at] : 0,
                    step = numbers ? of_.step_[at] : 1, q = query[j];
       if (squared_) {
@@ -347,7 +344,7 @@ class PlainSearch::Block {
       state.apart = std::max(state.apart, 8 * unit * std::sqrt(sizes));
       if (of_.is_codes() && centroid) {
         // |q - c|^2, |r|^2 + 2 <c - m, r> and the products of -2 (q - m) and r are added as floats.
-        const double r = of_.longest_, m = of_.apart_[static_cast<std::size_t>(pair.list)];
+        const double r = of_.longest_, m = of_.apart_[pair.list];
         state.error =
             std::max(state.error, share * (apart + r * r + r * (4 * m + 2 * std::sqrt(apart))));
       }
@@ -371,7 +368,7 @@ class PlainSearch::Block {
       std::int64_t count = 0;
       for (; i < list.size() && count < rows_together; ++i) {
         const Id row = list[i];
-        if (!rows_.allowed.empty() && rows_.allowed[static_cast<std::size_t>(row)] == 0) continue;
+        if (!rows_.allowed.empty() && rows_.allowed[row] == 0) continue;
         numbers[count] = row;
         rows[count++] = rows_.bytes + row * bytes;
       }
@@ -466,7 +463,7 @@ class PlainSearch::Block {
   void measure_codes(std::int64_t q, const State& state, const Matrix<float>& terms,
                      std::vector<std::pair<double, Id>>& out) {
     const RowCoder& coder = *of_.coder_;
-    prepared_.resize(static_cast<std::size_t>(of_.dim_));
+    prepared_.resize(of_.dim_);
     decoded_.resize(prepared_.size());
     coder.prepare(queries_, q, prepared_.data());
     const bool squares = coder.squared(), scalars = coder.has_scalars();
@@ -567,35 +564,32 @@ std::optional<PlainSearch::Answer> PlainSearch::nearest(const Rows& rows, Matrix
     std::vector<Id> begin, by_list;
     std::span<const Id> begins = rows.begin, listed = rows.by_list;
     if (probes.cols() > 0 && begins.empty()) {
-      std::vector<std::uint8_t> wanted(static_cast<std::size_t>(most));
+      std::vector<std::uint8_t> wanted(most);
       for (std::int64_t i = 0; i < lists.rows() * lists.cols(); ++i)
-        if (lists.data()[i] != no_id) wanted[static_cast<std::size_t>(lists.data()[i])] = 1;
+        if (lists.data()[i] != no_id) wanted[lists.data()[i]] = 1;
       std::vector<Id> places;
       begin.resize(wanted.size() + 1);
       for (std::int64_t i = 0; i < rows.n; ++i) {
-        const auto list = static_cast<std::size_t>(rows.list_of[static_cast<std::size_t>(i)]);
+        const std::size_t list = rows.list_of[i];
         if (list < wanted.size() && wanted[list]) places.push_back(i), ++begin[list + 1];
       }
       std::partial_sum(begin.begin(), begin.end(), begin.begin());
       std::vector<Id> next(begin.begin(), begin.end() - 1);
       by_list.resize(places.size());
-      for (const Id row : places)
-        by_list[static_cast<std::size_t>(
-            next[static_cast<std::size_t>(rows.list_of[static_cast<std::size_t>(row)])]++)] = row;
+      for (const Id row : places) by_list[next[rows.list_of[row]]++] = row;
       begins = begin, listed = by_list;
     }
     const auto rows_of = [&](Id list) {
-      const auto at = static_cast<std::size_t>(list);
+      const std::size_t at = list;
       if (at + 1 >= begins.size()) return SomeRows{};
-      return SomeRows{listed.subspan(static_cast<std::size_t>(begins[at]),
-                                     static_cast<std::size_t>(begins[at + 1] - begins[at]))};
+      return SomeRows{listed.subspan(begins[at], begins[at + 1] - begins[at])};
     };
     const std::int64_t n = queries.rows();
     const std::int64_t together =
         std::clamp<std::int64_t>((n + threads - 1) / threads, 1, queries_together);
     const std::int64_t tasks = (n + together - 1) / together;
     ExactNeighbors found(n, std::min(k, rows.n));
-    std::vector<std::int64_t> probed(static_cast<std::size_t>(tasks), -1);
+    std::vector<std::int64_t> probed(tasks, -1);
     parallel_for(threads, tasks, [&](std::int64_t task) {
       const std::int64_t first = task * together, end = std::min(n, first + together);
       Block block(*this, rows, queries.rows(first, end),
@@ -605,7 +599,7 @@ std::optional<PlainSearch::Answer> PlainSearch::nearest(const Rows& rows, Matrix
                               : block.compare([&](Id) { return AllRows{rows.n}; })))
         return;
       block.measure(first, found);
-      probed[static_cast<std::size_t>(task)] = block.probed;
+      probed[task] = block.probed;
     });
     if (std::find(probed.begin(), probed.end(), -1) != probed.end()) return {};
     return Answer{rounded(found, metric_, n, k, threads),

@@ -171,7 +171,7 @@ void AtomicFile::overwrite(std::uint64_t at, const void* data, std::size_t bytes
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
     from += written, at += static_cast<std::uint64_t>(written);
-    bytes -= static_cast<std::size_t>(written);
+    bytes -= written;
   }
 }
 
@@ -187,7 +187,7 @@ void AtomicFile::write_through(const std::byte* data, std::size_t bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
     data += written;
-    bytes -= static_cast<std::size_t>(written);
+    bytes -= written;
   }
 }
 

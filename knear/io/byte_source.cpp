@@ -19,17 +19,16 @@ namespace knear::io {
 MappedFile::MappedFile(const std::string& path) {
   const OpenFile file(path);
   if (file.size() == 0) throw CorruptFile("'{}' is empty", path);
-  void* const mapped = mmap(nullptr, static_cast<std::size_t>(file.size()), PROT_READ, MAP_PRIVATE,
-                            file.number(), 0);
+  void* const mapped = mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (mapped == MAP_FAILED)
     throw IoError(SystemError{errno, path}, "cannot map the {} bytes of '{}': {}", file.size(),
                   path, std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
   size_ = file.size();
   try {
-    known_ = KnownMapping(mapped, static_cast<std::size_t>(size_), path);
+    known_ = KnownMapping(mapped, size_, path);
   } catch (const std::bad_alloc&) {
-    munmap(mapped, static_cast<std::size_t>(size_));
+    munmap(mapped, size_);
     throw;
   }
 }
@@ -39,14 +38,13 @@ void MappedFile::forget_before(std::int64_t end) {
   if (end < forgotten_) forgotten_ = 0;   // from the front again
   if (end - forgotten_ < step) return;
   end -= end % step;
-  madvise(const_cast<std::byte*>(data_) + forgotten_, static_cast<std::size_t>(end - forgotten_),
-          MADV_DONTNEED);
+  madvise(const_cast<std::byte*>(data_) + forgotten_, end - forgotten_, MADV_DONTNEED);
   forgotten_ = end;
 }
 
 MappedFile::~MappedFile() {
   known_ = {};
-  if (data_) munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
+  if (data_) munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -143,7 +141,7 @@ std::int64_t GzipStream::read(void* out, std::int64_t bytes) {
     const std::int64_t part = std::min(available(), bytes - done);
     if (part == 0) break;
     if (to) std::memcpy(to + done, state_->window.data() + state_->begin, size_t(part));
-    state_->begin += static_cast<std::size_t>(part);
+    state_->begin += part;
     done += part;
   }
   return done;

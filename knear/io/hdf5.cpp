@@ -73,7 +73,7 @@ void put(int out, const void* data, std::size_t bytes) {
     const ssize_t done = write(out, from, bytes);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) _exit(1);
-    from += done, bytes -= static_cast<std::size_t>(done);
+    from += done, bytes -= done;
   }
 }
 
@@ -330,7 +330,7 @@ std::string read_all(int pipe, std::size_t most) {
     const ssize_t got = read(pipe, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
-    out.append(buffer, static_cast<std::size_t>(got));
+    out.append(buffer, got);
   }
   return out;
 }
@@ -412,7 +412,7 @@ void Hdf5Stream::close() {
 void Hdf5Stream::read(void* out, std::int64_t bytes) {
   char* to = static_cast<char*>(out);
   while (bytes > 0) {
-    const ssize_t got = ::read(pipe_, to, static_cast<std::size_t>(bytes));
+    const ssize_t got = ::read(pipe_, to, bytes);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) throw CorruptFile("'{}': the HDF5 library cannot read its data", file_);
     to += got, bytes -= got;

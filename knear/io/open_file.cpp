@@ -61,7 +61,7 @@ bool read_beginning(const std::string& path, void* out, std::size_t bytes) {
     while (done < bytes) {
       const ssize_t got = read_some(file.number(), static_cast<char*>(out) + done, bytes - done);
       if (got <= 0) return false;
-      done += static_cast<std::size_t>(got);
+      done += got;
     }
     return true;
   } catch (const IoError&) {
@@ -78,7 +78,7 @@ std::string read_all(const std::string& path, std::int64_t most, Accepted accept
     if (got < 0)
       throw IoError(SystemError{errno, path}, "cannot read '{}': {}", path, std::strerror(errno));
     if (got == 0) return out;
-    out.append(block, 0, static_cast<std::size_t>(got));
+    out.append(block, 0, got);
     if (std::ssize(out) > most) throw MemoryBudgetError("'{}' has more than {} bytes", path, most);
   }
 }

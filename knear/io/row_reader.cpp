@@ -96,8 +96,7 @@ RowReader::RowReader(const std::string& path, const RowReaderOptions& options)
 }
 
 void RowReader::open_plain(std::optional<Format> by_name, bool column) {
-  const std::span<const std::byte> head(
-      file_.data(), static_cast<std::size_t>(std::min(file_.size(), max_header_bytes)));
+  const std::span<const std::byte> head(file_.data(), std::min(file_.size(), max_header_bytes));
   const Format format = known_format(by_name, head, info_.path);
   if (is_vecs(format)) {
     layout_ = parse_vecs_header(format, head, file_.size(), info_.path);

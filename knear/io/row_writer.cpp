@@ -77,7 +77,7 @@ void RowWriter::append_row(const void* row) {
     const auto dim = static_cast<std::int32_t>(cols_);
     file_.write(&dim, sizeof dim);
   }
-  file_.write(row, static_cast<std::size_t>(cols_ * size_of(scalar_)));
+  file_.write(row, cols_ * size_of(scalar_));
   ++written_;
 }
 

@@ -81,9 +81,7 @@ class Checksum {
     if (!state_) throw MemoryBudgetError("no memory to compute a checksum");
     XXH3_64bits_reset(state_.get());
   }
-  void add(const void* data, std::int64_t bytes) {
-    XXH3_64bits_update(state_.get(), data, static_cast<std::size_t>(bytes));
-  }
+  void add(const void* data, std::int64_t bytes) { XXH3_64bits_update(state_.get(), data, bytes); }
   std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
 
  private:

@@ -21,7 +21,7 @@ using knear::detail::rows_of;
 using knear::detail::SearchKind;
 
 std::size_t budget_of(const KnnOptions& options) {
-  return static_cast<std::size_t>(std::max<std::int64_t>(0, options.memory));
+  return std::max<std::int64_t>(0, options.memory);
 }
 
 // A base without rows is on no device; then the current one will do.

@@ -29,14 +29,14 @@ void in_pieces(std::size_t count, F f) {
 // processes or threads than processors. So calls are preceded by a wait for all who take part, and
 // only what is then passed on, which takes little time, is MPI's own.
 //
-// Calls is_there() until it is true, between pauses of a sixteenth of the time waited so far and a
+// Calls is_ready() until it is true, between pauses of a sixteenth of the time waited so far and a
 // millisecond at most: no wait becomes longer by more than that.
 template <class F>
-void wait_until(F is_there) {
+void wait_until(F is_ready) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::nanoseconds busy{50'000}, longest{1'000'000};
   const auto start = Clock::now();
-  while (!is_there()) {
+  while (!is_ready()) {
     const std::chrono::nanoseconds waited = Clock::now() - start;
     if (waited < busy) continue;
     const timespec pause{0, std::min(waited / 16, longest).count()};
@@ -54,9 +54,9 @@ void wait_for(MPI_Request& request) {
 
 void wait_for_message(int from, int tag) {
   wait_until([&] {
-    int is_there = 0;
-    MPI_Iprobe(from, tag, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
-    return is_there != 0;
+    int is_ready = 0;
+    MPI_Iprobe(from, tag, MPI_COMM_WORLD, &is_ready, MPI_STATUS_IGNORE);
+    return is_ready != 0;
   });
 }
 

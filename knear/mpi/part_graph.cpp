@@ -98,8 +98,7 @@ class Builder {
     peers_.broadcast(0, done);
     left_.resize(peers_.size());
     for (int rank = 0; rank < peers_.size(); ++rank)
-      for (std::int64_t b = first_block_[rank];
-           b < first_block_[static_cast<std::size_t>(rank) + 1]; ++b)
+      for (std::int64_t b = first_block_[rank]; b < first_block_[rank + 1]; ++b)
         if (done[b] == std::byte(0)) left_[rank].push_back(b);
     for (const auto& of_rank : left_)
       rounds_ = std::max(rounds_, std::ssize(of_rank)), count_ += std::ssize(of_rank);
@@ -288,7 +287,7 @@ class Builder {
 
   template <class T>
   std::span<const std::byte> bytes_of(const T* data, std::int64_t rows) const {
-    return std::as_bytes(std::span(data, static_cast<std::size_t>(rows * k_)));
+    return std::as_bytes(std::span(data, rows * k_));
   }
 
   const detail::Stopwatch time_;

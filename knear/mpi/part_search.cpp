@@ -15,7 +15,7 @@ namespace {
 // Columns, keys, ids.
 std::vector<std::byte> packed(const ExactNeighbors& found) {
   const std::int64_t columns = found.columns();
-  const auto cells = static_cast<std::size_t>(found.keys.rows() * columns);
+  const std::size_t cells = found.keys.rows() * columns;
   std::vector<std::byte> out(sizeof columns + cells * (sizeof(double) + sizeof(Id)));
   std::memcpy(out.data(), &columns, sizeof columns);
   if (cells == 0) return out;
@@ -29,7 +29,7 @@ ExactNeighbors unpacked(const std::vector<std::byte>& bytes, std::int64_t querie
   std::int64_t columns = 0;
   std::memcpy(&columns, bytes.data(), sizeof columns);
   ExactNeighbors out(queries, columns);
-  const auto cells = static_cast<std::size_t>(queries * columns);
+  const std::size_t cells = queries * columns;
   if (cells == 0) return out;
   std::memcpy(out.keys.data(), bytes.data() + sizeof columns, cells * sizeof(double));
   std::memcpy(out.ids.data(), bytes.data() + sizeof columns + cells * sizeof(double),

@@ -43,13 +43,13 @@ void check_shape(std::int64_t dim, std::int64_t sub_quantizers, int bits) {
 class SharedProgress {
  public:
   SharedProgress(const Progress& progress, std::string_view stage, std::int64_t tasks)
-      : progress_(progress), stage_(stage), done_(static_cast<std::size_t>(tasks)) {}
+      : progress_(progress), stage_(stage), done_(tasks) {}
 
   Progress of(std::int64_t task) {
     if (!progress_) return {};
     return [this, task](std::string_view, double fraction) {
       const std::lock_guard lock(mutex_);
-      double& mine = done_[static_cast<std::size_t>(task)];
+      double& mine = done_[task];
       sum_ += fraction - mine, mine = fraction;
       return progress_(stage_, std::min(1.0, sum_ / static_cast<double>(done_.size())));
     };
@@ -143,7 +143,7 @@ ProductQuantizer ProductQuantizer::train(AnyMatrixView rows, std::int64_t sub_qu
     const bool apart = sub_quantizers >= threads;
     parallel_for(apart ? threads : 1, sub_quantizers, [&](std::int64_t m) {
       // Parts of rows lie apart: copied together once for all iterations.
-      std::vector<std::int64_t> all(static_cast<std::size_t>(rows.rows()));
+      std::vector<std::int64_t> all(rows.rows());
       std::iota(all.begin(), all.end(), 0);
       const AnyMatrix part = detail::rows_at(columns(rows, m * width, width), all);
       KMeansOptions each;
@@ -218,8 +218,7 @@ void ProductQuantizer::State::encode_in_registers(AnyMatrixView rows, int thread
       const std::int64_t some = std::min(together, end - begin);
       for (std::int64_t m = 0; m < parts; ++m) {
         const AnyMatrixView part = columns(rows.rows(begin, begin + some), m * width(), width());
-        scans[static_cast<std::size_t>(m)].find(part, isa,
-                                                std::span(nearest, static_cast<std::size_t>(some)));
+        scans[m].find(part, isa, std::span(nearest, some));
         for (std::int64_t i = 0; i < some; ++i) put(codes.row(begin + i), m, nearest[i]);
       }
     }
@@ -238,11 +237,10 @@ void ProductQuantizer::State::encode_by_codes(AnyMatrixView rows, int threads,
     detail::CentroidScan scan(part(m), Metric::l2, threads);
     for (std::int64_t b = 0; b < blocks; ++b) {
       const std::int64_t begin = b * together, end = std::min(rows.rows(), begin + together);
-      nearest.resize(static_cast<std::size_t>(end - begin));
+      nearest.resize(end - begin);
       scan.assign(columns(rows.rows(begin, end), m * width(), width()), false, nearest, {},
                   shared.of(m * blocks + b));
-      for (std::int64_t i = begin; i < end; ++i)
-        put(codes.row(i), m, nearest[static_cast<std::size_t>(i - begin)]);
+      for (std::int64_t i = begin; i < end; ++i) put(codes.row(i), m, nearest[i - begin]);
     }
   }
 }
@@ -277,7 +275,7 @@ Matrix<float> ProductQuantizer::tables(AnyMatrixView queries, Metric metric, int
     Matrix<float> out(queries.rows(), s.parts * s.count());
     const Isa isa = active_isa();
     parallel_for(threads, queries.rows(), [&](std::int64_t q) {
-      std::vector<double> query(static_cast<std::size_t>(s.dim));
+      std::vector<double> query(s.dim);
       visit(queries, [&](auto typed) {
         std::transform(typed.row(q), typed.row(q) + s.dim, query.begin(),
                        [](auto x) { return to_double(x); });

@@ -71,17 +71,17 @@ using Ranges = std::vector<std::pair<double, double>>;  // the least and the lar
 
 // The range of each column over the rows that are not `far` [n]; empty: over all.
 Ranges ranges_of(AnyMatrixView rows, const std::vector<char>& far, int threads) {
-  Ranges out(static_cast<std::size_t>(rows.cols()), {INFINITY, -INFINITY});
+  Ranges out(rows.cols(), {INFINITY, -INFINITY});
   parallel_for(threads, (rows.cols() + columns_together - 1) / columns_together,
                [&](std::int64_t task) {
                  const std::int64_t first = task * columns_together,
                                     end = std::min(rows.cols(), first + columns_together);
                  visit(rows, [&](auto typed) {
                    for (std::int64_t i = 0; i < typed.rows(); ++i) {
-                     if (!far.empty() && far[static_cast<std::size_t>(i)]) continue;
+                     if (!far.empty() && far[i]) continue;
                      for (std::int64_t j = first; j < end; ++j) {
                        const double x = to_double(typed.row(i)[j]);
-                       auto& [least, most] = out[static_cast<std::size_t>(j)];
+                       auto& [least, most] = out[j];
                        least = std::min(least, x), most = std::max(most, x);
                      }
                    }
@@ -97,7 +97,7 @@ Ranges far_limits(AnyMatrixView rows, int threads) {
   constexpr double width = 16;
   AnyMatrix sample;
   rows = detail::sampled_rows(rows, most_sampled, 2, sample);
-  Ranges out(static_cast<std::size_t>(rows.cols()));
+  Ranges out(rows.cols());
   parallel_for(threads, rows.cols(), [&](std::int64_t j) {
     std::vector<double> values;
     visit(rows, [&](auto typed) {
@@ -105,11 +105,11 @@ Ranges far_limits(AnyMatrixView rows, int threads) {
     });
     const std::ptrdiff_t rank = std::ssize(values) / 100;
     std::nth_element(values.begin(), values.begin() + rank, values.end());
-    const double low = values[static_cast<std::size_t>(rank)];
+    const double low = values[rank];
     std::nth_element(values.begin(), values.end() - 1 - rank, values.end());
     const double high = values[values.size() - 1 - static_cast<std::size_t>(rank)];
     const double reach = high > low ? width * (high - low) : INFINITY;
-    out[static_cast<std::size_t>(j)] = {low - reach, high + reach};
+    out[j] = {low - reach, high + reach};
   });
   return out;
 }
@@ -124,13 +124,13 @@ std::vector<char> far_rows(AnyMatrixView rows, const Ranges& ranges, int threads
     if (ranges[j].first < limits[j].first || ranges[j].second > limits[j].second)
       suspects.push_back(static_cast<std::int64_t>(j));
   if (suspects.empty()) return {};
-  std::vector<char> out(static_cast<std::size_t>(rows.rows()));
+  std::vector<char> out(rows.rows());
   visit(rows, [&](auto typed) {
     for (std::int64_t i = 0; i < typed.rows(); ++i)
       for (const std::int64_t j : suspects) {
         const double x = to_double(typed.row(i)[j]);
-        const auto& [low, high] = limits[static_cast<std::size_t>(j)];
-        out[static_cast<std::size_t>(i)] |= x < low || x > high;
+        const auto& [low, high] = limits[j];
+        out[i] |= x < low || x > high;
       }
   });
   const auto count = std::count(out.begin(), out.end(), 1);
@@ -183,7 +183,7 @@ struct ScalarQuantizer::State {
   void encode(const T* row, std::int64_t number, std::uint8_t* out) const {
     if (!has_levels(code)) return encode_halves(row, number, out);
     for (std::int64_t j = 0; j < dim; ++j) {
-      const auto at = static_cast<std::size_t>(j);
+      const std::size_t at = j;
       const int level = Levels{low[at], step[at]}.of(to_double(row[j]), last_level(code));
       if (code == ScalarCode::bits8)
         out[j] = static_cast<std::uint8_t>(level);
@@ -294,7 +294,7 @@ ScalarQuantizer ScalarQuantizer::train(AnyMatrixView rows, ScalarCode code, int 
     constexpr std::int64_t most_rows = 65536;
     if (code == ScalarCode::bits4) rows = detail::sampled_rows(rows, most_rows, 1, sample);
     const int last = last_level(code);
-    std::vector<float> low(static_cast<std::size_t>(rows.cols())), step(low.size());
+    std::vector<float> low(rows.cols()), step(low.size());
     Ranges ranges = ranges_of(rows, {}, threads);
     const std::vector<char> far = far_rows(rows, ranges, threads);
     if (!far.empty()) ranges = ranges_of(rows, far, threads);
@@ -302,24 +302,22 @@ ScalarQuantizer ScalarQuantizer::train(AnyMatrixView rows, ScalarCode code, int 
         threads, (rows.cols() + columns_together - 1) / columns_together, [&](std::int64_t task) {
           const std::int64_t first = task * columns_together,
                              end = std::min(rows.cols(), first + columns_together);
-          std::vector<std::vector<double>> values(static_cast<std::size_t>(end - first));
+          std::vector<std::vector<double>> values(end - first);
           if (code == ScalarCode::bits4)
             visit(rows, [&](auto typed) {
               for (std::int64_t i = 0; i < typed.rows(); ++i) {
-                if (!far.empty() && far[static_cast<std::size_t>(i)]) continue;
+                if (!far.empty() && far[i]) continue;
                 for (std::int64_t j = first; j < end; ++j)
-                  values[static_cast<std::size_t>(j - first)].push_back(to_double(typed.row(i)[j]));
+                  values[j - first].push_back(to_double(typed.row(i)[j]));
               }
             });
           for (std::int64_t j = first; j < end; ++j) {
-            const auto& [least, most] = ranges[static_cast<std::size_t>(j)];
-            const Levels levels =
-                code == ScalarCode::bits8
-                    ? Levels{least, (most - least) / last}
-                    : best_levels(values[static_cast<std::size_t>(j - first)], last);
+            const auto& [least, most] = ranges[j];
+            const Levels levels = code == ScalarCode::bits8 ? Levels{least, (most - least) / last}
+                                                            : best_levels(values[j - first], last);
             // A step beyond the range of floats cannot be: levels end within that of the values.
-            low[static_cast<std::size_t>(j)] = static_cast<float>(levels.low);
-            step[static_cast<std::size_t>(j)] = static_cast<float>(std::max(0.0, levels.step));
+            low[j] = static_cast<float>(levels.low);
+            step[j] = static_cast<float>(std::max(0.0, levels.step));
           }
         });
     return from_levels(code, low, step);

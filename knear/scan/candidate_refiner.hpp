@@ -156,7 +156,7 @@ class CandidateRefiner {
       : duplicates_(duplicates),
         job_(job),
         measurer_(job),
-        most_(static_cast<std::size_t>(job.most_pending())),
+        most_(job.most_pending()),
         few_rows_(!job.must_refine &&
                   looks_at_all_scores(job.base.rows(), job.base.cols(), job.k)) {
     const MachinePeaks& peaks = *job.peaks;
@@ -188,7 +188,7 @@ class CandidateRefiner {
   // to be scored as were, is less than it costs.
   void tighten(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double times,
                ScanStats& stats) {
-    const std::size_t k = static_cast<std::size_t>(job_.k);
+    const std::size_t k = job_.k;
     keep_reaching(c.pending, c.threshold);
     // Beside the k, the rows that only the width lets through: half of them would go, and as many
     // come with every e-fold of the rows.
@@ -206,7 +206,7 @@ class CandidateRefiner {
 
   // The threshold from what is pending, of which then only that remains which may pass it.
   void raise(QueryCandidates& c) {
-    const std::size_t k = static_cast<std::size_t>(job_.k);
+    const std::size_t k = job_.k;
     if (job_.k > LargestK::longest && c.pending.size() >= k)
       c.threshold = std::max(c.threshold, largest(c.pending, &ScoreInterval::lower, k));
     keep_reaching(c.pending, c.threshold);
@@ -224,7 +224,7 @@ class CandidateRefiner {
   // expected to spare more than they cost.
   void settle(QueryCandidates& c, std::int64_t query, ScanStats& stats) {
     raise(c);
-    const std::size_t k = static_cast<std::size_t>(job_.k), count = c.pending.size();
+    const std::size_t k = job_.k, count = c.pending.size();
     if (refined_codes_.empty() || count <= k) return;
     const std::size_t likely = likely_first(c.pending);
     if (!job_.must_refine &&
@@ -241,7 +241,7 @@ class CandidateRefiner {
   void finish(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
               ScanStats& stats) {
     // Of few rows, which are in cache, so few that ruling some of them out would take longer.
-    const auto wanted = static_cast<std::size_t>(job_.k);
+    const std::size_t wanted = job_.k;
     if (few_rows_ && c.exact.items().empty() && c.pending.size() <= wanted + wanted / 2 + 8) {
       finish_all(c, query, keys, ids, stats);
       return;
@@ -255,7 +255,7 @@ class CandidateRefiner {
       return a.upper != b.upper ? a.upper > b.upper : a.row < b.row;
     };
     // Most of many are never looked at.
-    const std::size_t k = static_cast<std::size_t>(job_.k);
+    const std::size_t k = job_.k;
     std::size_t sorted = c.pending.size() > 2 * k + 16 ? likely_first(c.pending) : c.pending.size();
     std::sort(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(sorted), better);
     c.exact.finish();
@@ -308,10 +308,9 @@ class CandidateRefiner {
   std::size_t best_first(std::vector<ScoreInterval>& pending, std::size_t k) {
     if (pending.size() <= k) return pending.size();
     const double last = largest(pending, &ScoreInterval::upper, k);
-    return static_cast<std::size_t>(
-        std::partition(pending.begin(), pending.end(),
-                       [&](const ScoreInterval& x) { return x.upper >= last; }) -
-        pending.begin());
+    return std::partition(pending.begin(), pending.end(),
+                          [&](const ScoreInterval& x) { return x.upper >= last; }) -
+           pending.begin();
   }
 
   // Brings those to the front that would be measured if the middles of all intervals were right,
@@ -323,10 +322,9 @@ class CandidateRefiner {
       numbers_[i] = 0.5 * (pending[i].lower + pending[i].upper);
     const double middle = nth_value(numbers_.data(), numbers_.data() + count, count,
                                     count - static_cast<std::size_t>(job_.k));
-    return static_cast<std::size_t>(
-        std::partition(pending.begin(), pending.end(),
-                       [&](const ScoreInterval& x) { return !(x.upper < middle); }) -
-        pending.begin());
+    return std::partition(pending.begin(), pending.end(),
+                          [&](const ScoreInterval& x) { return !(x.upper < middle); }) -
+           pending.begin();
   }
 
   std::size_t first_room() const {
@@ -392,7 +390,7 @@ class CandidateRefiner {
   // first the k that look best, then of the others those that may still come before the k-th.
   void finish_many(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys,
                    Id* ids, ScanStats& stats) {
-    const std::size_t k = static_cast<std::size_t>(job_.k);
+    const std::size_t k = job_.k;
     heap_.assign(c.exact.items().begin(), c.exact.items().end());
     measurer_.set_query(query);
     TopK::Item bound(infinity, std::numeric_limits<std::int64_t>::max());

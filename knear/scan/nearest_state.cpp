@@ -193,7 +193,7 @@ class CertifiedNearest : NearestTask {
         buffers_(scan.certified.take(
             [&] { return std::make_unique<CertifiedBuffers>(scan.packed.duplicates, scan.job); })),
         scores_(loop.base(), scan.job, loop.queries),
-        gave_up_(static_cast<std::size_t>(loop.queries.groups), 0),
+        gave_up_(loop.queries.groups, 0),
         worthwhile_(worthwhile_survivors(packed().format, packed().dim, *job_.peaks)) {
     scores_.enter(loop.base(), loop.first_row());
     if (std::ssize(buffers_->states) < loop.count()) buffers_->states.resize(loop.count());
@@ -267,7 +267,7 @@ class CertifiedNearest : NearestTask {
                            stats_);
         if (estimates) {
           if (seen == 1) c.estimated = c.threshold, c.lowers = LargestK(job_.k);
-          refiner_.estimate(c, static_cast<std::size_t>(scan_.estimates.rank(seen)));
+          refiner_.estimate(c, scan_.estimates.rank(seen));
         }
         scores_.publish_threshold(q, c.threshold);
       });
@@ -495,7 +495,7 @@ class IntegerNearest : NearestTask {
       : NearestTask(scan, loop, stats),
         buffers_(scan.integer.take([] { return std::make_unique<IntegerBuffers>(); })),
         scores_(loop.base(), scan.range, scan.job, loop.queries),
-        estimates_(static_cast<std::size_t>(loop.count()), infinity),
+        estimates_(loop.count(), infinity),
         first_tile_(estimating_ ? estimates_.size() : 0, TopK(estimating_ ? listed() : 1)) {
     if (buffers_->best.size() < estimates_.size()) buffers_->best.resize(estimates_.size());
     best_ = std::span(buffers_->best).first(estimates_.size());
@@ -518,7 +518,7 @@ class IntegerNearest : NearestTask {
   }
 
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
-    const auto place = static_cast<std::size_t>(q);
+    const std::size_t place = q;
     const double key = scores_.key(q, head, hit);
     if (key > estimates_[place] || key > best_[place].bound()) return;
     const Id number = job_.base.number(row);
@@ -535,9 +535,9 @@ class IntegerNearest : NearestTask {
 
   bool tile_done(std::int64_t g, std::int64_t seen) {
     if (!estimate_due(seen)) return true;
-    const auto rank = static_cast<std::size_t>(scan_.estimates.rank(seen));
+    const std::size_t rank = scan_.estimates.rank(seen);
     each_of(g, [&](std::int64_t q) {
-      const auto place = static_cast<std::size_t>(q);
+      const std::size_t place = q;
       const std::vector<TopK::Item>& items = best_[place].items();
       if (items.size() < rank) return;
       keys_.resize(2 * items.size());
@@ -571,7 +571,7 @@ class IntegerNearest : NearestTask {
     }
     const auto found = [&](std::int64_t q) { return !best_[q].items().empty(); };
     each_alone(found, [&](std::int64_t q, std::size_t number) {
-      const auto place = static_cast<std::size_t>(q);
+      const std::size_t place = q;
       TopK& all = scan_.state->best[number];
       if (all.items().empty())
         std::swap(all, best_[place]);
@@ -588,7 +588,7 @@ class IntegerNearest : NearestTask {
 
  private:
   void publish(std::int64_t q) {
-    const auto place = static_cast<std::size_t>(q);
+    const std::size_t place = q;
     const TopK& best = best_[place];
     if (estimates_[place] < best.bound())
       scores_.publish_key(q, static_cast<std::int64_t>(estimates_[place]));
@@ -621,7 +621,7 @@ void run(NearestScan& scan, ScanStats& stats, const Progress& progress) {
 }  // namespace
 
 NearestState::NearestState(std::int64_t queries, const PackedBase& packed, const ScanJob& job)
-    : given_up(static_cast<std::size_t>(queries), 0), limits(given_up.size()) {
+    : given_up(queries, 0), limits(given_up.size()) {
   const std::size_t count = given_up.size();
   for (std::atomic<double>& limit : limits) limit = packed.is_integer ? infinity : -infinity;
   if (packed.is_integer) {
@@ -656,7 +656,7 @@ std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob
     if (!packed.is_integer) refiner.emplace(packed.duplicates, job);
     for (std::int64_t i = task * each; i < std::min(count, (task + 1) * each); ++i) {
       const std::int64_t query = which[i];
-      const auto place = static_cast<std::size_t>(query);
+      const std::size_t place = query;
       const double bound = job.upper_bounds ? job.upper_bounds[query] : infinity;
       double* const keys = out.keys.row(query);
       Id* const ids = out.ids.row(query);

@@ -53,14 +53,14 @@ class NearestState {
     std::unique_lock<std::mutex> lock;
     for (std::int64_t q = 0; q < count; ++q) {
       if (!wanted(q)) continue;
-      const auto number = static_cast<std::size_t>(number_of(q));
+      const std::size_t number = number_of(q);
       std::mutex& mutex = locks_[number * locks_.size() / given_up.size()];
       if (lock.mutex() != &mutex) {
         if (lock) lock.unlock();
         lock = std::unique_lock(mutex);
       }
       if (q + ahead < count && !candidates.empty() && wanted(q + ahead))
-        __builtin_prefetch(&candidates[static_cast<std::size_t>(number_of(q + ahead))]);
+        __builtin_prefetch(&candidates[number_of(q + ahead)]);
       f(q, number);
     }
   }

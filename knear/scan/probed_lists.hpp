@@ -20,9 +20,8 @@ class ProbedLists {
   // probes [queries x lists at most]: numbers of lists below `lists`; no_id for none, behind the
   // others. Memory: up to 16 bytes a probe.
   ProbedLists(MatrixView<Id> probes, std::int64_t lists)
-      : words_per_query_((static_cast<std::size_t>(lists) + 63) / 64),
-        probes_(static_cast<std::size_t>(probes.cols())) {
-    const auto queries = static_cast<std::size_t>(probes.rows());
+      : words_per_query_((static_cast<std::size_t>(lists) + 63) / 64), probes_(probes.cols()) {
+    const std::size_t queries = probes.rows();
     if (8 * words_per_query_ > 16 * probes_) {
       sorted_.assign(queries * probes_, none);
     } else {
@@ -44,7 +43,7 @@ class ProbedLists {
   }
 
   bool contains(std::int64_t query, std::uint32_t list) const {
-    const auto q = static_cast<std::size_t>(query);
+    const std::size_t q = query;
     if (!bits_.empty()) return bits_[q * words_per_query_ + list / 64] >> (list % 64) & 1;
     const std::uint32_t* const begin = sorted_.data() + q * probes_;
     return std::binary_search(begin, begin + probes_, list);

@@ -74,7 +74,7 @@ class RowRescoring {
   static constexpr std::int64_t most_pairs = 1 << 18;
 
   void finish_some(std::span<const Unfinished> queries, ExactNeighbors& out, ScanStats& stats) {
-    const std::size_t k = static_cast<std::size_t>(job_.k);
+    const std::size_t k = job_.k;
     std::vector<TopK> best(queries.size(), TopK(job_.k));
     // First the k of each query that look best.
     pairs_.clear();
@@ -109,7 +109,7 @@ class RowRescoring {
 
   // Measures the pairs, which are in the order of queries, and gives each query what it asked for.
   void measure(std::span<const Unfinished> queries, std::vector<TopK>& best, ScanStats& stats) {
-    const std::size_t rows = static_cast<std::size_t>(job_.base.rows());
+    const std::size_t rows = job_.base.rows();
     begin_.assign(rows + 1, 0);
     for (const Pair& pair : pairs_) ++begin_[pair.row + 1];
     for (std::size_t row = 0; row < rows; ++row) begin_[row + 1] += begin_[row];
@@ -130,7 +130,7 @@ class RowRescoring {
         }
         measure_.keys(vectors, count, keys);
         for (int j = 0; j < count; ++j) keys_[by_row_[i + j]] = keys[j];
-        i += static_cast<std::size_t>(count);
+        i += count;
       }
     }
     for (std::size_t i = 0; i < pairs_.size(); ++i) {

@@ -17,13 +17,13 @@ namespace {
 class MeasuredNearest {
  public:
   MeasuredNearest(std::vector<TopK>& best, std::int64_t k, const MeasuredTask& task)
-      : all_(best), begin_(task.begin), best_(static_cast<std::size_t>(task.count), TopK(k)) {}
+      : all_(best), begin_(task.begin), best_(task.count, TopK(k)) {}
 
   void take(std::int64_t q, double key, std::uint32_t row) {
-    TopK& list = best_[static_cast<std::size_t>(q)];
+    TopK& list = best_[q];
     if (list.admits(key, row)) list.push(key, row);
   }
-  double limit(std::int64_t q) const { return best_[static_cast<std::size_t>(q)].bound(); }
+  double limit(std::int64_t q) const { return best_[q].bound(); }
   void block_done() {}
   std::int64_t finish(ScanStats&) {
     std::int64_t bytes = 0;
@@ -80,8 +80,8 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
   const std::int64_t count = std::ssize(which);
   parallel_for(job.threads, (count + together - 1) / together, [&](std::int64_t task) {
     for (std::int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i) {
-      TopK& list = best[static_cast<std::size_t>(i)];
-      const std::int64_t query = which[static_cast<std::size_t>(i)];
+      TopK& list = best[i];
+      const std::int64_t query = which[i];
       list.finish();
       write_list(list, job.k, out.keys.row(query), out.ids.row(query));
     }

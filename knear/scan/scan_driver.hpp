@@ -51,7 +51,7 @@ struct RepeatedHits {
   std::span<const std::int64_t> queries = {};  // of the task, by place
 
   bool contains(std::int64_t place, std::uint32_t first_list) const {
-    return probed->contains(queries[static_cast<std::size_t>(place)], first_list);
+    return probed->contains(queries[place], first_list);
   }
 };
 
@@ -120,7 +120,7 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
   std::vector<std::optional<PackedQueries>> shared(table.sets.size());
   if (table.tasks.size() != table.sets.size())
     parallel_for(job.threads, std::ssize(table.sets), [&](std::int64_t s) {
-      const auto at = static_cast<std::size_t>(s);
+      const std::size_t at = s;
       if (!table.sets[at].alone()) shared[at] = pack(at);
     });
   const std::int64_t at_once = std::min<std::int64_t>(job.threads, std::ssize(table.tasks));
@@ -128,7 +128,7 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
   parallel_for(job.threads, std::ssize(table.tasks), [&](std::int64_t t) {
     const auto start = std::chrono::steady_clock::now();
     const ScanTask& task = table.tasks[t];
-    const auto set = static_cast<std::size_t>(task.set);
+    const std::size_t set = task.set;
     ScanStats local;
     StageClock clock;
     TileLoop loop(packed, job, task, shared[set] ? *shared[set] : pack(set), clock, reporter);

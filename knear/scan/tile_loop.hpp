@@ -123,15 +123,14 @@ class TileLoop {
   template <class Take>
   void score(Take take) {
     const std::int64_t stride = (task.panels.end - task.panels.begin) * panel_rows;
-    std::vector<std::int32_t> scores(static_cast<std::size_t>(group_size() * stride));
+    std::vector<std::int32_t> scores(group_size() * stride);
     TileArgs args = arguments();
     args.scores = scores.data(), args.score_stride = stride;
     clock.restart();
     if (packed_->guard)
       packed_->guard->touch(
           packed_->codes.data() + task.panels.begin * packed_->steps * panel_step_bytes,
-          static_cast<std::size_t>((task.panels.end - task.panels.begin) * packed_->steps *
-                                   panel_step_bytes));
+          (task.panels.end - task.panels.begin) * packed_->steps * panel_step_bytes);
     for (std::int64_t g = 0; g < queries.groups; ++g) {
       args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
       args.panel = task.panels.begin, args.panel_end = task.panels.end;
@@ -170,7 +169,7 @@ class TileLoop {
   template <class KernelOf, class Enter, class Take, class TileDone>
   void collect_by(KernelOf kernel_of, Enter enter, Take take, TileDone tile_done) {
     const int room = list_limit + panel_rows;
-    std::vector<std::uint32_t> lists(static_cast<std::size_t>(max_group * room));
+    std::vector<std::uint32_t> lists(max_group * room);
     TileArgs args = arguments();
     args.hit_limit = 1, args.list_limit = list_limit;
     for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * room;
@@ -213,7 +212,7 @@ class TileLoop {
       const std::int64_t end = std::min(task.panels.end, begin + packed_->panels_per_tile);
       if (packed_->guard)  // codes of a mapped file, in cache for the kernel then
         packed_->guard->touch(packed_->codes.data() + begin * panel_bytes,
-                              static_cast<std::size_t>((end - begin) * panel_bytes));
+                              (end - begin) * panel_bytes);
       for (std::int64_t g = 0; g < queries.groups; ++g) {
         if (!active[g]) continue;
         args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];

@@ -80,9 +80,7 @@ std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
   std::iota(order.begin(), order.end(), 0);
   if (probes.cols() == 0 || probes.rows() == 0) return order;
   // Counted, then put in place; no_id, for none, before all lists.
-  const auto place_of = [&](std::int64_t q) {
-    return static_cast<std::size_t>(probes.row(q)[0] - no_id);
-  };
+  const auto place_of = [&](std::int64_t q) -> std::size_t { return probes.row(q)[0] - no_id; };
   std::size_t most = 0;
   for (const std::int64_t q : order) most = std::max(most, place_of(q));
   std::vector<std::int64_t> next(most + 2);

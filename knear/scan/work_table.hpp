@@ -69,12 +69,11 @@ struct WorkTable {
   std::vector<BasePart> parts;
 
   BasePart part_of(const PanelRange& range, const PackedBase& scanned) const {
-    return parts.empty() ? BasePart{&scanned} : parts[static_cast<std::size_t>(range.part)];
+    return parts.empty() ? BasePart{&scanned} : parts[range.part];
   }
   std::span<const std::int64_t> queries_of(std::int64_t set) const {
-    const QuerySet& of = sets[static_cast<std::size_t>(set)];
-    return std::span(queries).subspan(static_cast<std::size_t>(of.begin),
-                                      static_cast<std::size_t>(of.count()));
+    const QuerySet& of = sets[set];
+    return std::span(queries).subspan(of.begin, of.count());
   }
   // Adds a set of the next `count` queries, with one task for each range of panels, or with fewer
   // tasks, each of several ranges. Requires 1 <= tasks <= panels.size().
@@ -82,8 +81,7 @@ struct WorkTable {
   void add(std::int64_t count, const std::vector<PanelRange>& panels, std::int64_t tasks);
   // Those of a task but the first.
   std::span<const PanelRange> more_of(const ScanTask& task) const {
-    return std::span(more).subspan(static_cast<std::size_t>(task.more_begin),
-                                   static_cast<std::size_t>(task.more_end - task.more_begin));
+    return std::span(more).subspan(task.more_begin, task.more_end - task.more_begin);
   }
   // Tiles of all tasks; of parts, by what these say.
   std::int64_t tiles(std::int64_t panels_per_tile) const;

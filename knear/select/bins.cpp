@@ -36,7 +36,7 @@ BinLoss bin_loss(std::int64_t low, std::int64_t mode, std::int64_t high, int kep
   loss.probability[0] = 0;
   double sum = 0;
   const auto add = [&](std::int64_t r, double w) {
-    const auto lost = static_cast<std::size_t>(std::max<std::int64_t>(0, r - kept));
+    const std::size_t lost = std::max<std::int64_t>(0, r - kept);
     if (lost >= loss.probability.size()) loss.probability.resize(lost + 1);
     loss.probability[lost] += w;
     sum += w;

@@ -34,7 +34,7 @@ void cut(std::vector<Candidate>& all, std::int64_t k) {
 // Makes `best` the k best of row[begin .. end), in no order.
 void gather(const double* row, std::int64_t begin, std::int64_t end, std::int64_t k, double sign,
             std::vector<Candidate>& best) {
-  const auto full = static_cast<std::size_t>(std::min(end - begin, 2 * k + 1024));
+  const std::size_t full = std::min(end - begin, 2 * k + 1024);
   best.clear(), best.reserve(full);
   std::int64_t i = begin;
   for (; i < end && best.size() < full; ++i)

@@ -22,7 +22,7 @@ class TopK {
   using Item = KeyedId;  // compared by key, then id
 
   // Requires k >= 1. Nothing is allocated before the first push.
-  explicit TopK(std::int64_t k = 1) : k_(static_cast<std::size_t>(k)) {}
+  explicit TopK(std::int64_t k = 1) : k_(k) {}
   // As a new one, in the memory that it has.
   void restart(std::int64_t k) {
     k_ = static_cast<std::size_t>(k), bound_ = unbounded, items_.clear();
@@ -69,7 +69,7 @@ class TopK {
   // Leaves each pair once, and the k smallest of these. Requires finish().
   void drop_copies(std::int64_t k) {
     items_.erase(std::unique(items_.begin(), items_.end()), items_.end());
-    if (items_.size() > static_cast<std::size_t>(k)) items_.resize(static_cast<std::size_t>(k));
+    if (items_.size() > static_cast<std::size_t>(k)) items_.resize(k);
   }
 
   const std::vector<Item>& items() const { return items_; }

@@ -76,7 +76,7 @@ void write_all(const std::string& path, int file, std::int64_t at, const void* d
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0)
       throw IoError("cannot write '{}': {}", path, std::strerror(written < 0 ? errno : ENOSPC));
-    from += written, at += written, bytes -= static_cast<std::size_t>(written);
+    from += written, at += written, bytes -= written;
   }
 }
 
@@ -105,7 +105,7 @@ class LogReader {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw IoError("cannot read '{}': {}", path_, std::strerror(errno));
       if (got == 0) return false;
-      to += got, at += got, bytes -= static_cast<std::size_t>(got);
+      to += got, at += got, bytes -= got;
     }
     return true;
   }
@@ -133,8 +133,7 @@ class LogReader {
     std::vector<std::byte> part(std::size_t{1} << 20), content;
     FrameHead head;
     while (at + std::int64_t{sizeof head} <= size()) {
-      const std::size_t count =
-          std::min<std::size_t>(part.size(), static_cast<std::size_t>(size() - at));
+      const std::size_t count = std::min<std::size_t>(part.size(), size() - at);
       if (!read(at, part.data(), count)) return {};
       for (std::size_t i = 0; i + sizeof head <= count; ++i)
         if (std::memcmp(part.data() + i, &frame_magic, sizeof frame_magic) == 0 &&
@@ -209,7 +208,7 @@ class FrameContent {
         (bytes_.size() - at_) / static_cast<std::uint64_t>(dim_ * size_of(type)))
       refuse();
     out.vectors = AnyMatrix(type, head.rows, dim_);
-    take(out.vectors.row(0), static_cast<std::size_t>(out.vectors.view().bytes()));
+    take(out.vectors.row(0), out.vectors.view().bytes());
     return out;
   }
 
@@ -409,7 +408,7 @@ void ChangeLog::append(std::span<const Change> changes) {
                           vectors.rows()};
     put(frame, &head, sizeof head);
     put(frame, change.ids.data(), change.ids.size() * sizeof(Id));
-    put(frame, vectors.data(), static_cast<std::size_t>(vectors.bytes()));
+    put(frame, vectors.data(), vectors.bytes());
   }
   const std::byte* const content = frame.data() + sizeof(FrameHead);
   const std::size_t bytes = frame.size() - sizeof(FrameHead);

@@ -22,11 +22,9 @@ SearchOptions options_of(const SearchJob& job, int threads) {
 std::shared_ptr<const Found> search(const SearchJob& job, AnyMatrixView queries, int threads) {
   auto out = std::make_shared<Found>();
   out->near = job.search(queries, job.k, options_of(job, threads), &out->report);
-  out->certified.assign(static_cast<std::size_t>(queries.rows()),
-                        out->report.promise.certified_queries > 0);
+  out->certified.assign(queries.rows(), out->report.promise.certified_queries > 0);
   if (out->report.promise.certified_queries < queries.rows())
-    for (const std::int64_t query : out->report.promise.uncertified)
-      out->certified[static_cast<std::size_t>(query)] = false;
+    for (const std::int64_t query : out->report.promise.uncertified) out->certified[query] = false;
   return out;
 }
 
@@ -37,8 +35,7 @@ AnyMatrix together(const Batch& batch) {
   std::int64_t row = 0;
   for (const SearchJob& job : batch.jobs) {
     const AnyMatrixView queries = job.queries;
-    if (queries.rows() > 0)
-      std::memcpy(out.row(row), queries.data(), static_cast<std::size_t>(queries.bytes()));
+    if (queries.rows() > 0) std::memcpy(out.row(row), queries.data(), queries.bytes());
     row += queries.rows();
   }
   return out;

@@ -105,14 +105,12 @@ struct Transform::State {
         std::copy_n(x, n * dim_in, y);
     }
     for (std::int64_t i = 0; i < n && !offset.empty(); ++i)
-      for (std::int64_t j = 0; j < dim_out; ++j)
-        y[i * dim_out + j] += offset[static_cast<std::size_t>(j)];
+      for (std::int64_t j = 0; j < dim_out; ++j) y[i * dim_out + j] += offset[j];
   }
   // y [n x dim_out], x [n x dim_in]; y is changed.
   void invert(std::int64_t n, double* y, double* x) const {
     for (std::int64_t i = 0; i < n && !offset.empty(); ++i)
-      for (std::int64_t j = 0; j < dim_out; ++j)
-        y[i * dim_out + j] -= offset[static_cast<std::size_t>(j)];
+      for (std::int64_t j = 0; j < dim_out; ++j) y[i * dim_out + j] -= offset[j];
     if (kind == Kind::linear)
       detail::multiply_on_host({y, n, dim_out}, back().view(), x);
     else
@@ -150,7 +148,7 @@ std::vector<double> mean_of(AnyMatrixView rows, int threads) {
           sums.row(b)[j] += to_double(typed.row(i)[j]);
     });
   });
-  std::vector<double> out(static_cast<std::size_t>(rows.cols()));
+  std::vector<double> out(rows.cols());
   for (std::int64_t b = 0; b < sums.rows(); ++b)
     for (std::size_t j = 0; j < out.size(); ++j) out[j] += sums.row(b)[j];
   for (double& x : out) x /= static_cast<double>(rows.rows());
@@ -179,8 +177,7 @@ Matrix<double> covariance_of(AnyMatrixView rows, const std::vector<double>& mean
                    const std::int64_t end = std::min(some.rows(), (task + 1) * rows_per_task);
                    load(some.rows(task * rows_per_task, end), x.row(task * rows_per_task));
                    for (std::int64_t i = task * rows_per_task; i < end; ++i)
-                     for (std::int64_t j = 0; j < dim; ++j)
-                       x.row(i)[j] -= mean[static_cast<std::size_t>(j)];
+                     for (std::int64_t j = 0; j < dim; ++j) x.row(i)[j] -= mean[j];
                  });
     const MatrixView<double> filled = x.view().rows(0, some.rows());
     multiply_transposed(filled, filled, part, threads);
@@ -205,7 +202,7 @@ Directions directions_by_columns(AnyMatrixView rows, const std::vector<double>& 
   const detail::SymmetricEigen eigen = detail::symmetric_eigen(covariance.view());
   Directions out{Matrix<double>(components, dim), {}};
   for (std::int64_t c = 0; c < components; ++c) {
-    out.variances.push_back(std::max(0.0, eigen.values[static_cast<std::size_t>(dim - 1 - c)]));
+    out.variances.push_back(std::max(0.0, eigen.values[dim - 1 - c]));
     std::copy_n(eigen.vectors.row(dim - 1 - c), dim, out.vectors.row(c));
   }
   return out;
@@ -220,17 +217,16 @@ Directions directions_by_rows(AnyMatrixView rows, const std::vector<double>& mea
   Matrix<double> x(n, dim);
   load(rows, x.data());
   for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < dim; ++j) x.row(i)[j] -= mean[static_cast<std::size_t>(j)];
+    for (std::int64_t j = 0; j < dim; ++j) x.row(i)[j] -= mean[j];
   Matrix<double> gram(n, n), turn(n, known), along(dim, known), columns(dim, components);
   multiply(x.view(), detail::transposed(x.view()).view(), gram, threads);
   reporter.add(1);
   for (std::int64_t i = 0; i < n * n; ++i) gram.data()[i] /= static_cast<double>(n);
   const detail::SymmetricEigen eigen = detail::symmetric_eigen(gram.view());
   reporter.add(1);
-  Directions out{{}, std::vector<double>(static_cast<std::size_t>(components))};
+  Directions out{{}, std::vector<double>(components)};
   for (std::int64_t c = 0; c < known; ++c) {
-    out.variances[static_cast<std::size_t>(c)] =
-        std::max(0.0, eigen.values[static_cast<std::size_t>(n - 1 - c)]);
+    out.variances[c] = std::max(0.0, eigen.values[n - 1 - c]);
     for (std::int64_t i = 0; i < n; ++i) turn.row(i)[c] = eigen.vectors.row(n - 1 - c)[i];
   }
   multiply_transposed(x.view(), turn.view(), along, threads);
@@ -260,7 +256,7 @@ struct Product {
 // the same: each next smaller one goes where the product is smallest and there is room.
 std::vector<std::int64_t> balanced(const std::vector<double>& variances, std::int64_t parts) {
   const std::int64_t width = std::ssize(variances) / parts;
-  std::vector<Product> products(static_cast<std::size_t>(parts));
+  std::vector<Product> products(parts);
   std::vector<std::vector<std::int64_t>> members(products.size());
   // In units of the smallest, so that none is below 1 and products grow.
   const auto at_least = [&](double variance) { return std::max(variance, variances[0] * 1e-18); };
@@ -272,8 +268,7 @@ std::vector<std::int64_t> balanced(const std::vector<double>& variances, std::in
           (best == members.size() || products[p] < products[best]))
         best = p;
     members[best].push_back(c);
-    products[best].multiply(
-        variances[0] > 0 ? at_least(variances[static_cast<std::size_t>(c)]) / unit : 1);
+    products[best].multiply(variances[0] > 0 ? at_least(variances[c]) / unit : 1);
   }
   std::vector<std::int64_t> out;
   for (const auto& part : members) out.insert(out.end(), part.begin(), part.end());
@@ -303,9 +298,8 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
     AnyMatrix sample;
     rows = detail::sampled_rows(rows, options.most_rows, options.seed, sample);
     find_value_range(rows, Metric::l2, "rows", threads);
-    const std::vector<double> mean = options.centre
-                                         ? mean_of(rows, threads)
-                                         : std::vector<double>(static_cast<std::size_t>(dim));
+    const std::vector<double> mean =
+        options.centre ? mean_of(rows, threads) : std::vector<double>(dim);
     const auto find = rows.rows() < dim ? directions_by_rows : directions_by_columns;
     const auto [vectors, variances] = find(rows, mean, components, threads, options.progress);
     if (options.whiten && !(variances[0] > 0))
@@ -313,7 +307,7 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
     const std::vector<std::int64_t> order = balanced(variances, options.balance_over);
     Matrix<double> basis(components, dim);
     for (std::int64_t c = 0; c < components; ++c) {
-      const std::int64_t from = order[static_cast<std::size_t>(c)];
+      const std::int64_t from = order[c];
       const double* vector = vectors.row(from);
       std::int64_t largest = 0;
       for (std::int64_t j = 1; j < dim; ++j)
@@ -322,7 +316,7 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
       if (options.whiten) {
         // In directions in which rows do not vary there is rounding alone, which whitening would
         // make as large as the other components.
-        const double variance = variances[static_cast<std::size_t>(from)];
+        const double variance = variances[from];
         scale = variance > 1e-12 * variances[0] ? scale / std::sqrt(variance) : 0;
       }
       if (std::abs(scale) > std::numeric_limits<float>::max())
@@ -465,7 +459,7 @@ Matrix<float> made_by_tasks(AnyMatrixView rows, std::int64_t columns, int thread
   parallel_for(threads, tasks, [&](std::int64_t task) {
     const std::int64_t begin = task * rows_per_task,
                        end = std::min(rows.rows(), begin + rows_per_task);
-    std::vector<double> x(static_cast<std::size_t>((end - begin) * rows.cols()));
+    std::vector<double> x((end - begin) * rows.cols());
     load(rows.rows(begin, end), x.data());
     run(first_row + begin, end - begin, x);
     float* const to = out.row(begin);
@@ -485,7 +479,7 @@ Matrix<float> Transform::apply(AnyMatrixView rows, int threads, const Progress& 
     const auto run = [&](std::int64_t first, std::int64_t n, std::vector<double>& x) {
       std::vector<double> y;
       for (const auto& step : steps_) {
-        y.resize(static_cast<std::size_t>(n * step->dim_out));
+        y.resize(n * step->dim_out);
         step->apply(n, x.data(), y.data());
         round_to_floats(y, step->dim_out, first);
         std::swap(x, y);
@@ -502,7 +496,7 @@ Matrix<float> Transform::inverse(AnyMatrixView rows, int threads, const Progress
     const auto run = [&](std::int64_t first, std::int64_t n, std::vector<double>& y) {
       std::vector<double> x;
       for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-        x.resize(static_cast<std::size_t>(n * (*step)->dim_in));
+        x.resize(n * (*step)->dim_in);
         (*step)->invert(n, y.data(), x.data());
         round_to_floats(x, (*step)->dim_in, first);
         std::swap(x, y);

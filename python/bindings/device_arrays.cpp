@@ -81,12 +81,12 @@ void copy_from_device(int device, const void* from, std::int64_t rows, std::int6
   if (rows == 0 || width == 0) return;
   check_memory(from, device);
   const cuda::CurrentDevice current(device);
-  const auto bytes = static_cast<std::size_t>(width);
+  const std::size_t bytes = width;
   if (rows == 1)
     KNEAR_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, nullptr));
   else
-    KNEAR_CHECK(cudaMemcpy2DAsync(to, bytes, from, static_cast<std::size_t>(pitch), bytes,
-                                  static_cast<std::size_t>(rows), cudaMemcpyDeviceToHost, nullptr));
+    KNEAR_CHECK(
+        cudaMemcpy2DAsync(to, bytes, from, pitch, bytes, rows, cudaMemcpyDeviceToHost, nullptr));
   KNEAR_CHECK(cudaStreamSynchronize(nullptr));
 }
 
@@ -95,8 +95,7 @@ DeviceMemory copy_to_device(int device, const void* from, std::int64_t count, st
   DeviceMemory out = allocate(device, count, size);
   const cuda::CurrentDevice current(device);
   if (count > 0)
-    KNEAR_CHECK(cudaMemcpyAsync(out.get(), from, static_cast<std::size_t>(count * size),
-                                cudaMemcpyHostToDevice, nullptr));
+    KNEAR_CHECK(cudaMemcpyAsync(out.get(), from, count * size, cudaMemcpyHostToDevice, nullptr));
   KNEAR_CHECK(cudaStreamSynchronize(nullptr));
   return out;
 }

@@ -120,7 +120,7 @@ void bind_device_searches(nb::module_& m) {
           found = select_on_device(from, counts, k, options, number);
         }
         std::vector<std::size_t> shape = {static_cast<std::size_t>(k)};
-        if (!one_row) shape.insert(shape.begin(), static_cast<std::size_t>(rows));
+        if (!one_row) shape.insert(shape.begin(), rows);
         return nb::make_tuple(array_of(std::move(found.values), number, shape, nb::dtype<float>()),
                               array_of(std::move(found.places), number, shape, nb::dtype<Id>()));
       },

@@ -90,9 +90,9 @@ bool are_roots(SparseGraphView graph, AnyMatrixView base, Metric metric) {
     const std::int64_t edge = i * graph.edges() / std::min(tried, graph.edges());
     const auto next = std::upper_bound(graph.begin.begin(), graph.begin.end(), edge);
     const std::int64_t a = next - graph.begin.begin() - 1;
-    const Id b = graph.ids[static_cast<std::size_t>(edge)];
+    const Id b = graph.ids[edge];
     if (a < 0 || b < 0 || b >= base.rows()) throw InvalidArgument("graph: an edge ends at {}", b);
-    const double said = static_cast<double>(graph.distances[static_cast<std::size_t>(edge)]);
+    const double said = static_cast<double>(graph.distances[edge]);
     double measured = 0, scale = 1;
     visit(base, [&](auto rows) {
       measured = reference_distance(metric, rows.row(a), rows.row(b), rows.cols());

@@ -120,7 +120,7 @@ void bind_index_contents(nb::class_<Index>& index) {
           [](const Index& self, const IdArray& ids) {  // rows as bytes, and their type
             AnyMatrix rows;
             without_interpreter([&](const Progress&) { rows = self.reconstruct(span_of(ids)); });
-            std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows.view().bytes()));
+            std::vector<std::uint8_t> bytes(rows.view().bytes());
             if (!bytes.empty()) std::memcpy(bytes.data(), rows.row(0), bytes.size());
             return nb::make_tuple(array_of(std::move(bytes)), std::string(name_of(rows.type())));
           },

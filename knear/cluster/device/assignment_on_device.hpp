@@ -59,7 +59,7 @@ class AssignmentOnDevice final : public DeviceAssignment {
     const std::int64_t all = (job.rows + block_queries - 1) / block_queries * block_queries;
     block_rows_ = std::clamp<std::int64_t>(std::min(fit / block_queries * block_queries, all),
                                            block_queries, usual_rows);
-    const auto count = static_cast<std::size_t>(job.centroids * job.dim + job.centroids + 1);
+    const std::size_t count = job.centroids * job.dim + job.centroids + 1;
     sums_ = queue_.template allocate<unsigned long long>(count);
     if (job.between_devices) sums_of_all_ = queue_.template allocate<unsigned long long>(count - 1);
     sums_here_ = queue_.template allocate_host<unsigned long long>(count);
@@ -207,14 +207,14 @@ class AssignmentOnDevice final : public DeviceAssignment {
   }
 
   void make_work() {
-    const auto count = static_cast<std::size_t>(block_rows_);
+    const std::size_t count = block_rows_;
     Work work;
     work.sizes = queue_.template allocate<QuerySize>(count);
     work.largest = queue_.template allocate<float>(count);
     work.entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room_));
     std::int64_t few = 0;
     while (few < block_rows_ && updates_by_blocks(queue_, few + 1, 1)) ++few;
-    work.list_keys = queue_.template allocate<double>(static_cast<std::size_t>(few * room_));
+    work.list_keys = queue_.template allocate<double>(few * room_);
     work.counts = queue_.template allocate<int>(2 * count + 1);
     work.full = queue_.template allocate<std::int32_t>(count);
     work.found = queue_.template allocate<std::uint32_t>(count);
@@ -254,14 +254,14 @@ class AssignmentOnDevice final : public DeviceAssignment {
 
   // The rows on the device; enqueued. All memory is taken before.
   Block sent(std::int64_t first, AnyMatrixView rows, Visit& visit) {
-    const auto count = static_cast<std::size_t>(rows.rows());
+    const std::size_t count = rows.rows();
     const std::int64_t bytes = job_.dim * size_of(rows.type());
     Block out;
     out.first = first, out.count = rows.rows(), out.type = rows.type();
     out.rows = queue_.template allocate<unsigned char>(count * static_cast<std::size_t>(bytes));
-    out.codes = queue_.template allocate<std::uint8_t>(
-        static_cast<std::size_t>(query_blocks(out) * slices() * block_slice_bytes));
-    out.scales = queue_.template allocate<double>(static_cast<std::size_t>(query_blocks(out)));
+    out.codes =
+        queue_.template allocate<std::uint8_t>(query_blocks(out) * slices() * block_slice_bytes);
+    out.scales = queue_.template allocate<double>(query_blocks(out));
     out.thresholds = queue_.template allocate<double>(count);
     out.heads = queue_.template allocate<DeviceQuery>(count);
     out.order = queue_.template allocate<std::int32_t>(count);
@@ -275,13 +275,12 @@ class AssignmentOnDevice final : public DeviceAssignment {
     visit.pieces->send(out.rows.data(), out.count, bytes,
                        [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
                          for (std::int64_t i = begin; i < end; ++i, to += bytes)
-                           std::memcpy(to, rows.row(i), static_cast<std::size_t>(bytes));
+                           std::memcpy(to, rows.row(i), bytes);
                        });
     if (!job_.weights.empty())
       visit.pieces->send(reinterpret_cast<unsigned char*>(out.weights.data()), out.count, 4,
                          [&](std::int64_t begin, std::int64_t end, unsigned char* to) {
-                           std::memcpy(to, job_.weights.data() + first + begin,
-                                       static_cast<std::size_t>(4 * (end - begin)));
+                           std::memcpy(to, job_.weights.data() + first + begin, 4 * (end - begin));
                          });
     if (cosine())
       launch_measure_lengths(queue_, out.rows.data(), out.type, out.count, job_.dim,
@@ -316,7 +315,7 @@ class AssignmentOnDevice final : public DeviceAssignment {
   void run(Block& block, std::span<const std::uint32_t> nearest) {
     Visit& visit = free_visit();
     Work& work = *work_;
-    const auto count = static_cast<std::size_t>(block.count);
+    const std::size_t count = block.count;
     visit.first = block.first, visit.count = block.count;
     if (block.space != space_number_) code(block);
     const bool first_time = nearest.front() == no_centroid;
@@ -374,7 +373,7 @@ class AssignmentOnDevice final : public DeviceAssignment {
   void take(Visit& visit) {
     if (visit.count == 0) return;
     visit.done.wait();
-    const std::size_t count = static_cast<std::size_t>(visit.count), at = &visit - visits_;
+    const std::size_t count = visit.count, at = &visit - visits_;
     job_.done(visit.first, {work_->found_on_host[at].data(), count},
               {work_->keys_on_host[at].data(), count});
     visit.count = 0;

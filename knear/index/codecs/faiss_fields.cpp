@@ -24,7 +24,7 @@ void FaissRows::set_codes(Matrix<std::uint8_t> of) {
     return;
   }
   rows = AnyMatrix(*rounded, of.rows(), dim);
-  const auto bytes = static_cast<std::size_t>(of.rows() * of.cols());
+  const std::size_t bytes = of.rows() * of.cols();
   if (bytes > 0) std::memcpy(rows.row(0), of.data(), bytes);
 }
 
@@ -53,7 +53,7 @@ bool FaissFields::flag(std::string_view what) {
 std::vector<float> FaissFields::floats(std::int64_t wanted, std::string_view what) {
   const std::int64_t n = count(sizeof(float), what);
   if (n != wanted) refuse(fmt::format("{} are {} numbers, where {} are due", what, n, wanted));
-  std::vector<float> out(static_cast<std::size_t>(n));
+  std::vector<float> out(n);
   if (n > 0) std::memcpy(out.data(), take(out.size() * sizeof(float), what), out.size() * 4);
   for (const float x : out)
     if (!std::isfinite(x)) refuse(fmt::format("{} hold a NaN or infinity", what));
@@ -129,7 +129,7 @@ Matrix<std::uint8_t> FaissFields::read_lists(FaissRows& out, std::int64_t rows,
     refuse(fmt::format("its lists have {} rows, where {} are announced and {} bytes are left", sum,
                        rows, left()));
   Matrix<std::uint8_t> found(rows, row_bytes_due);
-  out.ids.resize(static_cast<std::size_t>(rows));
+  out.ids.resize(rows);
   out.list_of.clear();
   std::uint64_t row = 0;
   for (const auto& [list, size] : sizes) {

@@ -147,7 +147,7 @@ void read_listed_blocks(FaissFields& in, FaissRows& out, std::int64_t rows) {
         fmt::format("{} lists of {} rows in {} bytes are announced, but {} of {} in {} follow",
                     out.lists, of_block, blocks.bytes(), lists, rows_each, bytes_each));
   std::vector<std::uint8_t> codes;
-  const auto width = static_cast<std::size_t>(out.code_size());
+  const std::size_t width = out.code_size();
   for (std::int64_t list = 0; list < out.lists; ++list) {
     const std::int64_t n = in.count(sizeof(Id), "ids"),
                        whole = (n + blocks.rows() - 1) / blocks.rows();

@@ -102,9 +102,8 @@ std::int32_t read_scalar(FaissFields& in, FaissRows& out) {
     case FaissScalar::direct_signed:
       out.codes = CodeShape{CodeKind::scalar, 0, 8, false};
       in.floats(0, "levels");
-      out.quantizer.assign(static_cast<std::size_t>(out.dim),
-                           kind == FaissScalar::direct ? 0.0f : -128.0f);
-      out.quantizer.resize(static_cast<std::size_t>(2 * out.dim), 1.0f);
+      out.quantizer.assign(out.dim, kind == FaissScalar::direct ? 0.0f : -128.0f);
+      out.quantizer.resize(2 * out.dim, 1.0f);
       break;
     default:
       if (!is_faiss_scalar(kind))
@@ -175,7 +174,7 @@ class ScalarCodec final : public Codec {
   }
   Quantizer of_numbers(const CodeShape& shape, std::int64_t dim,
                        std::span<const float> all) const override {
-    const auto columns = static_cast<std::size_t>(dim);
+    const std::size_t columns = dim;
     return std::make_shared<LevelsOfRows>(
         ScalarQuantizer::from_levels(code_of(shape), all.first(columns), all.subspan(columns)));
   }

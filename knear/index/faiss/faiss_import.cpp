@@ -86,7 +86,7 @@ AnyMatrix beside_centroids(const AnyMatrix& rows, std::span<const std::uint32_t>
   AnyMatrix out(ElementType::f32, rows.rows(), rows.cols());
   visit(rows.view(), [&](auto from) {
     for (std::int64_t i = 0; i < from.rows(); ++i) {
-      const float* centroid = centroids.row(list_of[static_cast<std::size_t>(i)]);
+      const float* centroid = centroids.row(list_of[i]);
       for (std::int64_t j = 0; j < from.cols(); ++j)
         static_cast<float*>(out.row(i))[j] =
             static_cast<float>(double{centroid[j]} + to_double(from.row(i)[j]));

@@ -108,7 +108,7 @@ class Reader : private FaissFields {
     const std::int64_t n = count(sizeof(Id), "ids");
     if (about.dim != out.dim || n != out.size())
       refuse(fmt::format("{} ids are given to {} vectors", n, out.size()));
-    std::vector<Id> given(static_cast<std::size_t>(n));
+    std::vector<Id> given(n);
     if (n > 0) std::memcpy(given.data(), take(given.size() * sizeof(Id), "ids"), given.size() * 8);
     if (out.ids.empty()) {
       out.ids = std::move(given);
@@ -116,7 +116,7 @@ class Reader : private FaissFields {
     }
     for (Id& id : out.ids) {
       if (id < 0 || id >= n) refuse(fmt::format("id {} is beyond the {} that are named", id, n));
-      id = given[static_cast<std::size_t>(id)];
+      id = given[id];
     }
     return out;
   }
@@ -154,7 +154,7 @@ class Reader : private FaissFields {
     const Matrix<std::uint8_t> bytes =
         in.read_lists(out, rows, out.dim * std::int64_t{sizeof(float)});
     out.rows = AnyMatrix(ElementType::f32, rows, out.dim);
-    const auto size = static_cast<std::size_t>(bytes.rows() * bytes.cols());
+    const std::size_t size = bytes.rows() * bytes.cols();
     if (size > 0) std::memcpy(out.rows.row(0), bytes.data(), size);
   }
 
@@ -274,7 +274,7 @@ class Reader : private FaissFields {
     const AnyMatrixView ours = a.rows.view(), theirs = in_order.rows.view();
     const auto bytes = static_cast<std::size_t>(a.dim) * sizeof(float);
     for (std::int64_t i = 0; i < a.size(); ++i) {
-      const Id id = a.ids.empty() ? i : a.ids[static_cast<std::size_t>(i)];
+      const Id id = a.ids.empty() ? i : a.ids[i];
       if (id < 0 || id >= a.size() || std::memcmp(ours.row(i), theirs.row(id), bytes) != 0)
         return false;
     }
@@ -301,9 +301,9 @@ class Reader : private FaissFields {
     // In the order of the codes.
     const AnyMatrixView from = fine.codes ? AnyMatrixView(fine.code_rows.view()) : fine.rows.view();
     AnyMatrix rows(from.type(), from.rows(), from.cols());
-    const auto bytes = static_cast<std::size_t>(from.cols() * size_of(from.type()));
+    const std::size_t bytes = from.cols() * size_of(from.type());
     for (std::int64_t i = 0; i < out.size(); ++i) {
-      const Id id = out.ids.empty() ? i : out.ids[static_cast<std::size_t>(i)];
+      const Id id = out.ids.empty() ? i : out.ids[i];
       if (id < 0 || id >= out.size()) refuse(fmt::format("id {} has no vector", id));
       std::memcpy(rows.row(i), from.row(id), bytes);
     }

@@ -39,8 +39,7 @@ void write_transforms(FaissWriter& writer, const Transform& transform, bool rand
       case Transform::Kind::linear:
         writer.letters(random && &step == &steps.back() ? "rrot" : "LTra");
         writer.value(static_cast<std::uint8_t>(!step.offset.empty()));
-        writer.array(
-            std::span(step.matrix.data(), static_cast<std::size_t>(step.dim_out * step.dim_in)));
+        writer.array(std::span(step.matrix.data(), step.dim_out * step.dim_in));
         writer.array(step.offset);
         break;
     }
@@ -106,7 +105,7 @@ class IndexWriter {
     constexpr std::int64_t together = 4096;
     Reporter reporter(progress, "write", (n + together - 1) / together);
     for (std::int64_t i = 0; i < n; ++i) {
-      write_row(rows, static_cast<std::size_t>(i));
+      write_row(rows, i);
       if (i % together == 0) reporter.add(1);
     }
     rows.write_end(writer_);
@@ -118,14 +117,14 @@ class IndexWriter {
     writer_.header(rows.letters(true), shape_.inner_dim(), this->rows(), shape_.metric);
     writer_.value(lists), writer_.value(static_cast<std::uint64_t>(probes_));
     write_centroids();
-    std::vector<std::vector<std::size_t>> rows_of(static_cast<std::size_t>(shape_.lists));
+    std::vector<std::vector<std::size_t>> rows_of(shape_.lists);
     std::vector<std::int64_t> where;  // of each row: its list, then its place there
     std::vector<std::vector<std::uint32_t>> list_of(state_.segments.size());
     for (std::size_t i = 0; i < ids_.size(); ++i) {
       auto& lists_of_segment = list_of[places_[i].segment];
       if (lists_of_segment.empty())
         lists_of_segment = state_.segments[places_[i].segment].rows->list_of();
-      const std::uint32_t list = lists_of_segment[static_cast<std::size_t>(places_[i].row)];
+      const std::uint32_t list = lists_of_segment[places_[i].row];
       where.push_back(std::int64_t{list} << 32 | std::ssize(rows_of[list]));
       rows_of[list].push_back(i);
     }

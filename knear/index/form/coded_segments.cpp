@@ -61,7 +61,7 @@ class OrderedCodes {
       for (std::size_t i = 0; i < n; ++i) places_[i] = next[list_of[i]]++;
     }
     rows_.ids = AlignedArray<Id>::unset(n);
-    for (std::int64_t i = 0; i < rows; ++i) rows_.ids[static_cast<std::size_t>(place(i))] = ids(i);
+    for (std::int64_t i = 0; i < rows; ++i) rows_.ids[place(i)] = ids(i);
     if (cols == 0) return;
     buffer_ = std::make_shared<RowBuffer>(type, rows, cols);
     buffer_->used = rows;
@@ -72,8 +72,7 @@ class OrderedCodes {
   void put(std::int64_t first, const RowCoder::Codes& coded, AnyMatrixView finer) {
     for (std::int64_t i = 0; i < coded.codes.rows(); ++i) {
       const std::int64_t to = place(first + i);
-      codes_->put(to, coded.codes.row(i),
-                  coded.scalars.empty() ? 0 : coded.scalars[static_cast<std::size_t>(i)]);
+      codes_->put(to, coded.codes.row(i), coded.scalars.empty() ? 0 : coded.scalars[i]);
       if (buffer_) copy_exactly(finer.rows(i, i + 1), finer.type(), buffer_->row(to));
     }
   }
@@ -87,7 +86,7 @@ class OrderedCodes {
 
  private:
   std::int64_t place(std::int64_t i) const {
-    return places_.empty() ? i : std::int64_t{places_[static_cast<std::size_t>(i)]};
+    return places_.empty() ? i : std::int64_t{places_[i]};
   }
 
   std::shared_ptr<CodedLists> codes_;
@@ -146,11 +145,9 @@ Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
                                   change.first + begin);
     return own.view();
   };
-  std::vector<std::uint32_t> list_of(static_cast<std::size_t>(n));
+  std::vector<std::uint32_t> list_of(n);
   const auto coded = [&](AnyMatrixView inner, std::int64_t begin, std::int64_t end) {
-    return change.coder->encode(inner,
-                                std::span(list_of).subspan(static_cast<std::size_t>(begin),
-                                                           static_cast<std::size_t>(end - begin)),
+    return change.coder->encode(inner, std::span(list_of).subspan(begin, end - begin),
                                 options.threads, options.progress, change.first + begin);
   };
   // Lists decide where codes go. Vectors are not transformed twice: their codes wait, as bytes.
@@ -175,7 +172,7 @@ Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
     if (waiting.empty())
       codes = coded(transformed(begin, end), begin, end);
     else
-      codes = std::exchange(waiting[static_cast<std::size_t>(begin / together)], {});
+      codes = std::exchange(waiting[begin / together], {});
     AnyMatrix halves;
     Matrix<std::uint8_t> refining;
     AnyMatrixView finer = some;
@@ -234,7 +231,7 @@ Segment CodedSegments::rewritten(std::span<const Segment> segments, const Change
   const std::int64_t n = std::ssize(list_of);
   auto codes =
       std::make_shared<CodedLists>(list_of, change.coder->code_size(), change.coder->has_scalars());
-  CodedRows rows{codes, AlignedArray<Id>(static_cast<std::size_t>(n))};
+  CodedRows rows{codes, AlignedArray<Id>(n)};
   std::shared_ptr<RowBuffer> buffer;
   if (shape_.refine) {
     const AnyMatrixView& like = segments[0].rows->coded().vectors;
@@ -243,43 +240,41 @@ Segment CodedSegments::rewritten(std::span<const Segment> segments, const Change
     rows.vectors = buffer->rows, rows.keeper = buffer;
   }
   constexpr std::int64_t together = 64;  // lists
-  parallel_for(change.options.threads, (std::ssize(numbers) + together - 1) / together,
-               [&](std::int64_t task) {
-                 std::vector<RowPlace> live;
-                 std::vector<std::uint8_t> code(static_cast<std::size_t>(codes->width()));
-                 const auto last =
-                     std::min<std::int64_t>(std::ssize(numbers), (task + 1) * together);
-                 for (auto l = static_cast<std::size_t>(task * together);
-                      l < static_cast<std::size_t>(last); ++l) {
-                   live.clear();
-                   for (std::uint32_t s = 0; s < segments.size(); ++s) {
-                     const CodedRows& from = segments[s].rows->coded();
-                     const auto [first, end] = from.lists->rows_of(numbers[l]);
-                     for (std::int64_t row = first; row < end; ++row)
-                       if (segments[s].live.contains(row))
-                         live.push_back({from.ids[static_cast<std::size_t>(row)], s,
-                                         static_cast<std::uint32_t>(row)});
-                   }
-                   std::sort(live.begin(), live.end(),
-                             [](const RowPlace& a, const RowPlace& b) { return a.id < b.id; });
-                   std::int64_t to = begin[l];
-                   for (const RowPlace& one : live) {
-                     const CodedRows& from = segments[one.segment].rows->coded();
-                     const CodedLists::Place place = from.lists->place(one.row);
-                     for (std::size_t b = 0; b < code.size(); ++b)
-                       code[b] = place.code[static_cast<std::int64_t>(b) * place.stride];
-                     codes->put(to, code.data(),
-                                from.lists->has_scalars() ? from.lists->scalars()[one.row] : 0);
-                     rows.ids[static_cast<std::size_t>(to)] = one.id;
-                     if (buffer) {
-                       const BaseRows vectors(from.vectors, from.guard.get());
-                       std::memcpy(buffer->row(to), vectors.row(one.row, nullptr),
-                                   static_cast<std::size_t>(vectors.row_bytes()));
-                     }
-                     ++to;
-                   }
-                 }
-               });
+  parallel_for(
+      change.options.threads, (std::ssize(numbers) + together - 1) / together,
+      [&](std::int64_t task) {
+        std::vector<RowPlace> live;
+        std::vector<std::uint8_t> code(codes->width());
+        const auto last = std::min<std::int64_t>(std::ssize(numbers), (task + 1) * together);
+        for (auto l = static_cast<std::size_t>(task * together); l < static_cast<std::size_t>(last);
+             ++l) {
+          live.clear();
+          for (std::uint32_t s = 0; s < segments.size(); ++s) {
+            const CodedRows& from = segments[s].rows->coded();
+            const auto [first, end] = from.lists->rows_of(numbers[l]);
+            for (std::int64_t row = first; row < end; ++row)
+              if (segments[s].live.contains(row))
+                live.push_back({from.ids[row], s, static_cast<std::uint32_t>(row)});
+          }
+          std::sort(live.begin(), live.end(),
+                    [](const RowPlace& a, const RowPlace& b) { return a.id < b.id; });
+          std::int64_t to = begin[l];
+          for (const RowPlace& one : live) {
+            const CodedRows& from = segments[one.segment].rows->coded();
+            const CodedLists::Place place = from.lists->place(one.row);
+            for (std::size_t b = 0; b < code.size(); ++b)
+              code[b] = place.code[static_cast<std::int64_t>(b) * place.stride];
+            codes->put(to, code.data(),
+                       from.lists->has_scalars() ? from.lists->scalars()[one.row] : 0);
+            rows.ids[to] = one.id;
+            if (buffer) {
+              const BaseRows vectors(from.vectors, from.guard.get());
+              std::memcpy(buffer->row(to), vectors.row(one.row, nullptr), vectors.row_bytes());
+            }
+            ++to;
+          }
+        }
+      });
   codes->finish();
   return {SegmentRows::of_codes(std::move(rows)), RowSet(n)};
 }

@@ -37,7 +37,7 @@ class Vectors final : public FaissRowWriter {
   }
   void write_row(FaissWriter& writer, const SegmentRows& rows, std::int64_t row, Id id) override {
     const BaseRows from = rows.is_codes() ? finer_rows(rows) : rows.base();
-    vector_.resize(static_cast<std::size_t>(row_bytes()));
+    vector_.resize(row_bytes());
     scratch_.resize(std::max(scratch_.size(), static_cast<std::size_t>(from.scratch_bytes())));
     if (copy_exactly(from.row_view(row, scratch_.data()), written(), vector_.data()) >= 0)
       throw InvalidArgument(
@@ -85,8 +85,7 @@ class Codes final : public FaissRowWriter {
   const Codec& codec_;
   const RowCoder& coder_;
   const bool refining_;
-  std::vector<std::uint8_t> code_ =
-      std::vector<std::uint8_t>(static_cast<std::size_t>(coder_.code_size()));
+  std::vector<std::uint8_t> code_ = std::vector<std::uint8_t>(coder_.code_size());
 };
 
 }  // namespace

@@ -92,7 +92,7 @@ RangeLists ProbedForm::within_lists(const FormQuery& query, const SearchRequest&
   const std::unique_ptr<ProbedSearch> search =
       open(query, request, asked.refine_factor,
            queries.rows() * probes * 12 + bytes_of_probing(request, probes));
-  RangeLists found(static_cast<std::size_t>(queries.rows()));
+  RangeLists found(queries.rows());
   Matrix<Id> near(queries.rows(), probes);
   const std::int64_t block = queries_together(request, probes);
   for (std::int64_t q = 0; coarse && q < queries.rows(); q += block) {

@@ -123,18 +123,16 @@ void VectorSegments::append_segment(State& next, AnyMatrixView vectors, std::spa
   Id first = next.next_id, last = first + n - 1;
   if (!own_ids.empty()) {
     if (!std::is_sorted(own_ids.begin(), own_ids.end())) {
-      order = AlignedArray<std::uint32_t>(static_cast<std::size_t>(n));
+      order = AlignedArray<std::uint32_t>(n);
       std::iota(order.begin(), order.end(), 0u);
       std::sort(order.begin(), order.end(),
                 [&](std::uint32_t a, std::uint32_t b) { return own_ids[a] < own_ids[b]; });
     }
-    const auto id_of = [&](std::int64_t i) {
-      return own_ids[order.size() ? order[static_cast<std::size_t>(i)] : i];
-    };
+    const auto id_of = [&](std::int64_t i) { return own_ids[order.size() ? order[i] : i]; };
     first = id_of(0), last = id_of(n - 1);
     if (last - first != n - 1) {
-      ids = AlignedArray<Id>(static_cast<std::size_t>(n));
-      for (std::int64_t i = 0; i < n; ++i) ids[static_cast<std::size_t>(i)] = id_of(i);
+      ids = AlignedArray<Id>(n);
+      for (std::int64_t i = 0; i < n; ++i) ids[i] = id_of(i);
     }
   }
   next.next_id = std::max(next.next_id, last == std::numeric_limits<Id>::max() ? last : last + 1);
@@ -329,7 +327,7 @@ ListAssignment VectorSegments::lists_of(std::span<const Segment> segments,
   ListAssignment out;
   if (!change.coarse) return out;
   std::vector<std::vector<std::uint32_t>> of, second;
-  out.radii.assign(static_cast<std::size_t>(change.coarse->lists()), 0);
+  out.radii.assign(change.coarse->lists(), 0);
   for (const Segment& segment : segments) {
     const ListedRows& lists = *segment.rows->lists();
     of.push_back(lists.list_of());
@@ -382,7 +380,7 @@ Segment VectorSegments::rewritten(std::span<const Segment> segments, const Chang
     std::vector<std::byte> scratch(std::max(segments.front().rows->base().scratch_bytes(),
                                             segments.back().rows->base().scratch_bytes()));
     for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {
-      const RowPlace& one = live[static_cast<std::size_t>(i)];
+      const RowPlace& one = live[i];
       const BaseRows& base = segments[one.segment].rows->base();
       copy_exactly(base.row_view(one.row, scratch.data()), type, buffer->row(i));
     }

@@ -46,7 +46,7 @@ void GraphCoding::code_row(AnyMatrixView vectors, std::int64_t row, double* scra
     return;
   }
   for (std::int64_t j = 0; j < columns(); ++j) {
-    const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
+    const double code = (scratch[j] - lows[j]) * scale;
     out[j] = static_cast<std::uint8_t>(std::nearbyint(std::clamp(code, 0.0, 255.0)));
   }
   std::fill(out + columns(), out + stride(), std::uint8_t{0});
@@ -59,10 +59,10 @@ bool GraphCoding::code_query(AnyMatrixView vectors, std::int64_t row, double* sc
   const double beyond = stride() <= 16384 ? 255 : 0;
   bool exact = true;
   for (std::int64_t j = 0; j < columns(); ++j) {
-    const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
+    const double code = (scratch[j] - lows[j]) * scale;
     out[j] = static_cast<std::int16_t>(std::nearbyint(std::clamp(code, -beyond, 255 + beyond)));
     // Of a number beside a much larger low nothing may be left.
-    exact &= out[j] == code && lows[static_cast<std::size_t>(j)] + out[j] / scale == scratch[j];
+    exact &= out[j] == code && lows[j] + out[j] / scale == scratch[j];
   }
   std::fill(out + columns(), out + stride(), std::int16_t{0});
   return exact;

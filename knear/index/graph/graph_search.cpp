@@ -124,9 +124,9 @@ class GraphSearch {
     // A walk cannot keep more nodes than there are.
     effort.ef = std::min(effort.ef, std::max<std::int64_t>(graph_.nodes(), 1));
     found_ = ExactNeighbors(count, k);
-    nearest_starts_.assign(static_cast<std::size_t>(count), 0);
-    scored_.assign(static_cast<std::size_t>(count), 0);
-    measured_.assign(static_cast<std::size_t>(count), 0);
+    nearest_starts_.assign(count, 0);
+    scored_.assign(count, 0);
+    measured_.assign(count, 0);
     constexpr std::int64_t block = 32;
     // Each thread has a bit a node, the nodes that it keeps, and what it measures.
     const std::int64_t each = graph_.nodes() / 8 + 56 * widened(effort.ef) + 64 * rows_measured(k) +
@@ -148,8 +148,7 @@ class GraphSearch {
       walks_.with(graph_, [&](GraphWalk& walk) {
         Measuring measuring(segments_.size());
         for (std::int64_t q = begin; q < end; ++q)
-          search(queries, q, k, effort,
-                 left_out.empty() ? LeftOut{} : left_out[static_cast<std::size_t>(q)], walk,
+          search(queries, q, k, effort, left_out.empty() ? LeftOut{} : left_out[q], walk,
                  measuring);
       });
       reporter.add(end - begin);
@@ -236,7 +235,7 @@ class GraphSearch {
     } else {
       walk.to(queries, q, effort, left_out.node);
     }
-    const auto at = static_cast<std::size_t>(q);
+    const std::size_t at = q;
     nearest_starts_[at] = static_cast<float>(walk.nearest_start());
     scored_[at] = walk.scored() - before;
 
@@ -269,9 +268,9 @@ class GraphSearch {
     const auto kept = std::min<std::int64_t>(k, std::ssize(m.measured));
     std::partial_sort(m.measured.begin(), m.measured.begin() + kept, m.measured.end());
     for (std::int64_t i = 0; i < k; ++i) {
-      found_.keys.row(q)[i] = i < kept ? m.measured[static_cast<std::size_t>(i)].first
-                                       : std::numeric_limits<double>::infinity();
-      found_.ids.row(q)[i] = i < kept ? m.measured[static_cast<std::size_t>(i)].second : no_id;
+      found_.keys.row(q)[i] =
+          i < kept ? m.measured[i].first : std::numeric_limits<double>::infinity();
+      found_.ids.row(q)[i] = i < kept ? m.measured[i].second : no_id;
     }
   }
 
@@ -330,7 +329,7 @@ RecallCurve calibrate_graph(const State& state, const IndexShape& shape,
         std::vector<Id> ids;
         for (std::int64_t i = 0; i < wanted && std::ssize(ids) < k; ++i)
           if (const Id id = truth.ids.row(q)[i];
-              id != no_id && (left_out.empty() || id != left_out[static_cast<std::size_t>(q)].id))
+              id != no_id && (left_out.empty() || id != left_out[q].id))
             ids.push_back(id);
         std::int64_t hits = 0;
         const Id* const row = search.found().ids.row(q);
@@ -371,9 +370,9 @@ RecallCurve calibrate_graph_by_rows(const State& state, const IndexShape& shape,
   // Each row is left out with its node, unless other rows share that.
   const RowGraph& graph = *made.graph;
   for (std::int64_t node = 0; node < graph.nodes(); ++node) {
-    const auto first = static_cast<std::size_t>(node);
+    const std::size_t first = node;
     if (graph.begin[first + 1] != graph.begin[first] + 1) continue;
-    const auto at = drawn.find(graph.ids[static_cast<std::size_t>(graph.begin[first])]);
+    const auto at = drawn.find(graph.ids[graph.begin[first]]);
     if (at != drawn.end()) left_out[at->second].node = static_cast<std::uint32_t>(node);
   }
   return calibrate_graph(state, shape, made, live_segments(state), queries.view(), left_out, k,

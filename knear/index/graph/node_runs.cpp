@@ -39,8 +39,7 @@ std::uint16_t upper_half(float x) {
 }  // namespace
 
 LinkSpace::LinkSpace(const GraphCoding& coding, const AlignedArray<std::uint8_t>& codes)
-    : rotation_(rounded_up(coding.columns(), link_code_step), rotation_seed),
-      mean_(static_cast<std::size_t>(columns())) {
+    : rotation_(rounded_up(coding.columns(), link_code_step), rotation_seed), mean_(columns()) {
   // A sample is enough, since the mean need not be exact.
   const std::int64_t nodes = static_cast<std::int64_t>(codes.size()) / coding.stride(),
                      apart = std::max<std::int64_t>(1, nodes / 65536);
@@ -69,7 +68,7 @@ NodeRuns::NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, 
       own_bytes_(rounded_up(stride_, 64)),
       block_bytes_(link_block_bytes(columns_)),
       step_(own_bytes_ + blocks_ * block_bytes_),
-      runs_(static_cast<std::size_t>(nodes_ * step_)) {
+      runs_(nodes_ * step_) {
   AlignedArray<std::int16_t> rotated =
       AlignedArray<std::int16_t>::unset(static_cast<std::size_t>(nodes_ * columns_));
   const auto each = [&](auto f) {
@@ -78,7 +77,7 @@ NodeRuns::NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, 
     });
   };
   each([&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> one(static_cast<std::size_t>(columns_));
+    std::vector<float> one(columns_);
     for (std::int64_t node = begin; node < end; ++node) {
       space_->to_space(codes.data() + node * stride_, one.data());
       std::int16_t* const to = rotated.data() + node * columns_;
@@ -88,10 +87,10 @@ NodeRuns::NodeRuns(std::shared_ptr<const LinkSpace> space, std::int64_t stride, 
     }
   });
   each([&](std::int64_t begin, std::int64_t end) {
-    Filling filling{codes.data(), std::vector<std::int16_t>(static_cast<std::size_t>(stride_))};
+    Filling filling{codes.data(), std::vector<std::int16_t>(stride_)};
     for (std::int64_t node = begin; node < end; ++node) {
       std::uint8_t* const run = runs_.data() + node * step_;
-      std::memcpy(run, codes.data() + node * stride_, static_cast<std::size_t>(stride_));
+      std::memcpy(run, codes.data() + node * stride_, stride_);
       const std::uint32_t* const of = links.data() + node * degree_;
       for (std::int64_t b = 0; b < blocks_; ++b) {
         auto* const block = reinterpret_cast<LinkBlock*>(run + own_bytes_ + b * block_bytes_);
@@ -160,8 +159,7 @@ void NodeRuns::fill(std::int64_t node, const std::int16_t* rotated, Filling& fil
 AlignedArray<std::uint8_t> NodeRuns::copied_codes() const {
   auto out = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(nodes_ * stride_));
   for (std::int64_t node = 0; node < nodes_; ++node)
-    std::memcpy(out.data() + node * stride_, runs_.data() + node * step_,
-                static_cast<std::size_t>(stride_));
+    std::memcpy(out.data() + node * stride_, runs_.data() + node * step_, stride_);
   return out;
 }
 
@@ -169,13 +167,13 @@ AlignedArray<std::uint32_t> NodeRuns::copied_links() const {
   auto out = AlignedArray<std::uint32_t>::unset(static_cast<std::size_t>(nodes_ * degree_));
   for (std::int64_t node = 0; node < nodes_; ++node)
     for (std::int64_t i = 0; i < degree_; ++i)
-      out[static_cast<std::size_t>(node * degree_ + i)] =
+      out[node * degree_ + i] =
           block(static_cast<std::uint32_t>(node), i / links_together).nodes[i % links_together];
   return out;
 }
 
 void LinkEstimates::set_query(const LinkSpace& space, const std::int16_t* code) {
-  const auto columns = static_cast<std::size_t>(space.columns());
+  const std::size_t columns = space.columns();
   if (rotated_.size() != columns)
     rotated_.resize(columns), tables_ = AlignedArray<std::uint8_t>(4 * columns);
   space.to_space(code, rotated_.data());

@@ -14,8 +14,8 @@ NodeScores::NodeScores(const GraphCoding& coding)
     : coding_(coding),
       stride_(coding.stride()),
       kernel_(row_code_kernel(active_isa())),
-      code_(static_cast<std::size_t>(coding.numbers ? 0 : coding.stride())),
-      scratch_(static_cast<std::size_t>(coding.columns())) {
+      code_(coding.numbers ? 0 : coding.stride()),
+      scratch_(coding.columns()) {
   if (coding.numbers) numbers_.emplace(Metric::l2, *coding.numbers);
 }
 
@@ -100,7 +100,7 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
   if (graph_.estimates) estimates_.set_query(*graph_.estimates, distances_.code());
   const auto layers = std::ssize(graph_.layers);
   // The number of the node that is left out in each layer that has it.
-  std::vector<std::uint32_t> without(static_cast<std::size_t>(layers), no_node);
+  std::vector<std::uint32_t> without(layers, no_node);
   without[0] = left_out;
   for (std::size_t l = 1; l < without.size(); ++l)
     if (without[l - 1] != no_node && without[l - 1] % RowGraph::layer_step ==
@@ -111,16 +111,14 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
   const RowGraph::Layer& top = graph_.layers.back();
   const bool one_layer = layers == 1;
   pool_.reset(one_layer ? effort.ef : effort.starts);
-  rows_.resize(static_cast<std::size_t>(std::max(top.nodes, graph_.degree)));
+  rows_.resize(std::max(top.nodes, graph_.degree));
   scores_.resize(rows_.size());
-  for (std::int64_t i = 0; i < top.nodes; ++i)
-    rows_[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(i);
+  for (std::int64_t i = 0; i < top.nodes; ++i) rows_[i] = static_cast<std::uint32_t>(i);
   distances_.of(top.codes.data(), graph_.coding.stride(), rows_.data(), top.nodes, scores_.data());
   scored_ += top.nodes;
   wanted_.reset(effort.ef);
   for (std::int64_t i = 0; i < top.nodes; ++i) {
-    const std::uint64_t key =
-        key_of(scores_[static_cast<std::size_t>(i)], static_cast<std::uint32_t>(i));
+    const std::uint64_t key = key_of(scores_[i], static_cast<std::uint32_t>(i));
     if (static_cast<std::uint32_t>(i) == without.back()) continue;
     pool_.insert(key);
     if (one_layer && wanted && (*wanted)(static_cast<std::uint32_t>(i))) wanted_.insert(key);
@@ -130,7 +128,7 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
   for (std::int64_t l = layers - 2; l >= 0; --l) {
     nearest_start_ = pool_.size() > 0 ? static_cast<std::uint32_t>(pool_[0] >> 32) : 0;
     next.reset(l == 0 ? effort.ef : effort.starts);
-    if (without[static_cast<std::size_t>(l)] != no_node) see(without[static_cast<std::size_t>(l)]);
+    if (without[l] != no_node) see(without[l]);
     for (std::int64_t i = 0; i < std::min(pool_.size(), next.most()); ++i) {
       const std::uint32_t node = RowGraph::below(node_of(pool_[i]));
       const std::uint64_t key = key_of(static_cast<std::uint32_t>(pool_[i] >> 32), node);
@@ -139,7 +137,7 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
       if (l == 0 && wanted && (*wanted)(node)) wanted_.insert(key);
     }
     std::swap(pool_, next);
-    walk_layer(graph_.layers[static_cast<std::size_t>(l)], pool_, l == 0 ? wanted : nullptr);
+    walk_layer(graph_.layers[l], pool_, l == 0 ? wanted : nullptr);
     forget();
   }
   Pool& found = wanted ? wanted_ : pool_;
@@ -166,14 +164,14 @@ void GraphWalk::walk_layer(const RowGraph::Layer& layer, Pool& pool,
       if (!see(links[j])) continue;
       const std::uint8_t* const code = codes + static_cast<std::int64_t>(links[j]) * stride;
       for (std::int64_t b = 0; b < stride; b += 64) __builtin_prefetch(code + b);
-      rows_[static_cast<std::size_t>(count++)] = links[j];
+      rows_[count++] = links[j];
     }
     distances_.of(codes, stride, rows_.data(), count, scores_.data());
     scored_ += count;
     std::int64_t first = at + 1;
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::uint32_t node = rows_[static_cast<std::size_t>(i)];
-      const std::uint64_t key = key_of(scores_[static_cast<std::size_t>(i)], node);
+      const std::uint32_t node = rows_[i];
+      const std::uint64_t key = key_of(scores_[i], node);
       first = std::min(first, pool.insert(key));
       if (wanted && (*wanted)(node)) wanted_.insert(key);
     }
@@ -193,7 +191,7 @@ void GraphWalk::walk_runs(const NodeRuns& runs, Pool& pool,
                           const std::function<bool(std::uint32_t)>* wanted) {
   // Nodes that may be among the nearest are measured one step later, when their codes are there.
   waiting_.clear();
-  scores_.resize(static_cast<std::size_t>(runs.blocks() * links_together));
+  scores_.resize(runs.blocks() * links_together);
   const auto measure_waiting = [&] {
     distances_.of(runs.codes(), runs.step(), waiting_.data(), std::ssize(waiting_), scores_.data());
     scored_ += std::ssize(waiting_);

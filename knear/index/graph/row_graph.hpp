@@ -160,7 +160,7 @@ class GraphWalk {
     void reset(std::int64_t most) { size_ = 0, keys_.resize(static_cast<std::size_t>(most) + 1); }
     std::int64_t size() const { return size_; }
     std::int64_t most() const { return static_cast<std::int64_t>(keys_.size()) - 1; }
-    std::uint64_t& operator[](std::int64_t i) { return keys_[static_cast<std::size_t>(i)]; }
+    std::uint64_t& operator[](std::int64_t i) { return keys_[i]; }
     // Returns its place, or size() where it is none of the nearest.
     std::int64_t insert(std::uint64_t key);
 

@@ -49,7 +49,7 @@ struct Row {
 
 std::vector<Row> live_rows(const State& state) {
   std::vector<Row> out;
-  out.reserve(static_cast<std::size_t>(state.size));
+  out.reserve(state.size);
   for (std::size_t s = 0; s < state.segments.size(); ++s)
     for (std::int64_t row = 0; row < state.segments[s].rows->rows(); ++row)
       if (state.segments[s].live.contains(row))
@@ -64,7 +64,7 @@ void each_vector(const State& state, const std::vector<Row>& rows, std::int64_t 
                  std::int64_t end, F f) {
   std::vector<std::byte> scratch;
   for (std::int64_t i = begin; i < end; ++i) {
-    const Row& row = rows[static_cast<std::size_t>(i)];
+    const Row& row = rows[i];
     const BaseRows& base = state.segments[row.segment].rows->base();
     scratch.resize(std::max(scratch.size(), base.scratch_bytes()));
     f(base.row_view(row.row, scratch.data()), i);
@@ -92,18 +92,18 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
   ValueRange found;
   for (const Segment& segment : state.segments) found = united(found, segment.rows->found());
   if (traits_of(out.metric).squared && found.integer && found.high - found.low <= 255) {
-    out.lows.assign(static_cast<std::size_t>(out.dim), found.low);
+    out.lows.assign(out.dim, found.low);
     return out;  // codes are the numbers themselves
   }
   if (traits_of(out.metric).lifted) {
     const std::int64_t blocks = (std::ssize(rows) + task_nodes - 1) / task_nodes;
-    std::vector<double> longest(static_cast<std::size_t>(blocks)), squares(longest.size());
+    std::vector<double> longest(blocks), squares(longest.size());
     each_block(std::ssize(rows), threads, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<double> row(static_cast<std::size_t>(out.dim));
+      std::vector<double> row(out.dim);
       each_vector(state, rows, begin, end, [&](AnyMatrixView vector, std::int64_t) {
         row_as_doubles(vector, 0, row.data());
         const double length = safe_length(row.data(), out.dim).value();
-        const auto at = static_cast<std::size_t>(begin / task_nodes);
+        const std::size_t at = begin / task_nodes;
         longest[at] = std::max(longest[at], length);
         squares[at] += length / static_cast<double>(std::ssize(rows)) * length;
       });
@@ -118,21 +118,20 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
   const std::int64_t count = std::ssize(drawn), columns = out.columns();
   Matrix<double> values(columns, count);
   each_block(count, threads, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<double> row(static_cast<std::size_t>(columns));
+    std::vector<double> row(columns);
     each_vector(state, drawn, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
       out.to_space(vector, 0, false, row.data());
-      for (std::int64_t j = 0; j < columns; ++j)
-        values.row(j)[i] = row[static_cast<std::size_t>(j)];
+      for (std::int64_t j = 0; j < columns; ++j) values.row(j)[i] = row[j];
     });
   });
   // A few that lie far from the others are cut off; the others keep a margin.
   const std::int64_t cut = count / 2000;
-  out.lows.resize(static_cast<std::size_t>(columns));
+  out.lows.resize(columns);
   double widest = 0;
   for (std::int64_t j = 0; j < columns; ++j) {
     double* const column = values.row(j);
     std::sort(column, column + count);
-    out.lows[static_cast<std::size_t>(j)] = column[cut];
+    out.lows[j] = column[cut];
     widest = std::max(widest, column[count - 1 - cut] - column[cut]);
   }
   // Queries of products have 0 in the last column.
@@ -177,8 +176,8 @@ bool codes_hide_neighbours(const State& state, const IndexShape& shape, const Gr
   const SearchRequest request(SearchKind::nearest, segments, queries.view(), compared,
                               {.metric = shape.metric, .threads = threads}, Reuse::expected);
   const Neighbors truth = search_segments(request, nullptr);
-  AlignedArray<std::uint8_t> codes(static_cast<std::size_t>(compared * coding.stride()));
-  std::vector<double> values(static_cast<std::size_t>(coding.columns()));
+  AlignedArray<std::uint8_t> codes(compared * coding.stride());
+  std::vector<double> values(coding.columns());
   NodeScores scores(coding);
   std::int64_t near = 0, found = 0;
   for (std::int64_t q = 0; q < queries.view().rows(); ++q) {
@@ -186,7 +185,7 @@ bool codes_hide_neighbours(const State& state, const IndexShape& shape, const Gr
     std::vector<std::uint32_t> places;
     std::vector<float> distances;
     for (std::int64_t i = 0; i < compared && truth.ids.row(q)[i] != no_id; ++i) {
-      if (truth.ids.row(q)[i] == drawn[static_cast<std::size_t>(q)].id) continue;
+      if (truth.ids.row(q)[i] == drawn[q].id) continue;
       const State::Place at = state.find(truth.ids.row(q)[i]);
       coding.code_row(row_of(at.segment, at.row), 0, values.data(),
                       codes.data() + std::ssize(places) * coding.stride());
@@ -218,7 +217,7 @@ struct Groups {
 };
 Groups equal_codes(const AlignedArray<std::uint8_t>& codes, std::int64_t count, std::int64_t stride,
                    int threads) {
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> keys(static_cast<std::size_t>(count));
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> keys(count);
   each_block(count, threads, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       std::uint64_t hash = 0;
@@ -228,12 +227,12 @@ Groups equal_codes(const AlignedArray<std::uint8_t>& codes, std::int64_t count, 
         hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 32;
       }
-      keys[static_cast<std::size_t>(i)] = {hash, static_cast<std::uint32_t>(i)};
+      keys[i] = {hash, static_cast<std::uint32_t>(i)};
     }
   });
   const auto code_of = [&](std::uint32_t row) { return codes.data() + std::int64_t{row} * stride; };
   const auto compared = [&](std::uint32_t a, std::uint32_t b) {
-    return std::memcmp(code_of(a), code_of(b), static_cast<std::size_t>(stride));
+    return std::memcmp(code_of(a), code_of(b), stride);
   };
   std::sort(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
     if (a.first != b.first) return a.first < b.first;
@@ -303,7 +302,7 @@ class NearestOthers {
 
   // By lists, which are made first.
   std::vector<std::uint32_t> order() {
-    std::vector<std::uint32_t> out(static_cast<std::size_t>(vectors_.rows()));
+    std::vector<std::uint32_t> out(vectors_.rows());
     std::iota(out.begin(), out.end(), 0u);
     if (vectors_.rows() < least_rows_in_order) return out;
     make_lists();
@@ -316,16 +315,15 @@ class NearestOthers {
   // In the order of `order`, in whose places the neighbours are. Called once, as the last.
   Matrix<std::uint32_t> find(std::span<const std::uint32_t> order, bool by_lists) {
     const std::int64_t n = vectors_.rows();
-    std::vector<std::uint32_t> place(static_cast<std::size_t>(n));
+    std::vector<std::uint32_t> place(n);
     for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::uint32_t>(i);
     Matrix<std::uint32_t> out = Matrix<std::uint32_t>::unset(n, k_);
     const auto take = [&](std::int64_t at, const Id* found, std::int64_t count) {
       std::uint32_t* const to = out.row(at);
-      const Id own = order[static_cast<std::size_t>(at)];
+      const Id own = order[at];
       std::int64_t filled = 0;
       for (std::int64_t j = 0; j < count && filled < k_; ++j)
-        if (found[j] != own && found[j] != no_id)
-          to[filled++] = place[static_cast<std::size_t>(found[j])];
+        if (found[j] != own && found[j] != no_id) to[filled++] = place[found[j]];
       std::fill(to + filled, to + k_, no_node);
     };
     if (!by_lists) {
@@ -334,8 +332,7 @@ class NearestOthers {
       const Neighbors found =
           self_join(vectors_.segment ? copies.view() : vectors_.matrix, k_,
                     {.metric = metric_, .threads = threads_, .progress = progress_});
-      for (std::int64_t i = 0; i < n; ++i)
-        take(i, found.ids.row(order[static_cast<std::size_t>(i)]), k_);
+      for (std::int64_t i = 0; i < n; ++i) take(i, found.ids.row(order[i]), k_);
       return out;
     }
     make_lists();
@@ -350,9 +347,8 @@ class NearestOthers {
     Reporter reporter(progress_, "neighbours", n);
     for (std::int64_t begin = 0; begin < n; begin += together) {
       const std::int64_t end = std::min(n, begin + together);
-      const AnyMatrix queries = vectors_.some(end - begin, threads_, [&](std::int64_t i) {
-        return std::int64_t{order[static_cast<std::size_t>(begin + i)]};
-      });
+      const AnyMatrix queries = vectors_.some(
+          end - begin, threads_, [&](std::int64_t i) { return std::int64_t{order[begin + i]}; });
       const SearchRequest request(SearchKind::nearest, segments, queries.view(), k_ + 1,
                                   {.metric = metric_, .threads = threads_}, Reuse::expected);
       ListSearch scan(request);
@@ -406,7 +402,7 @@ class Linking {
         AlignedArray<std::uint32_t>::unset(static_cast<std::size_t>(nodes_ * degree_));
     // Of each node: how many links were chosen, the first ones of its row in `out`. Behind them are
     // near nodes that were not.
-    std::vector<std::int32_t> chosen(static_cast<std::size_t>(nodes_));
+    std::vector<std::int32_t> chosen(nodes_);
     // Reverse neighbours take as much memory as the neighbours: a part of the nodes at a time.
     const std::int64_t parts = nodes_ < least_rows_by_lists ? 1 : parts_of_reverse,
                        nodes_of_part = (nodes_ + parts - 1) / parts;
@@ -427,7 +423,7 @@ class Linking {
           sort_candidates(i, scratch);
           choose(scratch, to);
           std::int64_t filled = std::find(to, to + degree_, no_node) - to;
-          chosen[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(filled);
+          chosen[i] = static_cast<std::int32_t>(filled);
           for (std::int64_t j = 0; j < near_each && nearest[j] != no_node; ++j)
             add_unless_there(to, filled, nearest[j]);
         }
@@ -435,9 +431,7 @@ class Linking {
     }
     near = Matrix<std::uint32_t>();
     // Links take the place of those chosen first, which no other node reads any more.
-    const auto chosen_of = [&](std::int64_t i) {
-      return std::int64_t{chosen[static_cast<std::size_t>(i)]};
-    };
+    const auto chosen_of = [&](std::int64_t i) { return std::int64_t{chosen[i]}; };
     const Lists back = reversed(out.data(), degree_, chosen_of, nodes_, 0, nodes_);
     each_block(nodes_, threads_, [&](std::int64_t begin, std::int64_t end) {
       Scratch scratch(coding_);
@@ -486,7 +480,7 @@ class Linking {
     std::vector<std::int64_t> begin;
     std::vector<std::uint32_t> numbers;
     std::span<const std::uint32_t> of(std::int64_t i) const {
-      const auto at = static_cast<std::size_t>(i - first);
+      const std::size_t at = i - first;
       return {numbers.data() + begin[at], static_cast<std::size_t>(begin[at + 1] - begin[at])};
     }
   };
@@ -511,11 +505,11 @@ class Linking {
     each([&](std::uint32_t to, std::uint32_t) { counts[to] += counts[to] < most; });
     out.begin.assign(counts.size() + 1, 0);
     std::partial_sum(counts.begin(), counts.end(), out.begin.begin() + 1);
-    out.numbers.resize(static_cast<std::size_t>(out.begin.back()));
+    out.numbers.resize(out.begin.back());
     std::fill(counts.begin(), counts.end(), 0);
     each([&](std::uint32_t to, std::uint32_t from) {
       if (counts[to] < out.begin[to + 1] - out.begin[to])
-        out.numbers[static_cast<std::size_t>(out.begin[to] + counts[to]++)] = from;
+        out.numbers[out.begin[to] + counts[to]++] = from;
     });
     return out;
   }
@@ -597,9 +591,9 @@ class Linking {
 // A node that is not reached hangs from one of its own links that is, in place of that one's last.
 void connect(std::int64_t nodes, std::int64_t degree, std::uint32_t* links) {
   constexpr int rounds = 8;
-  std::vector<char> reached, altered(static_cast<std::size_t>(nodes), 0);
+  std::vector<char> reached, altered(nodes, 0);
   for (int round = 0; round < rounds; ++round) {
-    reached.assign(static_cast<std::size_t>(nodes), 0);
+    reached.assign(nodes, 0);
     std::vector<std::uint32_t> next;
     const auto reach = [&](std::uint32_t node) {
       if (!std::exchange(reached[node], char{1})) next.push_back(node);
@@ -616,7 +610,7 @@ void connect(std::int64_t nodes, std::int64_t degree, std::uint32_t* links) {
     go_on();
     bool any = false;
     for (std::int64_t i = 0; i < nodes; ++i) {
-      if (reached[static_cast<std::size_t>(i)]) continue;
+      if (reached[i]) continue;
       const std::uint32_t* const own = links + i * degree;
       for (std::int64_t j = 0; j < degree && own[j] != no_node; ++j) {
         if (!reached[own[j]] || altered[own[j]]) continue;
@@ -652,7 +646,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
     AlignedArray<std::uint8_t> codes =
         AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(std::ssize(some) * stride));
     each_block(std::ssize(some), threads, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<double> scratch(static_cast<std::size_t>(columns));
+      std::vector<double> scratch(columns);
       each_vector(state, some, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
         coding.code_row(vector, 0, scratch.data(), codes.data() + i * stride);
       });
@@ -663,9 +657,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
   Groups groups = equal_codes(codes_of(rows), std::ssize(rows), stride, threads);
   const std::int64_t nodes = std::ssize(groups.begin) - 1;
   std::vector<Row> firsts;
-  for (std::int64_t g = 0; g < nodes; ++g)
-    firsts.push_back(
-        rows[groups.rows[static_cast<std::size_t>(groups.begin[static_cast<std::size_t>(g)])]]);
+  for (std::int64_t g = 0; g < nodes; ++g) firsts.push_back(rows[groups.rows[groups.begin[g]]]);
 
   // The vectors of the nodes, for products with their last column: those of the one segment that
   // holds all of them, or copies.
@@ -678,7 +670,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
       return {type, {}, all};
     copies = AnyMatrix(type, nodes, columns);
     each_block(nodes, threads, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<double> scratch(static_cast<std::size_t>(columns));
+      std::vector<double> scratch(columns);
       each_vector(state, firsts, begin, end, [&](AnyMatrixView vector, std::int64_t i) {
         if (!lifted) {
           copy_exactly(vector, type, copies.row(i));
@@ -699,17 +691,15 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
   graph->ids = AlignedArray<Id>::unset(rows.size());
   std::int64_t at = 0;
   for (std::int64_t node = 0; node < nodes; ++node) {
-    const std::size_t group = order[static_cast<std::size_t>(node)];
+    const std::size_t group = order[node];
     for (std::int64_t i = groups.begin[group]; i < groups.begin[group + 1]; ++i)
-      graph->ids[static_cast<std::size_t>(at++)] =
-          rows[groups.rows[static_cast<std::size_t>(i)]].id;
-    graph->begin[static_cast<std::size_t>(node) + 1] = at;
+      graph->ids[at++] = rows[groups.rows[i]].id;
+    graph->begin[node + 1] = at;
   }
   rows = std::vector<Row>(), groups = {};
   Matrix<std::uint32_t> near_base;
   if (nodes > RowGraph::most_scanned) near_base = nearest.find(order, nodes >= least_rows_by_lists);
-  for (std::int64_t node = 0; node < nodes; ++node)
-    rows.push_back(firsts[order[static_cast<std::size_t>(node)]]);
+  for (std::int64_t node = 0; node < nodes; ++node) rows.push_back(firsts[order[node]]);
   firsts = std::vector<Row>();
   RowGraph::Layer base;
   base.nodes = nodes;
@@ -729,8 +719,7 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
       const std::uint32_t below = RowGraph::below(static_cast<std::uint32_t>(i));
       above.push_back(vectors_of.back()[below]);
       std::memcpy(layer.codes.data() + i * stride,
-                  under.codes.data() + std::int64_t{below} * stride,
-                  static_cast<std::size_t>(stride));
+                  under.codes.data() + std::int64_t{below} * stride, stride);
     }
     vectors_of.push_back(std::move(above));
     graph->layers.push_back(std::move(layer));
@@ -743,10 +732,9 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
       copies = AnyMatrix();  // the last layer needs no vectors
       give_back_freed_memory();
     } else {
-      const AnyMatrix some = vectors.some(layer.nodes, threads, [&](std::int64_t i) {
-        return std::int64_t{vectors_of[l][static_cast<std::size_t>(i)]};
-      });
-      std::vector<std::uint32_t> same(static_cast<std::size_t>(layer.nodes));
+      const AnyMatrix some = vectors.some(
+          layer.nodes, threads, [&](std::int64_t i) { return std::int64_t{vectors_of[l][i]}; });
+      std::vector<std::uint32_t> same(layer.nodes);
       std::iota(same.begin(), same.end(), 0u);
       NearestOthers of_layer(NodeVectors::of(some.view()), metric, std::min(k, layer.nodes - 1),
                              threads, progress);

@@ -28,7 +28,7 @@ void check_lists(std::int64_t lists) {
 }
 
 std::vector<Id> first_ids(std::int64_t n) {
-  std::vector<Id> out(static_cast<std::size_t>(n));
+  std::vector<Id> out(n);
   std::iota(out.begin(), out.end(), 0);
   return out;
 }
@@ -142,7 +142,7 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
     return out;
   }
   // Without branches on single rows, which nothing could foretell.
-  std::vector<std::uint8_t> own(static_cast<std::size_t>((n + 7) / 8), 0);
+  std::vector<std::uint8_t> own((n + 7) / 8, 0);
   const bool all_live = segment.live.all();
   for (std::int64_t row = 0; row < n; row += 8) {
     unsigned byte = 0;
@@ -151,7 +151,7 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, 
     if (!all_live)
       for (std::int64_t i = 0; byte != 0 && i < std::min<std::int64_t>(8, n - row); ++i)
         if (!segment.live.contains(row + i)) byte &= ~(1u << i);
-    own[static_cast<std::size_t>(row / 8)] = static_cast<std::uint8_t>(byte);
+    own[row / 8] = static_cast<std::uint8_t>(byte);
   }
   out.filter = RowFilter::of_bits(own, n);
   return out;
@@ -223,7 +223,7 @@ IndexCounts IndexImpl::counts() const {
 std::vector<Id> IndexImpl::ids() const {
   const auto now = state();
   std::vector<Id> out;
-  out.reserve(static_cast<std::size_t>(now->size));
+  out.reserve(now->size);
   for (const Segment& segment : now->segments)
     for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
       if (segment.live.contains(row)) out.push_back(segment.rows->ids()(row));
@@ -253,7 +253,7 @@ Matrix<float> IndexImpl::centroids() const {
 }
 
 std::vector<std::int64_t> IndexImpl::list_sizes() const {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(shape.lists));
+  std::vector<std::int64_t> out(shape.lists);
   if (out.empty()) return out;  // codes without lists are all in one
   const auto now = state();     // which stays as long as it is read
   for (const Segment& segment : now->segments) {
@@ -276,7 +276,7 @@ std::vector<std::int64_t> IndexImpl::lists_of(std::span<const Id> ids) const {
       throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
     auto& lists = of[place.segment];
     if (lists.empty()) lists = now->segments[place.segment].rows->list_of();
-    out.push_back(lists[static_cast<std::size_t>(place.row)]);
+    out.push_back(lists[place.row]);
   }
   return out;
 }
@@ -341,7 +341,7 @@ void IndexImpl::append(AnyMatrixView vectors, std::span<const Id> ids, const Cha
       throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
   std::vector<Id> added(ids.begin(), ids.end());
   if (ids.empty() && form->follows_ids()) {
-    added.resize(static_cast<std::size_t>(vectors.rows()));
+    added.resize(vectors.rows());
     std::iota(added.begin(), added.end(), next.next_id);
   }
   store->append(next, vectors, ids, options, first);

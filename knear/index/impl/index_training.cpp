@@ -95,7 +95,7 @@ class HeldOut {
     Random random(options.seed ^ 0x68656c646f7574ULL);
     which_ = sample_of(rows, count, random);
     for (std::int64_t row = 0, next = 0; row < rows; ++row)
-      if (next < count && which_[static_cast<std::size_t>(next)] == row)
+      if (next < count && which_[next] == row)
         ++next;
       else
         others_.push_back(row);
@@ -104,14 +104,12 @@ class HeldOut {
   // Rows are numbered as these, which they are in turn.
   void number(std::span<const std::int64_t> numbers) {
     for (auto* some : {&which_, &others_})
-      for (std::int64_t& row : *some) row = numbers[static_cast<std::size_t>(row)];
+      for (std::int64_t& row : *some) row = numbers[row];
   }
 
   bool any() const { return !which_.empty(); }
   // Which row the others have at a place.
-  std::int64_t other(std::int64_t at) const {
-    return any() ? others_[static_cast<std::size_t>(at)] : at;
-  }
+  std::int64_t other(std::int64_t at) const { return any() ? others_[at] : at; }
   AnyMatrix rows(AnyMatrixView all) const { return rows_at(all, which_); }
   // The others, as copies in `storage` if there are held out ones.
   AnyMatrixView others(AnyMatrixView all, AnyMatrix& storage) const {
@@ -141,7 +139,7 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors, const Tr
   // Of a row that is learned from, in the vectors.
   const RowNumber number = [&](std::int64_t row) {
     row = held_out.other(row);
-    return sample.rows() > 0 ? drawn[static_cast<std::size_t>(row)] : row;
+    return sample.rows() > 0 ? drawn[row] : row;
   };
   AnyMatrix storage;
   AnyMatrixView rows = plain;

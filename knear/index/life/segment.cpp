@@ -66,7 +66,7 @@ std::shared_ptr<SegmentRows> SegmentRows::of_panels(std::shared_ptr<const Packed
   out->ids_ = std::move(ids), out->first_ = first;
   out->order_ = std::move(slots);
   if (out->order_.size() == 0) {
-    out->order_ = AlignedArray<std::uint32_t>(static_cast<std::size_t>(out->panels_->rows));
+    out->order_ = AlignedArray<std::uint32_t>(out->panels_->rows);
     const auto& numbers = out->panels_->ids;
     for (std::size_t slot = 0; slot < numbers.size(); ++slot)
       if (numbers[slot] != PackedBase::no_row)

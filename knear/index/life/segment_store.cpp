@@ -70,7 +70,7 @@ AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads, std::
   AnyMatrix out(type, vectors.rows(), vectors.cols());
   std::atomic<std::int64_t> bad = vectors.rows();
   parallel_for(threads, (vectors.rows() + 1023) / 1024, [&](std::int64_t task) {
-    std::vector<float> row(static_cast<std::size_t>(vectors.cols()));
+    std::vector<float> row(vectors.cols());
     visit(vectors, [&](auto from) {
       for (std::int64_t i = task * 1024; i < std::min(vectors.rows(), (task + 1) * 1024); ++i) {
         std::transform(from.row(i), from.row(i) + vectors.cols(), row.begin(),
@@ -93,12 +93,12 @@ namespace {
 
 // The largest magnitude of each row.
 std::vector<double> largest_numbers(AnyMatrixView vectors, int threads) {
-  std::vector<double> largest(static_cast<std::size_t>(vectors.rows()));
+  std::vector<double> largest(vectors.rows());
   parallel_for(threads, (vectors.rows() + 1023) / 1024, [&](std::int64_t task) {
     visit(vectors, [&](auto rows) {
       for (std::int64_t i = task * 1024; i < std::min(rows.rows(), (task + 1) * 1024); ++i)
         for (std::int64_t j = 0; j < rows.cols(); ++j) {
-          double& most = largest[static_cast<std::size_t>(i)];
+          double& most = largest[i];
           most = std::max(most, std::abs(to_double(rows.row(i)[j])));
         }
     });

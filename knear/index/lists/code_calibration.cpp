@@ -37,7 +37,7 @@ CodeTruth truth_known(const State& state, std::int64_t k) {
                      count = std::min(known, most_queries_sampled);
   std::vector<std::int64_t> numbers;
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i * known / count);
+    const std::size_t at = i * known / count;
     numbers.push_back(truth.queries[at]);
     out.nearest.push_back(std::move(truth.nearest[at]));
     out.equal.push_back(std::move(truth.equal[at]));
@@ -75,12 +75,12 @@ CodeTruth truth_among(const State& state, Metric metric, std::span<const SearchS
   CodeTruth out;
   for (std::int64_t q = 0; q < vectors.rows(); ++q) {
     std::vector<Id> nearest;
-    const Id mine = own.empty() ? no_id : own[static_cast<std::size_t>(q)];
+    const Id mine = own.empty() ? no_id : own[q];
     for (std::int64_t j = 0; j < near.ids.cols() && std::ssize(nearest) < k; ++j) {
       const Id row = near.ids.row(q)[j];
       if (row == no_id) break;
-      const auto s = static_cast<std::size_t>(std::upper_bound(firsts.begin(), firsts.end(), row) -
-                                              firsts.begin() - 1);
+      const std::size_t s =
+          std::upper_bound(firsts.begin(), firsts.end(), row) - firsts.begin() - 1;
       const Id id = state.segments[s].rows->ids()(row - firsts[s]);
       if (id != mine) nearest.push_back(id);
     }
@@ -95,16 +95,16 @@ CodeTruth truth_among(const State& state, Metric metric, std::span<const SearchS
 // lists looked at].
 std::vector<double> shares_in_lists(const State& state, const CodeTruth& truth,
                                     MatrixView<Id> order) {
-  std::vector<double> out(static_cast<std::size_t>(order.cols()), 0);
+  std::vector<double> out(order.cols(), 0);
   double all = 0;
   for (std::int64_t q = 0; q < order.rows(); ++q)
-    for (const Id id : truth.nearest[static_cast<std::size_t>(q)]) {
+    for (const Id id : truth.nearest[q]) {
       const State::Place place = state.find(id);
       const std::int64_t list =
           state.segments[place.segment].rows->coded().lists->list_at(place.row);
       const Id* const end = order.row(q) + order.cols();
       const Id* const found = std::find(static_cast<const Id*>(order.row(q)), end, list);
-      if (found != end) ++out[static_cast<std::size_t>(found - order.row(q))];
+      if (found != end) ++out[found - order.row(q)];
       ++all;
     }
   std::partial_sum(out.begin(), out.end(), out.begin());
@@ -200,7 +200,7 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     }
     const std::int64_t place = count * quarters / 4;
     std::nth_element(spreads.begin(), spreads.begin() + place, spreads.end());
-    rule.spread = spreads[static_cast<std::size_t>(place)];
+    rule.spread = spreads[place];
     rule.lists = looked_at;
     std::vector<std::int64_t> wanted;
     for (std::int64_t q = 0; q < count; ++q)
@@ -222,7 +222,7 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
       if (first > 1 && first < looked_at) attempt(rule_of(first, 1, factor));
       best = std::max(best, attempt(rule_of(first, 2, factor)));
       // There is nothing more, or hardly anything.
-      if (first == looked_at || shares[static_cast<std::size_t>(first - 1)] >= 0.9995) break;
+      if (first == looked_at || shares[first - 1] >= 0.9995) break;
     }
   }
   return curve_of(k, std::move(seen), std::move(nearest_keys));

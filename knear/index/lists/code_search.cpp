@@ -98,7 +98,7 @@ class CodeSearch::Refiner {
         distance_(of.request_.options.metric,
                   refiner_ ? ElementType::f32 : of.state_.type.value_or(ElementType::f32),
                   of.request_.isa),
-        decoded_(static_cast<std::size_t>(refiner_ ? together * of.vectors_.cols() : 0)) {}
+        decoded_(refiner_ ? together * of.vectors_.cols() : 0) {}
 
   struct Place {
     std::size_t segment;  // of the state
@@ -124,16 +124,13 @@ class CodeSearch::Refiner {
     for (std::size_t i = 0; i < queries.size(); ++i) {
       distance_.set_query(of_.vectors_, queries[i]);
       for (std::int64_t from = first; from < ends_[i]; from += together) {
-        for (; asked < std::min(count, from + ahead); ++asked)
-          prefetch(places_[static_cast<std::size_t>(asked)]);
+        for (; asked < std::min(count, from + ahead); ++asked) prefetch(places_[asked]);
         const std::int64_t some = std::min(ends_[i] - from, together);
         double keys[together];
         measure(places_.data() + from, some, keys);
-        for (std::int64_t j = 0; j < some; ++j)
-          rows_[static_cast<std::size_t>(from + j)].first = keys[j];
+        for (std::int64_t j = 0; j < some; ++j) rows_[from + j].first = keys[j];
       }
-      answer(queries[i], std::span(rows_).subspan(static_cast<std::size_t>(first),
-                                                  static_cast<std::size_t>(ends_[i] - first)));
+      answer(queries[i], std::span(rows_).subspan(first, ends_[i] - first));
       first = ends_[i];
     }
   }
@@ -152,7 +149,7 @@ class CodeSearch::Refiner {
       for (std::int64_t i = 0; i < count; ++i) {
         if (!(keys[i] <= limit)) continue;
         sink.count(1);
-        const Place& place = places_[static_cast<std::size_t>(i)];
+        const Place& place = places_[i];
         found.emplace_back(keys[i], of_.state_.segments[place.segment].rows->ids()(place.row));
       }
       places_.clear();
@@ -245,7 +242,7 @@ std::int64_t CodeSearch::rows_probed(MatrixView<Id> probes) const {
       if (rows.empty())
         sum += rows_of(list);
       else if (list < lists)
-        sum += rows[static_cast<std::size_t>(list)];
+        sum += rows[list];
     }
   }
   return sum;
@@ -279,22 +276,18 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   if (request_.limited() && !alone && probes.rows() > most_merged) {
     std::vector<std::int64_t> all;
     if (which.empty()) {
-      all.resize(static_cast<std::size_t>(queries));
+      all.resize(queries);
       std::iota(all.begin(), all.end(), std::int64_t{0});
       which = all;
     }
     for (std::int64_t begin = 0; begin < probes.rows(); begin += most_merged) {
       const std::int64_t end = std::min(probes.rows(), begin + most_merged);
-      nearest(
-          probes.rows(begin, end), found,
-          which.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      nearest(probes.rows(begin, end), found, which.subspan(begin, end - begin));
     }
     return;
   }
   report_.note_probed(rows_probed(probes));
-  const auto number = [&](std::int64_t q) {
-    return which.empty() ? q : which[static_cast<std::size_t>(q)];
-  };
+  const auto number = [&](std::int64_t q) { return which.empty() ? q : which[q]; };
   AnyMatrix some;
   if (!which.empty()) some = copies_of(request_.queries, which);
   const AnyMatrixView asked = which.empty() ? request_.queries : some.view();
@@ -323,7 +316,7 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   parallel_for(request_.threads, tasks, [&](std::int64_t task) {
     std::vector<std::int64_t> numbers;
     for (std::int64_t i = task * together; i < std::min(asked.rows(), (task + 1) * together); ++i) {
-      const std::int64_t q = order[static_cast<std::size_t>(i)];
+      const std::int64_t q = order[i];
       numbers.push_back(number(q));
       if (!alone) merge_rows(rough_.of(numbers.back()), part.of(q), job.ordered);
       if (!refined()) answer_by_codes(numbers.back(), found);
@@ -340,7 +333,7 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
 void CodeSearch::answer_by_codes(std::int64_t q, ExactNeighbors& found) {
   const std::span<const CodedNeighbors::Row> rough = rough_.of(q);
   for (std::int64_t i = 0; i < request_.k; ++i) {
-    const CodedNeighbors::Row& row = rough[static_cast<std::size_t>(i)];
+    const CodedNeighbors::Row& row = rough[i];
     found.keys.row(q)[i] = row.id == no_id ? infinity : row.key;
     found.ids.row(q)[i] = row.id;
   }
@@ -351,7 +344,7 @@ void CodeSearch::answer(std::int64_t q, std::span<std::pair<double, Id>> rows,
   const std::int64_t count = std::min(request_.k, std::ssize(rows));
   std::partial_sort(rows.begin(), rows.begin() + count, rows.end());
   for (std::int64_t i = 0; i < request_.k; ++i) {
-    const auto at = static_cast<std::size_t>(i);
+    const std::size_t at = i;
     found.keys.row(q)[i] = i < count ? rows[at].first : infinity;
     found.ids.row(q)[i] = i < count ? rows[at].second : no_id;
   }

@@ -107,7 +107,7 @@ Segment listed(const Segment& segment, const CoarseQuantizer& coarse, ElementTyp
   const BaseRows& base = segment.rows->base();
   const std::int64_t n = base.rows(), dim = coarse.centroids().cols(), lists = coarse.lists();
   ListAssignment all;
-  all.radii.assign(static_cast<std::size_t>(lists), 0);
+  all.radii.assign(lists, 0);
   constexpr std::int64_t block = 1 << 17;
   for (std::int64_t begin = 0; begin < n; begin += block) {
     const AnyMatrix some = copies(
@@ -146,7 +146,7 @@ std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shap
   const ElementType type = state.type.value_or(ElementType::f32);
   const SomeRows some = some_rows(state, rows_of_list * inner.lists, apart);
   const auto vectors_of = [&](const std::vector<LiveRow>& rows) {
-    const auto nth = [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; };
+    const auto nth = [&](std::int64_t i) { return rows[i]; };
     return copies(
         type, std::ssize(rows), inner.dim, threads,
         [&](std::int64_t i) -> const BaseRows& {

@@ -16,7 +16,7 @@ class ListBounds {
  public:
   // The largest distance of a live or removed row from its centroid, of each list.
   ListBounds(const State& state, Metric metric) : metric_(metric) {
-    radii_.assign(static_cast<std::size_t>(state.coarse->lists()), 0);
+    radii_.assign(state.coarse->lists(), 0);
     for (const Segment& segment : state.segments)
       for (std::size_t l = 0; l < radii_.size(); ++l)
         radii_[l] = std::max<double>(radii_[l], segment.rows->radii()[l]);
@@ -29,7 +29,7 @@ class ListBounds {
   // No row of a list has a smaller key, where the distance of its centroid from a query of a given
   // length was rounded to float32.
   double least_key(std::int64_t list, float distance, double query_length) const {
-    return key_within(radii_[static_cast<std::size_t>(list)], distance, query_length);
+    return key_within(radii_[list], distance, query_length);
   }
   // No row of any list whose centroid is at least so far has a smaller key; not for products.
   double least_key_beyond(float distance) const { return key_within(widest_, distance, 0); }
@@ -186,7 +186,7 @@ void ListProbing::probe_to_certify(std::int64_t probes) {
     return probe(probes);
   ordered_ = order_lists(request_.queries, ordered);
   search_.nearest({ordered_.ids.data(), queries, probes, ordered}, found_);
-  probed_.assign(static_cast<std::size_t>(queries), probes);
+  probed_.assign(queries, probes);
 }
 
 void ListProbing::probe(std::int64_t probes) {
@@ -196,12 +196,12 @@ void ListProbing::probe(std::int64_t probes) {
     search_lists(order_lists(request_.queries.rows(begin, end), probes), begin);
   }
   if (queries == 0) search_.nearest(Matrix<Id>(0, probes).view(), found_);
-  probed_.assign(static_cast<std::size_t>(queries), probes);
+  probed_.assign(queries, probes);
 }
 
 void ListProbing::search_lists(const Neighbors& near, std::int64_t begin) {
   if (near.ids.rows() == request_.queries.rows()) return search_.nearest(near.ids.view(), found_);
-  std::vector<std::int64_t> which(static_cast<std::size_t>(near.ids.rows()));
+  std::vector<std::int64_t> which(near.ids.rows());
   std::iota(which.begin(), which.end(), begin);
   search_.nearest(near.ids.view(), found_, which);
 }
@@ -228,11 +228,11 @@ NearLists first_of(const NearLists& near, std::int64_t most) {
   const std::int64_t queries = all.ids.rows();
   if (queries == 0) return out;
   out.lists.ids = Matrix<Id>(queries, most), out.lists.distances = Matrix<float>(queries, most);
-  out.farthest.resize(static_cast<std::size_t>(queries));
+  out.farthest.resize(queries);
   for (std::int64_t q = 0; q < queries; ++q) {
     std::copy_n(all.ids.row(q), most, out.lists.ids.row(q));
     std::copy_n(all.distances.row(q), most, out.lists.distances.row(q));
-    out.farthest[static_cast<std::size_t>(q)] = all.distances.row(q)[most - 1];
+    out.farthest[q] = all.distances.row(q)[most - 1];
   }
   return out;
 }
@@ -241,13 +241,13 @@ void ListProbing::probe_by(const RecallRule& rule, NearLists near) {
   const std::int64_t queries = request_.queries.rows(),
                      ordered = std::min(coarse_.lists(), rule.lists),
                      together = queries_together(request_, ordered);
-  probed_.resize(static_cast<std::size_t>(queries));
+  probed_.resize(queries);
   const auto probe_some = [&](Neighbors some, std::int64_t first) {
     constexpr std::int64_t block = 256;
     const std::int64_t count = some.ids.rows();
     parallel_for(request_.threads, (count + block - 1) / block, [&](std::int64_t b) {
       for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i) {
-        std::int64_t& probed = probed_[static_cast<std::size_t>(first + i)];
+        std::int64_t& probed = probed_[first + i];
         probed = lists_within({some.distances.row(i), static_cast<std::size_t>(ordered)}, rule);
         std::fill(some.ids.row(i) + probed, some.ids.row(i) + ordered, no_id);
       }
@@ -270,20 +270,19 @@ void ListProbing::widen() {
   for (;;) {
     std::vector<std::int64_t> open;
     for (std::int64_t q = 0; q < request_.queries.rows(); ++q)
-      if (is_short(q) && probed_[static_cast<std::size_t>(q)] < lists) open.push_back(q);
+      if (is_short(q) && probed_[q] < lists) open.push_back(q);
     if (open.empty()) return;
     // Those that have probed the least come first, so that all have probed the same number.
     std::int64_t from = lists;
-    for (const std::int64_t q : open) from = std::min(from, probed_[static_cast<std::size_t>(q)]);
-    std::erase_if(open,
-                  [&](std::int64_t q) { return probed_[static_cast<std::size_t>(q)] != from; });
+    for (const std::int64_t q : open) from = std::min(from, probed_[q]);
+    std::erase_if(open, [&](std::int64_t q) { return probed_[q] != from; });
     const std::int64_t to = std::min(lists, 2 * from);
-    const auto block = static_cast<std::size_t>(queries_together(request_, to));
+    const std::size_t block = queries_together(request_, to);
     for (std::size_t begin = 0; begin < open.size(); begin += block) {
       const auto some = std::span(open).subspan(begin, std::min(block, open.size() - begin));
       const AnyMatrix queries = copies_of(request_.queries, some);
       const Neighbors near = order_lists(queries.view(), to);
-      for (const std::int64_t q : some) probed_[static_cast<std::size_t>(q)] = to;
+      for (const std::int64_t q : some) probed_[q] = to;
       search_.nearest({near.ids.data() + from, std::ssize(some), to - from, to}, found_, some);
     }
   }
@@ -292,11 +291,10 @@ void ListProbing::widen() {
 void ListProbing::find_left(const ListBounds& bounds, std::int64_t begin, std::int64_t end,
                             std::span<std::vector<Id>> left) {
   const std::int64_t lists = coarse_.lists();
-  std::vector<std::int64_t> open(static_cast<std::size_t>(end - begin));
+  std::vector<std::int64_t> open(end - begin);
   std::iota(open.begin(), open.end(), begin);
   std::int64_t ordered = 0;
-  for (const std::int64_t q : open)
-    ordered = std::max(ordered, probed_[static_cast<std::size_t>(q)]);
+  for (const std::int64_t q : open) ordered = std::max(ordered, probed_[q]);
   bool is_ordered = ordered_.ids.rows() > 0;
   for (ordered = std::max(least_ordered, 2 * ordered); !open.empty(); ordered *= 4) {
     ordered = std::min(ordered, lists);
@@ -313,7 +311,7 @@ void ListProbing::find_left(const ListBounds& bounds, std::int64_t begin, std::i
     is_ordered = false;
     std::vector<char> is_open(open.size());
     parallel_for(request_.threads, std::ssize(open), [&](std::int64_t i) {
-      const auto at = static_cast<std::size_t>(i);
+      const std::size_t at = i;
       const std::int64_t q = open[at];
       const double kth = kth_key(q);
       const float* const distances = near.distances.row(first + i);
@@ -321,12 +319,12 @@ void ListProbing::find_left(const ListBounds& bounds, std::int64_t begin, std::i
         is_open[at] = true;
         return;
       }
-      std::vector<Id>& theirs = left[static_cast<std::size_t>(q - begin)];
-      for (std::int64_t p = probed_[static_cast<std::size_t>(q)]; p < ordered; ++p)
+      std::vector<Id>& theirs = left[q - begin];
+      for (std::int64_t p = probed_[q]; p < ordered; ++p)
         if (const Id list = near.ids.row(first + i)[p];
             !(bounds.least_key(list, distances[p], 0) > kth))
           theirs.push_back(list);
-      certified_[static_cast<std::size_t>(q)] = theirs.empty();
+      certified_[q] = theirs.empty();
     });
     std::size_t still = 0;
     for (std::size_t i = 0; i < open.size(); ++i)
@@ -343,17 +341,16 @@ void ListProbing::certify(bool go_on) {
                                  ? std::min(most_distance_bytes, request_.options.memory / 4)
                                  : most_distance_bytes;
   const std::int64_t block = std::max<std::int64_t>(1, bytes / (lists * 28));
-  certified_.assign(static_cast<std::size_t>(queries), 0);
+  certified_.assign(queries, 0);
   // Lists that are left to probe, after one another: of all queries, which fills the lists best, or
   // where memory is limited of those that are looked at together.
   const std::int64_t together = request_.limited() ? block : queries;
   for (std::int64_t first = 0; first < queries; first += together) {
     const std::int64_t last = std::min(queries, first + together);
-    std::vector<std::vector<Id>> left(static_cast<std::size_t>(last - first));
+    std::vector<std::vector<Id>> left(last - first);
     if (coarse_.finds_nearest_lists()) {
       for (std::int64_t q = first; q < last; q += block)
-        find_left(bounds, q, std::min(last, q + block),
-                  std::span(left).subspan(static_cast<std::size_t>(q - first)));
+        find_left(bounds, q, std::min(last, q + block), std::span(left).subspan(q - first));
       if (go_on) probe_all(left, first);
       continue;
     }
@@ -364,17 +361,17 @@ void ListProbing::certify(bool go_on) {
       const Matrix<float> distances = coarse_.distances(some, request_.threads);
       parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
         const std::int64_t q = begin + i;
-        std::vector<Id>& theirs = left[static_cast<std::size_t>(q - first)];
+        std::vector<Id>& theirs = left[q - first];
         const double length = traits_of(request_.options.metric).lifted
                                   ? length_of(request_.queries.rows(q, q + 1))
                                   : 0;
         const double kth = kth_key(q);
-        for (std::int64_t p = probed_[static_cast<std::size_t>(q)]; p < lists; ++p) {
+        for (std::int64_t p = probed_[q]; p < lists; ++p) {
           const Id list = all.ids.row(i)[p];
           if (!(bounds.least_key(list, distances.row(i)[list], length) > kth))
             theirs.push_back(list);
         }
-        certified_[static_cast<std::size_t>(q)] = theirs.empty();
+        certified_[q] = theirs.empty();
       });
     }
     if (go_on) probe_all(left, first);
@@ -484,8 +481,7 @@ bool finds_as_calibrated(const RecallPoint& point, double recall, std::int64_t k
     std::vector<float> nearness;
     double sum = 0;
     for (std::int64_t q = 0; q < queries; ++q) {
-      nearness.push_back(
-          nearness_of(found.keys.row(q)[places[m]], scales[static_cast<std::size_t>(q)][m]));
+      nearness.push_back(nearness_of(found.keys.row(q)[places[m]], scales[q][m]));
       sum += known.recalls[known.group_of(nearness.back())];
     }
     if (too_many_farther(nearness, known)) return false;

@@ -66,13 +66,13 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
   // Of each query the order of lists: place of each list, keys, rows up to there.
   const std::vector<std::vector<std::uint32_t>> of = lists_of_rows(state);
   const std::vector<std::vector<std::uint32_t>> second = second_lists_of_rows(state);
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(lists));
+  std::vector<std::int64_t> sizes(lists);
   for (const auto* rows : {&of, &second})
     for (std::size_t s = 0; s < rows->size(); ++s)  // of live rows: the others are history
       for (std::size_t row = 0; row < (*rows)[s].size(); ++row)
         sizes[(*rows)[s][row]] += state.segments[s].live.contains(static_cast<std::int64_t>(row));
   // Rows count in their first lists alone, so that they are not taken for twice as many.
-  std::vector<std::int64_t> allowed(static_cast<std::size_t>(lists));  // by the filter too
+  std::vector<std::int64_t> allowed(lists);  // by the filter too
   for (std::size_t s = 0; s < of.size(); ++s)
     for (const std::uint32_t row : segments[s].allowed_rows(0, std::ssize(of[s])))
       ++allowed[of[s][row]];
@@ -82,15 +82,15 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
   sample.ranks = Matrix<std::int32_t>(count, k);
   const auto list_of = [&](Id id) -> Id {
     const State::Place at = state.find(id);
-    return of[at.segment][static_cast<std::size_t>(at.row)];
+    return of[at.segment][at.row];
   };
-  std::vector<std::int32_t> place(static_cast<std::size_t>(lists));
+  std::vector<std::int32_t> place(lists);
   const bool kept = use == CurveUse::kept && state.size >= wanted;
   Matrix<std::uint32_t> nearest_lists(kept ? count : 0, looked_at);
   Neighbors order;  // of the queries of a block
   const auto place_of = [&](Id id) {
     const State::Place at = state.find(id);
-    const auto row = static_cast<std::size_t>(at.row);
+    const std::size_t row = at.row;
     const std::int32_t first = place[of[at.segment][row]];
     return second.empty() ? first : std::min(first, place[second[at.segment][row]]);
   };
@@ -104,7 +104,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     std::fill(place.begin(), place.end(), beyond);
     std::int64_t rows = 0;
     for (std::int64_t p = 0; p < looked_at; ++p) {
-      const auto list = static_cast<std::size_t>(near[p]);
+      const std::size_t list = near[p];
       constexpr float most = std::numeric_limits<float>::max();
       sample.keys.row(q)[p] = std::clamp(keys[p], -most, most);
       place[list] = static_cast<std::int32_t>(p);
@@ -115,7 +115,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     std::int64_t j = 0;
     for (std::int64_t i = 0; i < wanted && j < k; ++i) {
       const Id id = truth.ids.row(q)[i];
-      if (id == no_id || (!own.empty() && id == own[static_cast<std::size_t>(q)])) continue;
+      if (id == no_id || (!own.empty() && id == own[q])) continue;
       sample.ranks.row(q)[j++] = place_of(id);
     }
     // The lists that hold as many rows as are found, without the query's own.
@@ -123,8 +123,8 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     std::int32_t enough = 0;
     for (; left > 0 && enough < looked_at; ++enough) {
       const Id list = near[enough];
-      left -= allowed[static_cast<std::size_t>(list)];
-      if (!own.empty()) left += list_of(own[static_cast<std::size_t>(q)]) == list;
+      left -= allowed[list];
+      if (!own.empty()) left += list_of(own[q]) == list;
     }
     sample.enough.push_back(left > 0 && looked_at < lists ? enough + 1 : enough);
     for (; j < k; ++j) sample.ranks.row(q)[j] = -1;
@@ -134,7 +134,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
   // Lists of each rule are those of the one before and some more: these are added to its answers.
   ListSearch search(request);
   ExactNeighbors found;
-  std::vector<std::int64_t> done(static_cast<std::size_t>(count), 0);
+  std::vector<std::int64_t> done(count, 0);
   const std::vector<Nearness> lengths = scales_without_lists(queries, metric);
   return calibrated(sample, threads, [&](const RecallRule& rule, auto probed) {
     std::int64_t most = 0;
@@ -143,8 +143,8 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
       Matrix<Id> probes(count, most);
       std::fill_n(probes.data(), count * most, no_id);
       for (std::int64_t q = 0; q < count; ++q) {
-        std::int64_t& from = done[static_cast<std::size_t>(q)];
-        const std::int64_t to = std::max(from, probed[static_cast<std::size_t>(q)]);
+        std::int64_t& from = done[q];
+        const std::int64_t to = std::max(from, probed[q]);
         std::copy(nearest_lists.row(q) + from, nearest_lists.row(q) + to, probes.row(q));
         from = to;
       }
@@ -152,7 +152,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     }
     std::vector<Nearness> out;
     for (std::int64_t q = 0; q < count; ++q) {
-      const auto at = static_cast<std::size_t>(q);
+      const std::size_t at = q;
       const std::int64_t places[] = {0, last_of_a_third(k) - 1};
       const Id* const ids = found.ids.row(q);
       Nearness near = lengths[at];
@@ -184,7 +184,7 @@ std::vector<DrawnRow> drawn_rows(const State& state, std::int64_t most) {
                       return std::pair(a.first, a.second.id) < std::pair(b.first, b.second.id);
                     });
   std::vector<DrawnRow> out;
-  for (std::int64_t i = 0; i < count; ++i) out.push_back(rows[static_cast<std::size_t>(i)].second);
+  for (std::int64_t i = 0; i < count; ++i) out.push_back(rows[i].second);
   return out;
 }
 

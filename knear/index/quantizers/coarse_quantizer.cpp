@@ -56,7 +56,7 @@ Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
                const Progress& progress) {
   // Without lifts, lists are in the order of products.
   if (rows.cols() >= most_columns) return {};
-  const auto count = static_cast<std::size_t>(rows.rows());
+  const std::size_t count = rows.rows();
   std::vector<double> squares(count);
   Lifts out;
   for (std::size_t i = 0; i < count; ++i) {
@@ -69,7 +69,7 @@ Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
   std::vector<std::uint32_t> list_of(count);
   CentroidScan(centroids, Metric::l2, resolve_threads(threads))
       .assign(rows, false, list_of, {}, progress);
-  std::vector<double> sums(static_cast<std::size_t>(centroids.rows())), counts(sums.size());
+  std::vector<double> sums(centroids.rows()), counts(sums.size());
   for (std::size_t i = 0; i < count; ++i) {
     sums[list_of[i]] += std::sqrt(std::max(0.0, out.longest * out.longest - squares[i]));
     counts[list_of[i]] += 1;
@@ -90,7 +90,7 @@ Matrix<float> lifted_by(MatrixView<float> centroids, const Lifts& lifts) {
   Matrix<float> out(centroids.rows(), dim + 1);
   for (std::int64_t l = 0; l < centroids.rows(); ++l) {
     std::copy_n(centroids.row(l), dim, out.row(l));
-    out.row(l)[dim] = lifts.values[static_cast<std::size_t>(l)];
+    out.row(l)[dim] = lifts.values[l];
   }
   return out;
 }
@@ -129,21 +129,21 @@ class CoarseQuantizer::Searcher {
     std::vector<std::int64_t> open;
     for (std::int64_t q = 0; q < vectors.rows(); ++q)
       if (k > 0 && near.ids.row(q)[k - 1] == no_id) open.push_back(q);
-    const auto block = static_cast<std::size_t>(std::max<std::int64_t>(1, (1 << 22) / centroids_));
+    const std::size_t block = std::max<std::int64_t>(1, (1 << 22) / centroids_);
     for (std::size_t begin = 0; begin < open.size(); begin += block) {
       const std::span<const std::int64_t> some(open.data() + begin,
                                                std::min(block, open.size() - begin));
       const Neighbors all = exact(rows_at(vectors, some), centroids_, threads);
       parallel_for(threads, std::ssize(some), [&](std::int64_t i) {
-        Id* const ids = near.ids.row(some[static_cast<std::size_t>(i)]);
-        float* const keys = near.distances.row(some[static_cast<std::size_t>(i)]);
+        Id* const ids = near.ids.row(some[i]);
+        float* const keys = near.distances.row(some[i]);
         const std::int64_t found = std::find(ids, ids + k, no_id) - ids;
-        std::vector<bool> taken(static_cast<std::size_t>(centroids_));
-        for (std::int64_t j = 0; j < found; ++j) taken[static_cast<std::size_t>(ids[j])] = true;
+        std::vector<bool> taken(centroids_);
+        for (std::int64_t j = 0; j < found; ++j) taken[ids[j]] = true;
         std::int64_t to = found;
         for (std::int64_t j = 0; to < k; ++j) {
           const Id id = all.ids.row(i)[j];
-          if (taken[static_cast<std::size_t>(id)]) continue;
+          if (taken[id]) continue;
           const float key = all.distances.row(i)[j];
           ids[to] = id, keys[to] = found > 0 ? std::max(key, keys[found - 1]) : key, ++to;
         }
@@ -288,7 +288,7 @@ bool CoarseQuantizer::equals(const CoarseQuantizer& other) const {
 
 ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
                                        const Progress& progress) const {
-  const auto count = static_cast<std::size_t>(rows.rows());
+  const std::size_t count = rows.rows();
   ListAssignment out;
   out.list_of.resize(count);
   std::vector<double> keys(count);
@@ -333,10 +333,10 @@ std::vector<std::uint32_t> CoarseQuantizer::second_lists(AnyMatrixView rows,
     constexpr std::int64_t each = 64;
     parallel_for(threads, (some.rows() + each - 1) / each, [&](std::int64_t task) {
       ExactDistance products(Metric::ip, ElementType::f32, active_isa());
-      std::vector<double> row(static_cast<std::size_t>(dim));
+      std::vector<double> row(dim);
       Matrix<float> residual(1, dim);
       for (std::int64_t i = task * each; i < std::min(some.rows(), (task + 1) * each); ++i) {
-        const std::uint32_t first = list_of[static_cast<std::size_t>(begin + i)];
+        const std::uint32_t first = list_of[begin + i];
         row_as_doubles(some, i, row.data());
         double squares = 0;
         for (const double x : row) squares += x * x;
@@ -344,7 +344,7 @@ std::vector<std::uint32_t> CoarseQuantizer::second_lists(AnyMatrixView rows,
         const float* const centroid = centroids_->row(first);
         double length = 0, along = 0;  // |r|^2, r.x
         for (std::int64_t j = 0; j < dim; ++j) {
-          const double x = row[static_cast<std::size_t>(j)] * scale, r = x - centroid[j];
+          const double x = row[j] * scale, r = x - centroid[j];
           constexpr double most = std::numeric_limits<float>::max();
           residual.row(0)[j] = static_cast<float>(std::clamp(r, -most, most));
           length += r * r, along += r * x;
@@ -363,7 +363,7 @@ std::vector<std::uint32_t> CoarseQuantizer::second_lists(AnyMatrixView rows,
           if (best != first && !(cost < least) && !(cost == least && list < best)) continue;
           best = static_cast<std::uint32_t>(list), least = cost;
         }
-        out[static_cast<std::size_t>(begin + i)] = best;
+        out[begin + i] = best;
       }
     });
   }
@@ -376,7 +376,7 @@ void CoarseQuantizer::set_keys(AnyMatrixView rows, std::span<const std::uint32_t
   parallel_for(threads, (rows.rows() + block - 1) / block, [&](std::int64_t b) {
     ExactDistance distance(assigned_by(), ElementType::f32, active_isa());
     for (std::int64_t i = b * block; i < std::min(rows.rows(), (b + 1) * block); ++i) {
-      const auto at = static_cast<std::size_t>(i);
+      const std::size_t at = i;
       distance.set_query(rows, i);
       keys[at] = distance.key(centroids_->row(list_of[at]));
     }
@@ -384,7 +384,7 @@ void CoarseQuantizer::set_keys(AnyMatrixView rows, std::span<const std::uint32_t
 }
 
 void CoarseQuantizer::set_radii(std::span<const double> keys, ListAssignment& to) const {
-  to.radii.assign(static_cast<std::size_t>(lists()), 0);
+  to.radii.assign(lists(), 0);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     float& radius = to.radii[to.list_of[i]];
     radius = std::max(radius, radius_of(keys[i], assigned_by()));

@@ -25,14 +25,12 @@ Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t en
                          MatrixView<float> centroids, std::span<const std::uint32_t> list_of) {
   const std::int64_t dim = rows.cols();
   Matrix<float> out(end - begin, dim);
-  std::vector<double> row(static_cast<std::size_t>(dim));
+  std::vector<double> row(dim);
   for (std::int64_t i = begin; i < end; ++i) {
     read_row(rows, i, metric, row.data());
-    const float* centroid =
-        centroids.rows() > 0 ? centroids.row(list_of[static_cast<std::size_t>(i)]) : nullptr;
+    const float* centroid = centroids.rows() > 0 ? centroids.row(list_of[i]) : nullptr;
     for (std::int64_t j = 0; j < dim; ++j)
-      out.row(i - begin)[j] = static_cast<float>(row[static_cast<std::size_t>(j)] -
-                                                 (centroid ? double{centroid[j]} : 0.0));
+      out.row(i - begin)[j] = static_cast<float>(row[j] - (centroid ? double{centroid[j]} : 0.0));
   }
   return out;
 }

@@ -70,7 +70,7 @@ RowCoder::RowCoder(const CodeShape& shape, Metric metric,
   variance_ += variance_of(centroids);
   longest_ += std::sqrt(longest_square(centroids));
   if (!l2()) return;
-  middle_.assign(static_cast<std::size_t>(centroids.cols()), 0);
+  middle_.assign(centroids.cols(), 0);
   for (std::int64_t l = 0; l < centroids.rows(); ++l)
     for (std::size_t j = 0; j < middle_.size(); ++j) middle_[j] += double{centroids.row(l)[j]};
   for (double& x : middle_) x /= static_cast<double>(centroids.rows());
@@ -111,7 +111,7 @@ std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMat
       coded_part(vectors, 0, vectors.rows(), metric,
                  list_of.empty() ? MatrixView<float>() : coarse->centroids(), list_of);
   const RowNumber number_of = [&](std::int64_t row) {
-    if (!drawn.empty()) row = drawn[static_cast<std::size_t>(row)];
+    if (!drawn.empty()) row = drawn[row];
     return number ? number(row) : row;
   };
   check_lengths(coded.view(), number_of);
@@ -140,7 +140,7 @@ float RowCoder::scalar_of(const float* decoded, std::int64_t list) const {
   }
   for (std::int64_t j = 0; j < dim; ++j) {
     const double r = decoded[j];
-    sum += r * r + 2 * (double{centroid[j]} - middle_[static_cast<std::size_t>(j)]) * r;
+    sum += r * r + 2 * (double{centroid[j]} - middle_[j]) * r;
   }
   return static_cast<float>(sum);
 }
@@ -150,7 +150,7 @@ RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32
   const std::int64_t n = rows.rows(), tasks = (n + rows_together - 1) / rows_together;
   Codes out{Matrix<std::uint8_t>(n, code_size()), {}};
   Reporter reporter(progress, "encode", tasks);
-  std::vector<std::int64_t> too_long(static_cast<std::size_t>(tasks), n);
+  std::vector<std::int64_t> too_long(tasks, n);
   parallel_for(threads, tasks, [&](std::int64_t task) {
     const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
     const Matrix<float> part =
@@ -161,7 +161,7 @@ RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32
         std::min(first_too_long(part.view()),
                  traits_of(metric_).product ? first_too_long(rows.rows(begin, end)) : part.rows());
     if (row < part.rows()) {
-      too_long[static_cast<std::size_t>(task)] = begin + row;
+      too_long[task] = begin + row;
       return;
     }
     const Matrix<std::uint8_t> codes = quantizer_->encode(part.view());
@@ -178,14 +178,13 @@ void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, 
                            std::int64_t first) const {
   if (!has_scalars()) return;
   const std::int64_t n = to.codes.rows();
-  to.scalars.resize(static_cast<std::size_t>(n));
+  to.scalars.resize(n);
   parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
-    std::vector<float> decoded(static_cast<std::size_t>(quantizer_->dim()));
+    std::vector<float> decoded(quantizer_->dim());
     for (std::int64_t i = task * rows_together; i < std::min(n, (task + 1) * rows_together); ++i) {
       const std::uint8_t* const code = to.codes.row(i);
       quantizer_->decode({&code, 1}, 1, decoded.data());
-      to.scalars[static_cast<std::size_t>(i)] =
-          scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[static_cast<std::size_t>(i)]);
+      to.scalars[i] = scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[i]);
     }
   });
   const auto bad = std::find_if(to.scalars.begin(), to.scalars.end(),
@@ -205,11 +204,11 @@ std::vector<float> RowCoder::distances_to_few(AnyMatrixView rows, int threads) c
   constexpr std::int64_t few = 4;
   const std::int64_t n = rows.rows(), parts = book().parts(), columns = book().width(),
                      step = book().count() / few;
-  std::vector<float> out(static_cast<std::size_t>(n));
+  std::vector<float> out(n);
   parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
     const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
     const Matrix<float> coded = coded_part(rows, begin, end, metric_, MatrixView<float>(), {});
-    std::vector<double> turned(static_cast<std::size_t>(book().dim()));
+    std::vector<double> turned(book().dim());
     for (std::int64_t i = begin; i < end; ++i) {
       std::copy_n(coded.row(i - begin), coded.cols(), turned.begin());
       quantizer_->turn(turned.data());
@@ -227,7 +226,7 @@ std::vector<float> RowCoder::distances_to_few(AnyMatrixView rows, int threads) c
         }
         sum += least;
       }
-      out[static_cast<std::size_t>(i)] =
+      out[i] =
           static_cast<float>(std::min(sum, static_cast<double>(std::numeric_limits<float>::max())));
     }
   });
@@ -243,7 +242,7 @@ CodedVectors RowCoder::vectors() const {
 void RowCoder::prepare(AnyMatrixView queries, std::int64_t query, double* out) const {
   read_row(queries, query, metric_, out);
   for (std::int64_t j = 0; j < quantizer_->dim() && !squared(); ++j)
-    out[j] = l2() ? -2 * (out[j] - middle_[static_cast<std::size_t>(j)]) : -out[j];
+    out[j] = l2() ? -2 * (out[j] - middle_[j]) : -out[j];
   quantizer_->turn(out);
 }
 
@@ -258,7 +257,7 @@ Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int 
   parallel_for(threads, tasks, [&](std::int64_t task) {
     ExactDistance distance(metric, ElementType::f32, active_isa());
     AnyMatrix unit;  // of a query, for cosine
-    std::vector<double> row(static_cast<std::size_t>(queries.cols()));
+    std::vector<double> row(queries.cols());
     for (std::int64_t q = task * together; q < std::min(probes.rows(), (task + 1) * together);
          ++q) {
       if (traits_of(metric_).unit_rows) {

@@ -71,8 +71,7 @@ std::shared_ptr<AuditLog> AuditLog::copy() const {
     to->name = from->name, to->k = from->k;
     to->sample = AnyMatrix(from->sample.type(), from->sample.rows(), from->sample.cols());
     const std::int64_t bytes = from->sample.view().rows(0, from->kept).bytes();
-    if (bytes > 0)
-      std::memcpy(to->sample.row(0), from->sample.row(0), static_cast<std::size_t>(bytes));
+    if (bytes > 0) std::memcpy(to->sample.row(0), from->sample.row(0), bytes);
     to->kept = from->kept, to->served = from->served, to->next = from->next;
     to->renewed = from->renewed, to->interval = from->interval, to->audited = from->audited;
     to->saved = from->saved, to->recall = from->recall, to->curve = from->curve;
@@ -135,7 +134,7 @@ void AuditLog::record(Traffic& traffic, AnyMatrixView queries, std::int64_t most
       if (traffic.kept == traffic.sample.rows()) {
         AnyMatrix& had = traffic.sample;
         AnyMatrix more(had.type(), std::min(2 * had.rows(), most_queries), had.cols());
-        std::memcpy(more.row(0), had.row(0), static_cast<std::size_t>(had.view().bytes()));
+        std::memcpy(more.row(0), had.row(0), had.view().bytes());
         traffic.sample = std::move(more);
       }
       copy_query(queries, q, traffic.sample, traffic.kept);
@@ -199,8 +198,7 @@ AuditLog::Audited AuditLog::serve(
     if (traffic->epoch != search.epoch || !is_due(*traffic, most))
       return state_of(*traffic, search);
     sample = AnyMatrix(traffic->sample.type(), traffic->kept, traffic->sample.cols());
-    std::memcpy(sample.row(0), traffic->sample.row(0),
-                static_cast<std::size_t>(sample.view().bytes()));
+    std::memcpy(sample.row(0), traffic->sample.row(0), sample.view().bytes());
   }
   auto curve = std::make_shared<const RecallCurve>(calibrate(sample.view()));
   std::lock_guard lock(mutex_);

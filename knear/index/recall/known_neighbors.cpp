@@ -27,7 +27,7 @@ float rounded(double key) {
 // Whether two matrices have the same bytes.
 bool same(AnyMatrixView a, AnyMatrixView b) {
   if (a.type() != b.type() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
-  const auto bytes = static_cast<std::size_t>(a.cols() * size_of(a.type()));
+  const std::size_t bytes = a.cols() * size_of(a.type());
   for (std::int64_t i = 0; i < a.rows(); ++i)
     if (std::memcmp(a.row(i), b.row(i), bytes) != 0) return false;
   return true;
@@ -60,7 +60,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, 
   auto queries =
       std::make_shared<const AnyMatrix>(rows_at(vectors, sample_of(vectors.rows(), count, random)));
   return std::make_shared<const KnownNeighbors>(std::move(queries), metric,
-                                                std::vector<List>(static_cast<std::size_t>(count)));
+                                                std::vector<List>(count));
 }
 
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(
@@ -75,7 +75,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(
     const std::vector<std::uint32_t> allowed = filter.allowed(0, base.rows());
     std::vector<std::int64_t> some =
         sample_of(std::ssize(allowed), std::min(std::ssize(allowed), most_queries), random);
-    for (std::int64_t& row : some) row = allowed[static_cast<std::size_t>(row)];
+    for (std::int64_t& row : some) row = allowed[row];
     own = std::make_shared<const AnyMatrix>(rows_at(base, some));
   }
   const std::int64_t count = own->rows(), most = std::max(most_neighbors, k + k / 4),
@@ -84,17 +84,17 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(
   if (kept > 0)
     near = knn(own->view(), base, kept,
                {.metric = metric, .threads = threads, .filter = filter, .progress = progress});
-  std::vector<List> lists(static_cast<std::size_t>(count));
+  std::vector<List> lists(count);
   parallel_for(threads, count, [&](std::int64_t q) {
     ExactDistance distance(metric, base.type());
     distance.set_query(own->view(), q);
     std::vector<Row> rows;
     for (std::int64_t j = 0; j < kept; ++j) {
       const Id row = near.ids.row(q)[j];
-      rows.emplace_back(rounded(distance.key(base.row(row))), ids[static_cast<std::size_t>(row)]);
+      rows.emplace_back(rounded(distance.key(base.row(row))), ids[row]);
     }
     std::sort(rows.begin(), rows.end());
-    lists[static_cast<std::size_t>(q)] = {Rows(rows), kept == filter.count()};
+    lists[q] = {Rows(rows), kept == filter.count()};
   });
   return std::make_shared<const KnownNeighbors>(std::move(own), metric, std::move(lists), most);
 }
@@ -117,11 +117,10 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
       more.clear();
       for (std::int64_t j = 0; j < k; ++j) {
         const Id row = near.ids.rows() > 0 ? near.ids.row(q)[j] : j;
-        more.emplace_back(rounded(distance.key(vectors.row(row))),
-                          ids[static_cast<std::size_t>(row)]);
+        more.emplace_back(rounded(distance.key(vectors.row(row))), ids[row]);
       }
       std::sort(more.begin(), more.end());
-      List& list = lists[static_cast<std::size_t>(q)];
+      List& list = lists[q];
       const std::vector<Row> before = list.rows.all();
       std::vector<Row> both;
       both.reserve(before.size() + more.size());
@@ -131,7 +130,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
         both.erase(before.empty() ? both.begin()
                                   : std::upper_bound(both.begin(), both.end(), before.back()),
                    both.end());
-      const auto kept = static_cast<std::size_t>(kept_);
+      const std::size_t kept = kept_;
       list.all &= k == n && both.size() <= kept;
       if (both.size() > kept) both.resize(kept);
       list.rows = Rows(both);
@@ -163,11 +162,11 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::together(
   for (const auto& part : parts) kept = std::max(kept, part->kept_);
   std::vector<List> lists(parts[0]->lists_.size());
   parallel_for(threads, std::ssize(lists), [&](std::int64_t q) {
-    List& list = lists[static_cast<std::size_t>(q)];
+    List& list = lists[q];
     std::vector<Row> rows;
     std::optional<Row> last;  // beyond it, a part does not know of others
     for (std::size_t p = 0; p < parts.size(); ++p) {
-      const List& some = parts[p]->lists_[static_cast<std::size_t>(q)];
+      const List& some = parts[p]->lists_[q];
       const std::vector<Row> all = some.rows.all();
       std::copy_if(all.begin(), all.end(), std::back_inserter(rows),
                    [&](const Row& row) { return holds(p, row.second); });
@@ -179,7 +178,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::together(
     }
     std::sort(rows.begin(), rows.end());
     if (last) rows.erase(std::upper_bound(rows.begin(), rows.end(), *last), rows.end());
-    if (std::ssize(rows) > kept) rows.resize(static_cast<std::size_t>(kept)), list.all = false;
+    if (std::ssize(rows) > kept) rows.resize(kept), list.all = false;
     list.rows = Rows(rows);
   });
   return std::make_shared<const KnownNeighbors>(parts[0]->queries_, parts[0]->metric_,

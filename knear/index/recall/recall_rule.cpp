@@ -61,7 +61,7 @@ class Simulation {
     RuleSeen seen;
     seen.rule = rule;
     for (std::int64_t q = 0; q < queries_; ++q) {
-      const auto at = static_cast<std::size_t>(q);
+      const std::size_t at = q;
       std::int64_t probed = lists_within(keys(q), rule);
       while (probed < sample_.enough[at])
         probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
@@ -83,9 +83,9 @@ class Simulation {
   double spread_to(std::int64_t lists) const {
     std::vector<double> all;
     for (std::int64_t q = 0; q < queries_; ++q)
-      all.push_back(spread_of(keys(q)[static_cast<std::size_t>(lists - 1)], keys(q)[0], lists - 1));
+      all.push_back(spread_of(keys(q)[lists - 1], keys(q)[0], lists - 1));
     std::nth_element(all.begin(), all.begin() + queries_ / 2, all.end());
-    return all[static_cast<std::size_t>(queries_ / 2)];
+    return all[queries_ / 2];
   }
 
  private:
@@ -238,7 +238,7 @@ std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule) {
   if (rule.spread < 0) return high;
   while (low < high) {
     const std::int64_t at = (low + high) / 2;
-    const bool within = spread_of(keys[static_cast<std::size_t>(at)], keys[0], at) <= rule.spread;
+    const bool within = spread_of(keys[at], keys[0], at) <= rule.spread;
     (within ? low : high) = within ? at + 1 : at;
   }
   return low;
@@ -275,7 +275,7 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads, const Nearn
   rules.push_back({.lists = looked_at});
   std::vector<PricedPoint> points(rules.size());
   parallel_for(threads, std::ssize(rules), [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
+    const std::size_t at = i;
     const RuleSeen seen = simulation.run(simulation.rule_of(rules[at].spread, rules[at].lists));
     points[at] = {point_of(seen, sample.k), seen.cost};
   });

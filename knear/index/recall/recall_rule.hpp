@@ -75,8 +75,7 @@ struct RecallByNearness {
   float least = 0, most = 0;  // the range of nearness
 
   std::size_t group_of(float nearness) const {
-    return static_cast<std::size_t>(std::lower_bound(bounds.begin(), bounds.end(), nearness) -
-                                    bounds.begin());
+    return std::lower_bound(bounds.begin(), bounds.end(), nearness) - bounds.begin();
   }
 
   bool operator==(const RecallByNearness&) const = default;

@@ -154,10 +154,10 @@ Segment load_codes(Sections& in, std::size_t number, const IndexShape& index, co
   constexpr Id most = std::numeric_limits<Id>::max();
   for (std::size_t l = 0; l < lists.size(); ++l)
     for (std::int64_t row = begin[l]; row < begin[l + 1]; ++row) {
-      const Id id = made.ids[static_cast<std::size_t>(row)];
+      const Id id = made.ids[row];
       if (id < 0 || (id >= state.next_id && state.next_id != most))
         in.refuse(prefix + "ids", "they are not those of the index");
-      if (row > begin[l] && made.ids[static_cast<std::size_t>(row) - 1] >= id)
+      if (row > begin[l] && made.ids[row - 1] >= id)
         in.refuse(prefix + "ids", "they do not ascend in a list");
     }
   if (index.refine) {
@@ -188,8 +188,7 @@ void add_codes(io::ArchiveWriter& writer, std::size_t number, const Segment& seg
   add_live(writer, prefix + "live", segment.live);
   if (rows.vectors.cols() == 0) return;
   if (rows.guard) rows.guard->touch_all(1);
-  writer.add(prefix + "vectors", rows.vectors.data(),
-             static_cast<std::size_t>(rows.vectors.bytes()));
+  writer.add(prefix + "vectors", rows.vectors.data(), rows.vectors.bytes());
 }
 
 }  // namespace knear::detail

@@ -91,8 +91,7 @@ std::optional<GraphOfState::Made> load_graph(Sections& in, IndexShape& shape) {
     in.refuse(in_numbers ? "graph/numbers" : "graph/lows", "they are no coding of the vectors");
   graph->begin = in.array<std::int64_t>("graph/begin", fields.nodes + 1);
   graph->ids = in.array<Id>("graph/ids", fields.rows);
-  bool ascends =
-      graph->begin[0] == 0 && graph->begin[static_cast<std::size_t>(fields.nodes)] == fields.rows;
+  bool ascends = graph->begin[0] == 0 && graph->begin[fields.nodes] == fields.rows;
   for (std::size_t i = 0; ascends && i < static_cast<std::size_t>(fields.nodes); ++i)
     ascends = graph->begin[i] < graph->begin[i + 1];
   if (!ascends) in.refuse("graph/begin", "they are no division of the rows");

@@ -198,9 +198,9 @@ void check_slots(Sections& in, const std::string& prefix, const PackedBase& pane
   const std::string about = prefix + "panels/rows";
   const auto copies = std::ssize(duplicates.all_others());
   if (panels.rows + copies != rows) in.refuse(about, "it has other rows than the segment");
-  std::vector<char> in_slot(static_cast<std::size_t>(rows), 0);
+  std::vector<char> in_slot(rows, 0);
   for (std::int64_t slot = 0; slot < std::ssize(panels.ids); ++slot) {
-    const std::uint32_t row = panels.ids[static_cast<std::size_t>(slot)];
+    const std::uint32_t row = panels.ids[slot];
     if ((row == PackedBase::no_row) != (slot >= panels.rows))
       in.refuse(about, "it has a row where there is padding, or none where there is not");
     if (row == PackedBase::no_row) continue;

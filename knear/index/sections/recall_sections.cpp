@@ -104,7 +104,7 @@ bool load_nearness(Sections& in, const std::string& prefix, RecallCurve& curve) 
           some(shares, group, from.groups),         from.queries,
           static_cast<float>(from.least),           static_cast<float>(from.most)};
     if (!are_ascending(to.bounds)) refuse();
-    group += static_cast<std::size_t>(from.groups);
+    group += from.groups;
   }
   if (group != recalls.size()) refuse();
   return true;
@@ -177,7 +177,7 @@ void add_known(io::ArchiveWriter& writer, const KnownNeighbors& known) {
     begin.push_back(std::ssize(ids)), all.push_back(list.all);
   }
   writer.add_copy("known/fields", &fields, sizeof fields);
-  writer.add_copy("known/queries", queries.data(), static_cast<std::size_t>(queries.bytes()));
+  writer.add_copy("known/queries", queries.data(), queries.bytes());
   writer.add_copy("known/begin", begin.data(), begin.size() * sizeof begin[0]);
   writer.add_copy("known/keys", keys.data(), keys.size() * sizeof keys[0]);
   writer.add_copy("known/ids", ids.data(), ids.size() * sizeof ids[0]);
@@ -219,10 +219,9 @@ std::shared_ptr<const KnownNeighbors> load_known(Sections& in, const IndexShape&
   const auto keys = in.list<double>("known/keys");
   const auto ids = in.list<Id>("known/ids");
   const auto all = in.array<std::uint8_t>("known/all", fields.queries);
-  if (ids.size() != keys.size() || begin[0] != 0 ||
-      begin[static_cast<std::size_t>(fields.queries)] != std::ssize(ids))
+  if (ids.size() != keys.size() || begin[0] != 0 || begin[fields.queries] != std::ssize(ids))
     in.refuse("known/begin", "they are no division of the neighbours");
-  std::vector<KnownNeighbors::List> lists(static_cast<std::size_t>(fields.queries));
+  std::vector<KnownNeighbors::List> lists(fields.queries);
   for (std::size_t q = 0; q < lists.size(); ++q) {
     lists[q].all = all[q] != 0;
     if (begin[q + 1] < begin[q] || begin[q + 1] > std::ssize(ids))

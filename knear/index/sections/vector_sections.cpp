@@ -49,9 +49,9 @@ std::shared_ptr<const PackedLists> load_lists(Sections& in, const std::string& n
   auto out = std::make_shared<PackedLists>();
   out->first_panel = load_first_panels(in, name, lists, packed.panels());
   out->packed = std::move(packed);
-  std::vector<bool> seen(static_cast<std::size_t>(out->packed.rows));
+  std::vector<bool> seen(out->packed.rows);
   std::int64_t count = 0;
-  const auto end = static_cast<std::size_t>(out->first_panel.back() * panel_rows);
+  const std::size_t end = out->first_panel.back() * panel_rows;
   for (std::size_t slot = 0; slot < out->packed.ids.size(); ++slot) {
     const std::uint32_t row = out->packed.ids[slot];
     if (row == PackedBase::no_row) continue;
@@ -120,9 +120,8 @@ Segment load_vectors(Sections& in, std::size_t number, const IndexShape& index,
   if (in.has(prefix + "ids")) {
     ids = in.array<Id>(prefix + "ids", rows);
     for (std::int64_t i = 1; i < rows; ++i)
-      if (ids[static_cast<std::size_t>(i - 1)] >= ids[static_cast<std::size_t>(i)])
-        in.refuse(prefix + "ids", "they do not ascend");
-    first = ids[0], last = ids[static_cast<std::size_t>(rows - 1)];
+      if (ids[i - 1] >= ids[i]) in.refuse(prefix + "ids", "they do not ascend");
+    first = ids[0], last = ids[rows - 1];
   } else if (__builtin_add_overflow(first, rows - 1, &last)) {
     in.refuse(about, "its ids are beyond 63 bits");
   }
@@ -243,8 +242,7 @@ void add_vectors(io::ArchiveWriter& writer, std::size_t number, const Segment& s
   add_live(writer, prefix + "live", segment.live);
   if (!rows.is_panels()) {
     if (rows.guard()) rows.guard()->touch_all(1);
-    writer.add(prefix + "vectors", rows.matrix().data(),
-               static_cast<std::size_t>(rows.matrix().bytes()));
+    writer.add(prefix + "vectors", rows.matrix().data(), rows.matrix().bytes());
   }
   if (const ListedRows* lists = rows.lists()) {
     writer.add(prefix + "radii", rows.radii().data(), rows.radii().size_bytes());

@@ -63,9 +63,7 @@ void append(Shards& next, AnyMatrixView vectors, std::span<const Id> own_ids,
     state.type = type;
     if (own_ids.empty()) state.next_id = next.next_id + begin;
     shard.index = with_state(*shard.index, std::move(state));
-    const auto ids = own_ids.empty() ? own_ids
-                                     : own_ids.subspan(static_cast<std::size_t>(begin),
-                                                       static_cast<std::size_t>(counts[s]));
+    const auto ids = own_ids.empty() ? own_ids : own_ids.subspan(begin, counts[s]);
     const auto add = [&] { shard.index->append(vectors.rows(begin, end), ids, options, begin); };
     // Memory is that of the group that will search it (core/cpu_groups.hpp).
     if (groups.size() > 1)
@@ -85,15 +83,14 @@ std::vector<std::vector<std::int64_t>> places_in(const Shards& shards, std::span
     const Shard* holder = shards.find(ids[i]);
     if (!holder)
       throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
-    out[static_cast<std::size_t>(holder - shards.all.data())].push_back(
-        static_cast<std::int64_t>(i));
+    out[holder - shards.all.data()].push_back(static_cast<std::int64_t>(i));
   }
   return out;
 }
 
 std::vector<Id> at_places(std::span<const Id> ids, const std::vector<std::int64_t>& places) {
   std::vector<Id> out;
-  for (const std::int64_t place : places) out.push_back(ids[static_cast<std::size_t>(place)]);
+  for (const std::int64_t place : places) out.push_back(ids[place]);
   return out;
 }
 
@@ -218,7 +215,7 @@ std::shared_ptr<IndexImpl> shard_of(const IndexImpl& like, AnyMatrixView rows, I
 
 std::vector<std::int64_t> even_parts(std::int64_t n, std::int64_t shards) {
   Shards empty;
-  empty.all.resize(static_cast<std::size_t>(shards));
+  empty.all.resize(shards);
   return spread(empty, n);
 }
 
@@ -311,7 +308,7 @@ std::int64_t IndexInShards::memory_bytes() const {
 
 std::vector<std::int64_t> IndexInShards::list_sizes() const {
   const auto now = state();
-  std::vector<std::int64_t> out(static_cast<std::size_t>(shape.lists));
+  std::vector<std::int64_t> out(shape.lists);
   for (const Shard& shard : now->all) {
     if (!shard.index) continue;
     const std::vector<std::int64_t> some = shard.index->list_sizes();
@@ -329,8 +326,7 @@ std::vector<std::int64_t> IndexInShards::lists_of(std::span<const Id> ids) const
   for (std::size_t s = 0; s < places.size(); ++s) {
     if (places[s].empty()) continue;
     const std::vector<std::int64_t> some = now->all[s].index->lists_of(at_places(ids, places[s]));
-    for (std::size_t i = 0; i < some.size(); ++i)
-      out[static_cast<std::size_t>(places[s][i])] = some[i];
+    for (std::size_t i = 0; i < some.size(); ++i) out[places[s][i]] = some[i];
   }
   return out;
 }

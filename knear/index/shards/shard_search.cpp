@@ -94,9 +94,7 @@ class ShardSearch {
 
   int threads() const { return threads_; }
   // The number of the query that is the place-th of those that were divided between replicas.
-  std::int64_t query(std::int64_t place) const {
-    return order_.empty() ? place : order_[static_cast<std::size_t>(place)];
-  }
+  std::int64_t query(std::int64_t place) const { return order_.empty() ? place : order_[place]; }
 
   // Calls one(index, queries, options, report) for each shard and each replica's queries.
   template <class Found, class One>
@@ -109,7 +107,7 @@ class ShardSearch {
       if (like.shape.lists > 0 && options_.memory == 0) put_near_together();
     }
     const std::vector<std::int64_t> begin = speeds_.split(queries_.rows(), replicas);
-    std::vector<Slice<Found>> slices(static_cast<std::size_t>(replicas));
+    std::vector<Slice<Found>> slices(replicas);
     std::vector<std::vector<KnnReport>> reports(slices.size());
     for (std::size_t r = 0; r < slices.size(); ++r) {
       slices[r].begin = begin[r], slices[r].end = begin[r + 1];
@@ -117,7 +115,7 @@ class ShardSearch {
     }
     const std::int64_t parts = count * replicas;
     const int workers = static_cast<int>(std::min<std::int64_t>(threads_, parts));
-    std::vector<double> ends(static_cast<std::size_t>(parts));
+    std::vector<double> ends(parts);
     if (are_placed()) get_ready_for_run_on();
     SharedProgress progress(options_.progress, parts);
     const Stopwatch time;
@@ -142,7 +140,7 @@ class ShardSearch {
       } catch (const IoError& error) {
         leave_out(s, error.what());
       }
-      ends[static_cast<std::size_t>(part)] = time.seconds();
+      ends[part] = time.seconds();
     });
     // All of them at work from the begin on.
     if (workers == parts && replicas > 1 && replicas == speeds_.replicas()) {
@@ -272,7 +270,7 @@ class ShardSearch {
       const auto holder = std::find_if(states().begin(), states().end(),
                                        [&](const auto& state) { return state->find(id).row >= 0; });
       if (holder != states().end())
-        lists[static_cast<std::size_t>(holder - states().begin())].push_back(id);
+        lists[holder - states().begin()].push_back(id);
       else if (!is_partial())
         throw InvalidArgument("filter holds id {}, which the index does not hold", id);
     }
@@ -553,12 +551,11 @@ RangeNeighbors within(const Shards& shards, AnyMatrixView queries, double radius
         return index.within(*index.state(), some, radius, part_options, part_report);
       });
   const Stopwatch time;
-  RangeLists all(static_cast<std::size_t>(queries.rows()));
+  RangeLists all(queries.rows());
   for (auto& slice : slices)
     for (RangeLists& found : slice.found)
       for (std::size_t i = 0; i < found.size(); ++i) {
-        auto& to =
-            all[static_cast<std::size_t>(search.query(slice.begin + static_cast<std::int64_t>(i)))];
+        auto& to = all[search.query(slice.begin + static_cast<std::int64_t>(i))];
         if (to.empty())
           to = std::move(found[i]);
         else

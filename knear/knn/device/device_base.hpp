@@ -108,7 +108,7 @@ class DeviceBase {
     Neighbors out{Matrix<Id>(found.ids.rows(), k), Matrix<float>(found.ids.rows(), k)};
     for (std::int64_t i = 0; i < found.ids.rows(); ++i)
       for (std::int64_t j = 0, to = 0; to < k; ++j) {
-        if (found.ids.row(i)[j] == rows[static_cast<std::size_t>(i)]) continue;
+        if (found.ids.row(i)[j] == rows[i]) continue;
         out.ids.row(i)[to] = found.ids.row(i)[j];
         out.distances.row(i)[to++] = found.distances.row(i)[j];
       }

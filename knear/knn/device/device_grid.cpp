@@ -96,8 +96,7 @@ std::vector<Part<Found>> searched(const DeviceGrid& grid, const std::vector<std:
   std::vector<Part<Found>> parts;
   for (std::int64_t r = 0; r < grid.replicas(); ++r)
     for (std::int64_t c = 0; c < grid.columns(); ++c) {
-      const std::int64_t from = begin[static_cast<std::size_t>(r)],
-                         to = begin[static_cast<std::size_t>(r) + 1];
+      const std::int64_t from = begin[r], to = begin[r + 1];
       const bool last = parts.empty() && r + 1 == grid.replicas() && c + 1 == grid.columns();
       if (from == to && !last) continue;
       SearchRequest some =
@@ -107,15 +106,15 @@ std::vector<Part<Found>> searched(const DeviceGrid& grid, const std::vector<std:
       parts.push_back({std::move(some), r, from, std::move(engine)});
     }
   run_parts(request.threads, std::ssize(parts), [&](std::int64_t i) {
-    Part<Found>& part = parts[static_cast<std::size_t>(i)];
+    Part<Found>& part = parts[i];
     const Stopwatch time;
     run(part);
     // What was sent there now stays, or is sent again by all.
     part.seconds = time.seconds() - part.report.prepare_seconds;
   });
-  std::vector<double> seconds(static_cast<std::size_t>(grid.replicas()));
+  std::vector<double> seconds(grid.replicas());
   for (const Part<Found>& part : parts) {
-    double& longest = seconds[static_cast<std::size_t>(part.replica)];
+    double& longest = seconds[part.replica];
     longest = std::max(longest, part.seconds);
   }
   grid.note(begin, seconds);
@@ -165,7 +164,7 @@ std::vector<std::int64_t> DeviceGrid::split(std::int64_t queries) const {
   for (std::int64_t r = 1; used < replicas_ && r <= used; ++r) begin.push_back(queries * r / used);
   // Whole blocks, one at least.
   for (std::int64_t r = 1; r < used; ++r) {
-    const auto at = static_cast<std::size_t>(r);
+    const std::size_t at = r;
     const std::int64_t whole =
         (begin[at] + block_of_queries / 2) / block_of_queries * block_of_queries;
     begin[at] = std::clamp(whole, begin[at - 1] + block_of_queries,
@@ -175,9 +174,9 @@ std::vector<std::int64_t> DeviceGrid::split(std::int64_t queries) const {
   static std::atomic<std::uint64_t> turn = 0;
   const auto first =
       static_cast<std::int64_t>(turn++ % static_cast<std::uint64_t>(replicas_ - used + 1));
-  std::vector<std::int64_t> out(static_cast<std::size_t>(first), 0);
+  std::vector<std::int64_t> out(first, 0);
   out.insert(out.end(), begin.begin(), begin.end());
-  out.resize(static_cast<std::size_t>(replicas_ + 1), queries);
+  out.resize(replicas_ + 1, queries);
   return out;
 }
 
@@ -257,7 +256,7 @@ RangeLists within_on_several(const Devices& devices, const SearchRequest& reques
   auto parts = searched<RangeLists>(grid, begin, request, [&](Part<RangeLists>& part) {
     part.found = within_on(part.engine.get(), part.request, radius, &part.report);
   });
-  RangeLists all(static_cast<std::size_t>(request.queries.rows()));
+  RangeLists all(request.queries.rows());
   for (Part<RangeLists>& part : parts)
     for (std::size_t q = 0; q < part.found.size(); ++q) {
       auto& to = all[static_cast<std::size_t>(part.begin) + q];
@@ -293,8 +292,7 @@ DividedListSearch::DividedListSearch(const SearchRequest& request, const Devices
     }
   if (grid_.columns() == 1) return;
   for (std::int64_t c = 0; c < grid_.columns(); ++c)
-    found_.push_back(
-        nothing_found(request.queries.rows(), parts_[static_cast<std::size_t>(c)]->request.k));
+    found_.push_back(nothing_found(request.queries.rows(), parts_[c]->request.k));
 }
 
 DividedListSearch::~DividedListSearch() = default;
@@ -306,27 +304,23 @@ void DividedListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   if (k == 0 || count == 0) return;
   std::vector<std::int64_t> all;
   if (which.empty()) {
-    all.resize(static_cast<std::size_t>(count));
+    all.resize(count);
     std::iota(all.begin(), all.end(), 0);
     which = all;
   }
   const std::vector<std::int64_t> begin = grid_.split(count);
-  std::vector<double> seconds(static_cast<std::size_t>(grid_.size()));
+  std::vector<double> seconds(grid_.size());
   run_parts(request_.threads, grid_.size(), [&](std::int64_t i) {
-    Part& part = *parts_[static_cast<std::size_t>(i)];
-    const std::int64_t first = begin[static_cast<std::size_t>(part.replica)],
-                       some = begin[static_cast<std::size_t>(part.replica) + 1] - first;
+    Part& part = *parts_[i];
+    const std::int64_t first = begin[part.replica], some = begin[part.replica + 1] - first;
     if (some == 0 || part.request.k == 0) return;
     // What is sent there now is no part of the speed, by which queries are divided.
     const double before = part.search->report().prepare_seconds;
     const Stopwatch time;
     // Each query's row is one replica's.
-    part.search->nearest(
-        probes.rows(first, first + some),
-        found_.empty() ? found : found_[static_cast<std::size_t>(part.column)],
-        which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(some)));
-    seconds[static_cast<std::size_t>(i)] =
-        time.seconds() - (part.search->report().prepare_seconds - before);
+    part.search->nearest(probes.rows(first, first + some),
+                         found_.empty() ? found : found_[part.column], which.subspan(first, some));
+    seconds[i] = time.seconds() - (part.search->report().prepare_seconds - before);
   });
   std::vector<double> of_replicas;
   for (std::int64_t r = 0; r < grid_.replicas(); ++r) {
@@ -338,7 +332,7 @@ void DividedListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   parallel_for(request_.threads, (count + 63) / 64, [&](std::int64_t task) {
     std::vector<std::pair<double, Id>> rows;
     for (std::int64_t i = task * 64; i < std::min(count, task * 64 + 64); ++i) {
-      const std::int64_t q = which[static_cast<std::size_t>(i)];
+      const std::int64_t q = which[i];
       rows.clear();
       for (const ExactNeighbors& some : found_)
         for (std::int64_t j = 0; j < some.columns() && some.ids.row(q)[j] != no_id; ++j)
@@ -346,7 +340,7 @@ void DividedListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
       const std::int64_t there = std::min(k, std::ssize(rows));
       std::partial_sort(rows.begin(), rows.begin() + there, rows.end());
       for (std::int64_t j = 0; j < there; ++j)
-        std::tie(found.keys.row(q)[j], found.ids.row(q)[j]) = rows[static_cast<std::size_t>(j)];
+        std::tie(found.keys.row(q)[j], found.ids.row(q)[j]) = rows[j];
     }
   });
 }
@@ -381,12 +375,7 @@ void DividedCodeSearch::scan(std::span<const Segment> segments, const CodeScanJo
   std::vector<Part> parts;
   for (std::int64_t r = 0; r < grid.replicas(); ++r)
     for (std::int64_t c = 0; c < grid.columns(); ++c) {
-      Part part{begin[static_cast<std::size_t>(r)],
-                begin[static_cast<std::size_t>(r) + 1],
-                {},
-                {},
-                nullptr,
-                {}};
+      Part part{begin[r], begin[r + 1], {}, {}, nullptr, {}};
       for (std::size_t s = 0; s < segments.size(); ++s)
         if (grid.column_of(segments[s].shard) == c)
           part.segments.push_back(segments[s]),
@@ -400,7 +389,7 @@ void DividedCodeSearch::scan(std::span<const Segment> segments, const CodeScanJo
   if (parts.empty()) return;
   SharedProgress shared(progress, std::ssize(parts));
   run_parts(job.threads, std::ssize(parts), [&](std::int64_t i) {
-    Part& part = parts[static_cast<std::size_t>(i)];
+    Part& part = parts[i];
     CodeScanJob some = job;
     some.prepare = [&job, first = part.begin](std::int64_t query, double* to) {
       job.prepare(first + query, to);

@@ -40,7 +40,7 @@ class DeviceGrid {
   std::int64_t columns() const { return columns_; }
   std::int64_t column_of(std::int64_t shard) const { return shard % columns_; }
   int gpu(std::int64_t replica, std::int64_t column) const {
-    return devices_.gpus[static_cast<std::size_t>(replica * columns_ + column)];
+    return devices_.gpus[replica * columns_ + column];
   }
   std::int64_t size() const { return replicas_ * columns_; }
 

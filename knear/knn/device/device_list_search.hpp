@@ -48,9 +48,7 @@ class DeviceListSearch final : public ProbedSearch {
     if (found.columns() == 0) found = nothing_found(request_.queries.rows(), request_.k);
     if (request_.k == 0) return;
     const std::int64_t count = probes.rows();
-    const auto number = [&](std::int64_t q) {
-      return which.empty() ? q : which[static_cast<std::size_t>(q)];
-    };
+    const auto number = [&](std::int64_t q) { return which.empty() ? q : which[q]; };
     const AnyMatrix some = which.empty() ? AnyMatrix() : copies_of(request_.queries, which);
     Asked asked{which.empty() ? request_.queries : some.view(), probes, {}, {}, {}};
     asked.best = nothing_found(count, request_.k);
@@ -157,13 +155,13 @@ class DeviceListSearch final : public ProbedSearch {
 
   // Sends the rows that may be found, for this search alone.
   void search_chunks(Asked& asked, std::vector<std::int64_t>& left) {
-    std::vector<char> wanted(static_cast<std::size_t>(at_.segment->given.lists->lists()));
+    std::vector<char> wanted(at_.segment->given.lists->lists());
     for (const std::int64_t q : asked.todo)
       for (std::int64_t p = 0; p < asked.probes.cols() && asked.probes.row(q)[p] != no_id; ++p)
-        wanted[static_cast<std::size_t>(asked.probes.row(q)[p])] = 1;
+        wanted[asked.probes.row(q)[p]] = 1;
     const AllowedRows allowed = at_.allowed();
     const ListLayout layout = layout_of([&](Id list, std::uint32_t row) {
-      return wanted[static_cast<std::size_t>(list)] && (allowed.all() || allowed(row));
+      return wanted[list] && (allowed.all() || allowed(row));
     });
     const std::vector<std::int64_t> ends = ends_of_chunks(layout);
     std::unique_ptr<Chunk> now, next;
@@ -252,9 +250,9 @@ class DeviceListSearch final : public ProbedSearch {
     const std::lock_guard lock(rows.mutex);
     const std::int64_t count = asked.queries.rows(), many = std::ssize(asked.todo),
                        k = std::min({request_.k, at_.count, rows.coding.rows});
-    asked.bounds.resize(static_cast<std::size_t>(count));
+    asked.bounds.resize(count);
     for (const std::int64_t q : asked.todo)
-      asked.bounds[static_cast<std::size_t>(q)] = asked.best.keys.row(q)[request_.k - 1];
+      asked.bounds[q] = asked.best.keys.row(q)[request_.k - 1];
     const bool some_known = std::any_of(asked.todo.begin(), asked.todo.end(), [&](std::int64_t q) {
       return asked.best.ids.row(q)[request_.k - 1] != no_id;
     });
@@ -274,15 +272,14 @@ class DeviceListSearch final : public ProbedSearch {
         asked.probes);
     const RowIds ids = at_.ids();
     for (Id* id = out.ids.data(); id != out.ids.data() + count * k; ++id)
-      if (*id != no_id)
-        *id = ids(numbers.empty() ? *id : Id{numbers[static_cast<std::size_t>(*id)]});
+      if (*id != no_id) *id = ids(numbers.empty() ? *id : Id{numbers[*id]});
     merge(asked.best, out, request_.k, request_.threads);
     note(rows, asked, stats, batch);
     if (back.empty()) return;
     left.insert(left.end(), back.begin(), back.end());
-    std::vector<char> gone(static_cast<std::size_t>(count));
-    for (const std::int64_t q : back) gone[static_cast<std::size_t>(q)] = 1;
-    std::erase_if(asked.todo, [&](std::int64_t q) { return gone[static_cast<std::size_t>(q)]; });
+    std::vector<char> gone(count);
+    for (const std::int64_t q : back) gone[q] = 1;
+    std::erase_if(asked.todo, [&](std::int64_t q) { return gone[q]; });
   }
   void note(const RowsOnDevice<Queue>& rows, const Asked& asked, const DeviceStats& stats,
             std::int64_t batch) {

@@ -50,8 +50,7 @@ AnyMatrix download_some(Queue& queue, const DeviceRowData<Queue>& rows,
   each_run(which, [&](std::int64_t place, std::int64_t row, std::int64_t count) {
     const std::int64_t bytes = rows.dim * size_of(rows.type);
     queue.download(static_cast<unsigned char*>(out.row(place)),
-                   static_cast<const unsigned char*>(rows.data()) + row * bytes,
-                   static_cast<std::size_t>(count * bytes));
+                   static_cast<const unsigned char*>(rows.data()) + row * bytes, count * bytes);
   });
   queue.wait();
   return out;
@@ -64,7 +63,7 @@ void send_answers(Queue& queue, const Neighbors& found, std::span<const std::int
   const std::int64_t k = found.ids.cols();
   const StreamSyncGuard waits_at_exit{queue};
   const auto send = [&](std::int64_t place, std::int64_t query, std::int64_t count) {
-    const auto places = static_cast<std::size_t>(count * k);
+    const std::size_t places = count * k;
     queue.upload(to.ids + query * k, found.ids.row(place), places);
     queue.upload(to.distances + query * k, found.distances.row(place), places);
   };
@@ -132,9 +131,9 @@ class DeviceQuerySearch {
     const std::int64_t count = queries.count, columns = request.k;
     if (count == 0) return {};
     std::vector<char> is_left = zero_queries(queries, request.options.metric);
-    const auto places = static_cast<std::size_t>(count * columns);
+    const std::size_t places = count * columns;
     Answers now, next;
-    auto bounds = queue_.template allocate<double>(static_cast<std::size_t>(count));
+    auto bounds = queue_.template allocate<double>(count);
     std::int64_t had = 0;
     for (const SearchRequest::Segment& segment : request.segments) {
       at.enter(segment, 0, segment.given.rows->base.rows());
@@ -162,14 +161,14 @@ class DeviceQuerySearch {
             merge.bounds = bounds.data(), merge.columns = columns;
             launch_merge_answers(*rows.queue, merge);
           });
-      for (const std::int64_t q : others) is_left[static_cast<std::size_t>(q)] = 1;
+      for (const std::int64_t q : others) is_left[q] = 1;
       if (std::ssize(others) == count) break;
       std::swap(now, next);
       had = std::min(columns, had + k);
     }
     std::vector<std::int64_t> left;
     for (std::int64_t q = 0; q < count; ++q)
-      if (is_left[static_cast<std::size_t>(q)]) left.push_back(q);
+      if (is_left[q]) left.push_back(q);
     if (std::ssize(left) < count) {
       const bool negated = larger_is_nearer(request.options.metric);
       if (request.kind == SearchKind::self_join)
@@ -185,7 +184,7 @@ class DeviceQuerySearch {
 
   // 1 for queries of zeros, where these are left.
   std::vector<char> zero_queries(const DeviceRowData<Queue>& queries, Metric metric) {
-    std::vector<char> out(static_cast<std::size_t>(queries.count));
+    std::vector<char> out(queries.count);
     if (traits_of(metric).squared) return out;
     auto flags = queue_.template allocate<unsigned char>(out.size());
     auto zeros = queue_.template allocate<int>(1);
@@ -212,7 +211,7 @@ class DeviceQuerySearch {
     return std::static_pointer_cast<IdsOnDevice>(at.prepared().device_copies.form(name, [&] {
       auto out = std::make_shared<IdsOnDevice>();
       out->queue = std::make_shared<Queue>(open_());
-      const auto rows = static_cast<std::size_t>(at.base().rows());
+      const std::size_t rows = at.base().rows();
       out->ids = out->queue->template allocate<Id>(rows);
       const StreamSyncGuard sent{*out->queue};
       out->queue->upload(out->ids.data(), ids.ids, rows);

@@ -118,7 +118,7 @@ class DeviceSearch final : public DeviceEngine {
     if (!rows) return todo;
     const SearchRequest& request = at.request;
     std::lock_guard lock(rows->mutex);
-    const std::vector<double> upper_bounds(static_cast<std::size_t>(request.queries.rows()), limit);
+    const std::vector<double> upper_bounds(request.queries.rows(), limit);
     ScanJob job = at.job(request.queries, request.k);
     job.upper_bounds = upper_bounds.data(), job.allowed = *allowed;
     DeviceTileSizes sizes = range_sizes(at, room_on(*rows->queue, request));
@@ -253,12 +253,12 @@ class DeviceSearch final : public DeviceEngine {
   // the answers of those of `todo` that are not left.
   static void number_rows(const SearchPosition& at, const std::vector<std::int64_t>& todo,
                           const std::vector<std::int64_t>& left, ExactNeighbors& out) {
-    std::vector<bool> answered(static_cast<std::size_t>(out.ids.rows()));
-    for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = true;
-    for (const std::int64_t q : left) answered[static_cast<std::size_t>(q)] = false;
+    std::vector<bool> answered(out.ids.rows());
+    for (const std::int64_t q : todo) answered[q] = true;
+    for (const std::int64_t q : left) answered[q] = false;
     for (const std::int64_t q : todo)
-      for (std::int64_t j = 0; answered[static_cast<std::size_t>(q)] && j < out.columns(); ++j)
-        if (Id& id = out.ids.row(q)[j]; id != no_id) id = at.subset[static_cast<std::size_t>(id)];
+      for (std::int64_t j = 0; answered[q] && j < out.columns(); ++j)
+        if (Id& id = out.ids.row(q)[j]; id != no_id) id = at.subset[id];
   }
 
   // Pairs that are copied at once, to each of two buffers: an eighth of the memory for both.

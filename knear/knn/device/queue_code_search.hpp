@@ -73,7 +73,7 @@ class QueueCodeSearch final : public DeviceCodeSearch {
                                         const CodeScanJob& job, const CodeProbes& probes,
                                         CodedNeighbors& out, const Progress& progress) {
     const std::int64_t count = probes.lists.rows(), dim = job.book->dim();
-    std::vector<std::int64_t> left(static_cast<std::size_t>(count));
+    std::vector<std::int64_t> left(count);
     std::iota(left.begin(), left.end(), std::int64_t{0});
     if (!job.vectors.known || job.comparison == CodeComparison::by_tables || count == 0)
       return left;
@@ -102,11 +102,9 @@ class QueueCodeSearch final : public DeviceCodeSearch {
         const std::vector<std::int64_t> lost =
             held[s]->decoded->run(asked.queries, asked.todo, of_these, segments[s].codes,
                                   static_cast<std::uint32_t>(s), job, part, stats, progress);
-        std::vector<char> is_lost(static_cast<std::size_t>(some));
-        for (const std::int64_t q : lost)
-          left.push_back(first + q), is_lost[static_cast<std::size_t>(q)] = 1;
-        std::erase_if(asked.todo,
-                      [&](std::int64_t q) { return is_lost[static_cast<std::size_t>(q)] != 0; });
+        std::vector<char> is_lost(some);
+        for (const std::int64_t q : lost) left.push_back(first + q), is_lost[q] = 1;
+        std::erase_if(asked.todo, [&](std::int64_t q) { return is_lost[q] != 0; });
         most_bytes_ = std::max(most_bytes_, held[s]->queue->most_bytes_in_use());
       }
       for (const std::int64_t q : asked.todo)
@@ -181,19 +179,17 @@ class QueueCodeSearch final : public DeviceCodeSearch {
     Matrix<Id> lists(count, columns);
     Matrix<float> terms(count, columns);
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t q = which[static_cast<std::size_t>(i)];
+      const std::int64_t q = which[i];
       std::copy_n(probes.lists.row(q), columns, lists.row(i));
       std::copy_n(probes.terms.row(q), columns, terms.row(i));
     }
     CodeScanJob some = job;
-    some.prepare = [&job, which](std::int64_t i, double* to) {
-      job.prepare(which[static_cast<std::size_t>(i)], to);
-    };
+    some.prepare = [&job, which](std::int64_t i, double* to) { job.prepare(which[i], to); };
     CodedNeighbors part(count, job.k);
     DeviceCodeScan<Queue>(queue, book, scanned, some)
         .run({lists.view(), terms.view()}, part, progress);
     for (std::int64_t i = 0; i < count; ++i)
-      std::copy_n(part.of(i).begin(), job.k, out.of(which[static_cast<std::size_t>(i)]).begin());
+      std::copy_n(part.of(i).begin(), job.k, out.of(which[i]).begin());
   }
 
   std::shared_ptr<CodesOnDevice> there(const Segment& segment, const CodeScanJob& job) const {

@@ -19,14 +19,14 @@ namespace knear::detail {
 
 class ReplicaSpeeds {
  public:
-  explicit ReplicaSpeeds(std::int64_t replicas) : rates_(static_cast<std::size_t>(replicas), 0) {}
+  explicit ReplicaSpeeds(std::int64_t replicas) : rates_(replicas, 0) {}
 
   std::int64_t replicas() const { return std::ssize(rates_); }
 
   // Where the queries of the first `replicas` begin, and where the last ends. Each has at least a
   // ninth of an even share, give or take one, and one where there are as many.
   std::vector<std::int64_t> split(std::int64_t queries, std::int64_t replicas) const {
-    std::vector<double> rates(static_cast<std::size_t>(replicas), 1);
+    std::vector<double> rates(replicas, 1);
     {
       std::lock_guard lock(mutex_);
       const auto end = rates_.begin() + replicas;
@@ -40,7 +40,7 @@ class ReplicaSpeeds {
     }
     std::vector<std::int64_t> begin{0};
     for (std::int64_t r = 1; r <= replicas; ++r) {
-      before += rates[static_cast<std::size_t>(r - 1)];
+      before += rates[r - 1];
       const auto place =
           static_cast<std::int64_t>(std::llround(static_cast<double>(queries) * before / sum));
       const std::int64_t least = std::min(queries, begin.back() + 1);

@@ -118,9 +118,9 @@ class BlockAnswer {
   // The k-th of what was measured is a bound.
   void note_best() {
     if (best_.columns() < request_.k) return;
-    bounds_.resize(static_cast<std::size_t>(probes_.rows()), infinity);
+    bounds_.resize(probes_.rows(), infinity);
     for (std::int64_t q = 0; q < probes_.rows(); ++q) {
-      double& bound = bounds_[static_cast<std::size_t>(q)];
+      double& bound = bounds_[q];
       bound = std::min(bound, best_.keys.row(q)[request_.k - 1]);
     }
   }
@@ -364,9 +364,7 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   const bool first = found.columns() == 0;
   if (first) found = nothing_found(request_.queries.rows(), k);
   if (k == 0) return;
-  const auto number = [&](std::int64_t q) {
-    return which.empty() ? q : which[static_cast<std::size_t>(q)];
-  };
+  const auto number = [&](std::int64_t q) { return which.empty() ? q : which[q]; };
   join_segments();
   const std::int64_t scans = (repeats_rows_ ? 2 : 1) * std::ssize(groups_);
   each_block(probes.rows(), scans, [&](std::int64_t begin, std::int64_t end) {
@@ -374,9 +372,7 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     const Progress progress = progress_of(begin, end);
     const MatrixView<Id> theirs = probes.rows(begin, end);
     AnyMatrix some;
-    if (!which.empty())
-      some = copies_of(request_.queries, which.subspan(static_cast<std::size_t>(begin),
-                                                       static_cast<std::size_t>(count)));
+    if (!which.empty()) some = copies_of(request_.queries, which.subspan(begin, count));
     const AnyMatrixView queries = which.empty() ? request_.queries.rows(begin, end) : some.view();
     ExactNeighbors best;
     if (!first) {
@@ -438,7 +434,7 @@ void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
   std::vector<std::int64_t> which;
   each_block(
       probes.rows(), std::ssize(request_.segments), [&](std::int64_t begin, std::int64_t end) {
-        which.resize(static_cast<std::size_t>(end - begin));
+        which.resize(end - begin);
         std::iota(which.begin(), which.end(), begin);
         const Progress progress = progress_of(begin, end);
         const MatrixView<Id> theirs = probes.rows(begin, end);

@@ -46,7 +46,7 @@ constexpr auto all_columns = std::make_integer_sequence<int, LeafPoints::most_co
 Sums sums_for(Metric metric, std::int64_t dim) {
   static constexpr auto squared = sums_by_columns<true>(all_columns),
                         product = sums_by_columns<false>(all_columns);
-  return (traits_of(metric).squared ? squared : product)[static_cast<std::size_t>(dim - 1)];
+  return (traits_of(metric).squared ? squared : product)[dim - 1];
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ LeafPoints::LeafPoints(const BaseRows& rows, std::span<const std::uint32_t> numb
     : metric_(metric),
       dim_(rows.cols()),
       numbers_(numbers.begin(), numbers.end()),
-      columns_(static_cast<std::size_t>(leaves() * dim_ * leaf_rows)),
+      columns_(leaves() * dim_ * leaf_rows),
       squares_(traits_of(metric).unit_rows ? static_cast<std::size_t>(leaves() * leaf_rows) : 0) {
   parallel_for(threads, leaves(), [&](std::int64_t leaf) {
     std::vector<std::byte> scratch(rows.scratch_bytes());

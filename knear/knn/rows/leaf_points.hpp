@@ -41,7 +41,7 @@ class LeafPoints {
   std::int64_t leaves() const { return (std::ssize(numbers_) + leaf_rows - 1) / leaf_rows; }
   // The rows of a leaf.
   std::span<const std::uint32_t> rows_of(std::int64_t leaf) const {
-    const auto begin = static_cast<std::size_t>(leaf * leaf_rows);
+    const std::size_t begin = leaf * leaf_rows;
     return std::span(numbers_).subspan(
         begin, std::min(static_cast<std::size_t>(leaf_rows), numbers_.size() - begin));
   }

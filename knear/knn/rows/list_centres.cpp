@@ -26,7 +26,7 @@ CodedSize coded_size(const CodingSpace& space, const double* v, std::int64_t dim
 // the bounds of 8-bit codes beside the k nearest.
 double passed(const CodingSpace& space, const BaseRows& rows, std::span<const std::uint32_t> some) {
   const std::int64_t dim = rows.cols(), n = std::ssize(some);
-  std::vector<double> query(static_cast<std::size_t>(dim)), v(query.size()), keys;
+  std::vector<double> query(dim), v(query.size()), keys;
   std::vector<std::byte> scratch(rows.scratch_bytes());
   space.load(rows.row_view(some[0], scratch.data()), 0, query.data());
   const CodedSize of_query = coded_size(space, query.data(), dim);
@@ -38,9 +38,7 @@ double passed(const CodingSpace& space, const BaseRows& rows, std::span<const st
     of_rows.error = std::max(of_rows.error, size.error);
     double key = 0;  // half of the squared distance, or the negative product
     if (traits_of(space.metric).squared)
-      for (std::int64_t j = 0; j < dim; ++j)
-        key += (query[static_cast<std::size_t>(j)] - v[static_cast<std::size_t>(j)]) *
-               (query[static_cast<std::size_t>(j)] - v[static_cast<std::size_t>(j)]) / 2;
+      for (std::int64_t j = 0; j < dim; ++j) key += (query[j] - v[j]) * (query[j] - v[j]) / 2;
     else
       key = -dot(query.data(), v.data(), dim) -
             (space.mean.empty() ? 0 : dot(v.data(), space.mean.data(), dim));
@@ -49,7 +47,7 @@ double passed(const CodingSpace& space, const BaseRows& rows, std::span<const st
   const std::int64_t k = std::min<std::int64_t>(10, (n - 1) / 4);
   std::nth_element(keys.begin(), keys.begin() + k, keys.end());
   const double width = of_query.norm * of_rows.error + of_query.error * of_rows.norm;
-  const double reach = keys[static_cast<std::size_t>(k)] + 2 * width;
+  const double reach = keys[k] + 2 * width;
   return static_cast<double>(
              std::count_if(keys.begin(), keys.end(), [&](double key) { return key <= reach; })) -
          static_cast<double>(k);
@@ -71,14 +69,13 @@ ListCentres centres_that_pay(const BaseRows& rows, std::span<const std::uint32_t
   std::vector<std::uint32_t> some;
   for (std::int64_t i = 0; i < samples; ++i) {
     const std::int64_t row = rows.rows() * i / samples;
-    const std::int64_t list = list_of[static_cast<std::size_t>(row)];
+    const std::int64_t list = list_of[row];
     const auto all = lists.rows_of(list);
     if (std::ssize(all) < least_rows) continue;
     const std::int64_t count = std::min<std::int64_t>(std::ssize(all), most_rows);
     some.assign(1, static_cast<std::uint32_t>(row));
     for (std::int64_t j = 0; j < count; ++j)
-      if (const std::uint32_t other = all[static_cast<std::size_t>(std::ssize(all) * j / count)];
-          other != row)
+      if (const std::uint32_t other = all[std::ssize(all) * j / count]; other != row)
         some.push_back(other);
     around_mean += passed(space, rows, some);
     around_own += passed(space.around(centres.values.row(list), rows.cols()), rows, some);

@@ -234,7 +234,7 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     for (std::int64_t i = 0; i < sample; ++i) {
       double bound = upper_bounds[q];
       if (joins) {
-        const auto other = static_cast<std::size_t>((q + i) % queries.rows());
+        const std::size_t other = (q + i) % queries.rows();
         const double times = ip ? longer[i] / shorter[other] : 1;
         bound = std::max(bound, upper_bounds[other] * times);
       }

@@ -236,7 +236,7 @@ std::shared_ptr<const PerRowCodes> PreparedRows::per_row_codes(const CodingSpace
   const auto find = [&] { return kept_per_row_codes(space); };
   return found_or_made(job.keep, find, [&] {
     const Stopwatch time;
-    std::vector<std::uint32_t> order(static_cast<std::size_t>(job.rows.rows()));
+    std::vector<std::uint32_t> order(job.rows.rows());
     std::iota(order.begin(), order.end(), 0u);
     const auto made = std::make_shared<const PerRowCodes>(
         detail::per_row_codes(job.rows, order, space, false, found, job.threads, job.progress));

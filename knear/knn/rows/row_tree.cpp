@@ -40,20 +40,19 @@ Matrix<double> tree_points(AnyMatrixView rows, Metric metric, int threads) {
 }
 
 BoxTree::BoxTree(MatrixView<double> points, Metric metric, int threads)
-    : metric_(metric), dim_(static_cast<std::size_t>(points.cols())) {
+    : metric_(metric), dim_(points.cols()) {
   const std::int64_t leaves = (points.rows() + leaf_rows - 1) / leaf_rows;
-  nodes_.resize(static_cast<std::size_t>(2 * leaves - 1));
+  nodes_.resize(2 * leaves - 1);
   boxes_.resize(2 * nodes_.size() * dim_);
-  leaf_nodes_.resize(static_cast<std::size_t>(leaves));
-  order_.resize(static_cast<std::size_t>(points.rows()));
+  leaf_nodes_.resize(leaves);
+  order_.resize(points.rows());
   std::iota(order_.begin(), order_.end(), 0u);
   for (std::int64_t leaf = 0; leaf <= leaves; ++leaf)
     leaf_begin_.push_back(std::min(points.rows(), leaf * leaf_rows));
   nodes_[0] = {0, static_cast<std::int32_t>(leaves), static_cast<std::int32_t>(leaves / 2)};
   std::vector<std::size_t> level = {0};
   while (!level.empty()) {
-    parallel_for(threads, std::ssize(level),
-                 [&](std::int64_t i) { split(points, level[static_cast<std::size_t>(i)]); });
+    parallel_for(threads, std::ssize(level), [&](std::int64_t i) { split(points, level[i]); });
     std::vector<std::size_t> next;
     for (const std::size_t node : level)
       if (nodes_[node].leaves > 1) next.push_back(node + 1), next.push_back(right_of(node));
@@ -64,7 +63,7 @@ BoxTree::BoxTree(MatrixView<double> points, Metric metric, int threads)
 BoxTree BoxTree::of_clusters(MatrixView<double> points, Metric metric) {
   BoxTree out;
   out.metric_ = metric, out.dim_ = static_cast<std::size_t>(points.cols());
-  out.order_.resize(static_cast<std::size_t>(points.rows()));
+  out.order_.resize(points.rows());
   std::iota(out.order_.begin(), out.order_.end(), 0u);
   out.leaf_begin_ = {0};
   out.add_clusters(points, 0, out.order_.size(), most_clusters);
@@ -93,12 +92,12 @@ void BoxTree::split(MatrixView<double> points, std::size_t node) {
              end = static_cast<std::size_t>(begin_of(here.first_leaf + here.leaves));
   const auto column = static_cast<std::int64_t>(set_box(points, node, begin, end));
   if (here.leaves == 1) {
-    leaf_nodes_[static_cast<std::size_t>(here.first_leaf)] = static_cast<std::uint32_t>(node);
+    leaf_nodes_[here.first_leaf] = static_cast<std::uint32_t>(node);
     return;
   }
   const std::int32_t left = here.left, right = here.leaves - left;
   const auto at = [&](std::size_t i) { return order_.begin() + static_cast<std::ptrdiff_t>(i); };
-  const auto middle = static_cast<std::size_t>(begin_of(here.first_leaf + left));
+  const std::size_t middle = begin_of(here.first_leaf + left);
   std::nth_element(at(begin), at(middle), at(end), [&](std::uint32_t a, std::uint32_t b) {
     return points.row(a)[column] < points.row(b)[column];
   });
@@ -214,7 +213,7 @@ ListCentres centres_of(const BoxTree& boxes) {
   auto out = std::make_shared<Matrix<float>>(boxes.leaves(), columns);
   for (std::int64_t leaf = 0; leaf < boxes.leaves(); ++leaf)
     for (std::int64_t j = 0; j < columns; ++j) {
-      const auto at = static_cast<std::size_t>(j);
+      const std::size_t at = j;
       out->row(leaf)[j] = static_cast<float>(boxes.low(leaf)[at] / 2 + boxes.high(leaf)[at] / 2);
     }
   return {out->view(), out};
@@ -226,8 +225,7 @@ std::shared_ptr<const RowTree> RowTree::make(const BaseRows& rows, const CodingS
   Duplicates copies = Duplicates::find(rows, {}, threads);
   const std::int64_t n = copies.any() ? std::ssize(copies.distinct()) : rows.rows();
   const auto row_of = [&](std::int64_t i) {
-    return copies.any() ? copies.distinct()[static_cast<std::size_t>(i)]
-                        : static_cast<std::uint32_t>(i);
+    return copies.any() ? copies.distinct()[i] : static_cast<std::uint32_t>(i);
   };
   Matrix<double> points(n, rows.cols());
   constexpr std::int64_t block = 4096;
@@ -256,11 +254,10 @@ std::shared_ptr<const RowTree> RowTree::make(const BaseRows& rows, const CodingS
     out->lists_.packed = PackedBase::certified_around(rows, order, first_panel, format_int8, space,
                                                       centres_of(boxes), threads, progress);
   } else {
-    std::vector<std::uint32_t> list_of(static_cast<std::size_t>(rows.rows()), PackedLists::no_list);
+    std::vector<std::uint32_t> list_of(rows.rows(), PackedLists::no_list);
     for (std::int64_t leaf = 0; leaf < boxes.leaves(); ++leaf)
       for (std::int64_t i = boxes.begin_of(leaf); i < boxes.begin_of(leaf + 1); ++i)
-        list_of[row_of(boxes.order()[static_cast<std::size_t>(i)])] =
-            static_cast<std::uint32_t>(leaf);
+        list_of[row_of(boxes.order()[i])] = static_cast<std::uint32_t>(leaf);
     out->lists_ = PackedLists::certified(rows, list_of, boxes.leaves(), format_int8, space, threads,
                                          progress, centres_of(boxes));
   }

@@ -47,9 +47,7 @@ class BoxTree {
   // The rows, leaf by leaf; and the place of the first row of a leaf, or of all if leaf is
   // leaves().
   std::span<const std::uint32_t> order() const { return order_; }
-  std::int64_t begin_of(std::int64_t leaf) const {
-    return leaf_begin_[static_cast<std::size_t>(leaf)];
-  }
+  std::int64_t begin_of(std::int64_t leaf) const { return leaf_begin_[leaf]; }
   // The least and the largest value of each column in a leaf.
   std::span<const double> low(std::int64_t leaf) const { return low_of(leaf_nodes_[leaf]); }
   std::span<const double> high(std::int64_t leaf) const { return high_of(leaf_nodes_[leaf]); }

@@ -69,7 +69,7 @@ Progress SharedProgress::of(std::int64_t part) {
   return [this, part](std::string_view stage, double fraction) {
     std::lock_guard lock(mutex_);
     auto& done = done_[std::string(stage)];
-    done.resize(static_cast<std::size_t>(parts_));
+    done.resize(parts_);
     done[part] = fraction;
     double sum = 0;
     for (const double some : done) sum += some;

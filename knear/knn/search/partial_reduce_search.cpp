@@ -108,7 +108,7 @@ class PartialReduceSearch final : public Search {
   ExactNeighbors run_reduce(KnnReport* report) {
     const double recall = request_.options.method.recall.value_or(1);
     const std::int64_t queries = request_.queries.rows();
-    dropped_.assign(static_cast<std::size_t>(queries), none);
+    dropped_.assign(queries, none);
     ExactNeighbors all;
     run_from(all);
     PromiseReport promise;
@@ -246,7 +246,7 @@ class PartialReduceSearch final : public Search {
     const std::int64_t count = std::ssize(todo);
     std::vector<char> answered(todo.size());
     parallel_for(request_.threads, (count + task - 1) / task, [&](std::int64_t t) {
-      std::vector<int> taken(static_cast<std::size_t>(bins.interleaving.tiles));
+      std::vector<int> taken(bins.interleaving.tiles);
       for (std::int64_t i = t * task; i < std::min(count, (t + 1) * task); ++i) {
         const std::int64_t q = todo[i];
         KeyedId dropped = none;
@@ -254,7 +254,7 @@ class PartialReduceSearch final : public Search {
             reduce_list(lists.keys.row(q), lists.ids.row(q), wanted, wanted == at_.count, bins, k,
                         taken, out.keys.row(q), out.ids.row(q), dropped);
         answered[i] = enough;
-        if (enough) note_dropped(static_cast<std::size_t>(q), dropped, at_.ids());
+        if (enough) note_dropped(q, dropped, at_.ids());
       }
     });
     for (std::int64_t i = 0; i < count; ++i)

@@ -19,7 +19,7 @@ class RangeSearch final : public Search {
 
   RangeLists run_range(KnnReport* report) {
     const std::int64_t queries = request_.queries.rows();
-    RangeLists lists(static_cast<std::size_t>(queries));
+    RangeLists lists(queries);
     find(lists);
     for (const auto& list : lists) report_.note_answer(64 * std::ssize(list));
     if (report) *report = this->report();
@@ -91,12 +91,12 @@ RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads) {
   out.begin.assign(1, 0);
   for (const auto& list : lists)
     out.begin.push_back(out.begin.back() + static_cast<std::int64_t>(list.size()));
-  out.ids.resize(static_cast<std::size_t>(out.begin.back()));
+  out.ids.resize(out.begin.back());
   out.distances.resize(out.ids.size());
   parallel_for(threads, std::ssize(lists), [&](std::int64_t i) {
     auto& list = lists[i];
     std::sort(list.begin(), list.end());
-    std::size_t place = static_cast<std::size_t>(out.begin[i]);
+    std::size_t place = out.begin[i];
     for (const auto& [key, id] : list) {
       out.ids[place] = id;
       out.distances[place++] = static_cast<float>(distance_of_key(metric, key));

@@ -22,7 +22,7 @@ void Search::run_from(ExactNeighbors& all) {
   bool first = all.columns() == 0;
   const auto set_upper_bounds = [&] {
     if (all.columns() < k || k == 0) return;
-    at_.upper_bounds.resize(static_cast<std::size_t>(q));
+    at_.upper_bounds.resize(q);
     for (std::int64_t i = 0; i < q; ++i) at_.upper_bounds[i] = all.keys.row(i)[k - 1];
   };
   set_upper_bounds();

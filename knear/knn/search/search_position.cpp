@@ -55,7 +55,7 @@ void SearchPosition::list_allowed() {
 }
 
 std::vector<std::int64_t> SearchPosition::all_queries() const {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(request.queries.rows()));
+  std::vector<std::int64_t> out(request.queries.rows());
   std::iota(out.begin(), out.end(), 0);
   return out;
 }
@@ -228,7 +228,7 @@ bool is_zero(AnyMatrixView vectors, std::int64_t row) {
 
 AnyMatrix copies_of(AnyMatrixView vectors, std::span<const std::int64_t> which) {
   AnyMatrix out(vectors.type(), std::ssize(which), vectors.cols());
-  const auto bytes = static_cast<std::size_t>(vectors.cols() * size_of(vectors.type()));
+  const std::size_t bytes = vectors.cols() * size_of(vectors.type());
   for (std::size_t i = 0; i < which.size(); ++i) {
     if (i % 256 == 0) stop_if_asked();
     std::memcpy(out.row(static_cast<std::int64_t>(i)), vectors.row(which[i]), bytes);

@@ -29,7 +29,7 @@ constexpr std::int64_t usual_batch = 48;
 // Draws `wanted` different rows of a count, ascending; the same each time.
 std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t wanted) {
   const Permutation order(count, sample_seed);
-  std::vector<std::int64_t> out(static_cast<std::size_t>(wanted));
+  std::vector<std::int64_t> out(wanted);
   for (std::int64_t i = 0; i < wanted; ++i) out[i] = order.row_at(i);
   std::sort(out.begin(), out.end());
   return out;
@@ -129,8 +129,7 @@ class ThresholdHeapSearch final : public Search {
   }
 
   void find_thresholds() {
-    thresholds_.assign(static_cast<std::size_t>(request_.queries.rows()),
-                       std::numeric_limits<double>::infinity());
+    thresholds_.assign(request_.queries.rows(), std::numeric_limits<double>::infinity());
     const std::int64_t k = request_.k;
     if (k == 0 || samples_ == request_.allowed_rows) return;
     const std::vector<SearchSegment> sample = sampled_segments();

@@ -122,13 +122,13 @@ void TreeSearch::answer(const RowTree& tree, const ScanJob& of_chunk,
   std::vector<BoxTree::Leaves> starts(which.size());
   parallel_for(at_.request.threads, (count + block - 1) / block, [&](std::int64_t b) {
     for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i)
-      starts[static_cast<std::size_t>(i)] = boxes.start(points.row(i), k);
+      starts[i] = boxes.start(points.row(i), k);
   });
   std::int64_t most = 0;
   for (const BoxTree::Leaves& leaves : starts) most = std::max(most, leaves.end - leaves.begin);
   Matrix<Id> first(count, most);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto [begin, end] = starts[static_cast<std::size_t>(i)];
+    const auto [begin, end] = starts[i];
     for (std::int64_t j = 0; j < most; ++j) first.row(i)[j] = begin + j < end ? begin + j : no_id;
   }
   const Progress& progress = at_.request.options.progress;
@@ -141,11 +141,11 @@ void TreeSearch::answer(const RowTree& tree, const ScanJob& of_chunk,
   parallel_for(at_.request.threads, (count + block - 1) / block, [&](std::int64_t b) {
     std::vector<double> keys;
     for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i) {
-      const auto q = static_cast<std::size_t>(i);
+      const std::size_t q = i;
       keys.clear(), near.add_keys(i, keys);
       if (std::ssize(keys) >= k) {
         std::nth_element(keys.begin(), keys.begin() + (k - 1), keys.end());
-        bounds[q] = std::min(bounds[q], keys[static_cast<std::size_t>(k - 1)]);
+        bounds[q] = std::min(bounds[q], keys[k - 1]);
       }
       if (bounds[q] < no_bound) boxes.within(points.row(i), bounds[q], more[q]);
       std::erase_if(more[q], [&](std::int64_t leaf) {
@@ -159,9 +159,7 @@ void TreeSearch::answer(const RowTree& tree, const ScanJob& of_chunk,
   for (const auto& leaves : more) widest = std::max(widest, leaves.size());
   Matrix<Id> rest(count, static_cast<std::int64_t>(widest));
   std::fill_n(rest.data(), rest.rows() * rest.cols(), no_id);
-  for (std::int64_t i = 0; i < count; ++i)
-    std::copy(more[static_cast<std::size_t>(i)].begin(), more[static_cast<std::size_t>(i)].end(),
-              rest.row(i));
+  for (std::int64_t i = 0; i < count; ++i) std::copy(more[i].begin(), more[i].end(), rest.row(i));
   job.upper_bounds = bounds.data();
   ScoredLists others(tree.lists(), job, rest.view(), report_.stats, progress);
   ExactNeighbors best(count, k), part(count, k);
@@ -169,7 +167,7 @@ void TreeSearch::answer(const RowTree& tree, const ScanJob& of_chunk,
   others.finish(bounds.data(), part, report_.stats);
   merge(best, part, k, at_.request.threads);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto q = static_cast<std::size_t>(i);
+    const std::size_t q = i;
     if (too_many[q]) {
       left.push_back(which[q]);
       continue;
@@ -196,7 +194,7 @@ void TreeSearch::answer_by_points(const RowTree& tree, const ScanJob& job,
     TopK best;
     double keys[LeafPoints::leaf_rows];
     for (std::int64_t i = b * block; i < std::min(count, (b + 1) * block); ++i) {
-      const std::int64_t q = which[static_cast<std::size_t>(i)];
+      const std::int64_t q = which[i];
       const LeafPoints::Query query(job.metric, job.queries, q);
       const PointOfQuery x(query, job, q);
       const double limit = job.upper_bounds ? job.upper_bounds[q] : no_bound;
@@ -225,8 +223,7 @@ void TreeSearch::answer_by_points(const RowTree& tree, const ScanJob& job,
       best.finish();
       for (std::int64_t j = 0; j < job.k; ++j) {
         const bool is_row = j < std::min(job.k, std::ssize(best.items()));
-        const TopK::Item item =
-            is_row ? best.items()[static_cast<std::size_t>(j)] : TopK::Item(no_bound, no_id);
+        const TopK::Item item = is_row ? best.items()[j] : TopK::Item(no_bound, no_id);
         out.keys.row(q)[j] = item.first, out.ids.row(q)[j] = item.second;
       }
     }
@@ -241,7 +238,7 @@ void TreeSearch::answer_by_points(const RowTree& tree, const ScanJob& job,
 
 bool TreeSearch::within(const ScanJob& job, const Choice& choice, double limit, RangeSink& sink) {
   ChunkSearch chunk{job, choice, {}};
-  chunk.todo.resize(static_cast<std::size_t>(job.queries.rows()));
+  chunk.todo.resize(job.queries.rows());
   std::iota(chunk.todo.begin(), chunk.todo.end(), 0);
   if (at_.rows.cols() > LeafPoints::most_columns || !is_possible(chunk)) return false;
   const auto tree = tree_for(chunk, [&] {

@@ -18,7 +18,7 @@ TreeVisit visit_of_query(const BaseRows& rows, AnyMatrixView queries, const Codi
   const Matrix<double> all = tree_points(some.view(), metric, 1);
   const Duplicates copies = Duplicates::find(some.view(), {}, 1);
   const auto row_of = [&](std::int64_t i) {
-    return copies.any() ? std::int64_t{copies.distinct()[static_cast<std::size_t>(i)]} : i;
+    return copies.any() ? std::int64_t{copies.distinct()[i]} : i;
   };
   Matrix<double> points(copies.any() ? std::ssize(copies.distinct()) : all.rows(), all.cols());
   for (std::int64_t i = 0; i < points.rows(); ++i)
@@ -29,11 +29,11 @@ TreeVisit visit_of_query(const BaseRows& rows, AnyMatrixView queries, const Codi
   TreeVisit out;
   out.rows = static_cast<double>(points.rows());
   if (!few) {
-    std::vector<std::uint32_t> list_of(static_cast<std::size_t>(some.rows()), 0);
+    std::vector<std::uint32_t> list_of(some.rows(), 0);
     for (std::int64_t leaf = 0; leaf < tree.leaves(); ++leaf)
       for (std::int64_t i = tree.begin_of(leaf); i < tree.begin_of(leaf + 1); ++i) {
-        const std::uint32_t point = tree.order()[static_cast<std::size_t>(i)];
-        list_of[static_cast<std::size_t>(row_of(point))] = static_cast<std::uint32_t>(leaf);
+        const std::uint32_t point = tree.order()[i];
+        list_of[row_of(point)] = static_cast<std::uint32_t>(leaf);
       }
     out.pays =
         tree.leaves() > 1 && centres_that_pay(some.view(), list_of, space, centres_of(tree)).any();
@@ -52,7 +52,7 @@ TreeVisit visit_of_query(const BaseRows& rows, AnyMatrixView queries, const Codi
     const BoxTree::Leaves first = tree.start(x.data(), k);
     keys.clear();
     for (std::int64_t at = tree.begin_of(first.begin); at < tree.begin_of(first.end); ++at) {
-      const double* const y = points.row(tree.order()[static_cast<std::size_t>(at)]);
+      const double* const y = points.row(tree.order()[at]);
       double key = 0;
       for (std::int64_t j = 0; j < points.cols(); ++j)
         key += traits_of(metric).product ? -x.data()[j] * y[j]
@@ -62,7 +62,7 @@ TreeVisit visit_of_query(const BaseRows& rows, AnyMatrixView queries, const Codi
     double kth = std::numeric_limits<double>::infinity();
     if (std::ssize(keys) >= k) {
       std::nth_element(keys.begin(), keys.begin() + (k - 1), keys.end());
-      kth = keys[static_cast<std::size_t>(k - 1)];
+      kth = keys[k - 1];
     }
     tree.within(x.data(), kth, leaves);
   }

@@ -70,8 +70,7 @@ class BatchAnswers {
   // With keys and ids only if they are few.
   BatchResults wait_for_heads() {
     heads_arrived_.wait();
-    return BatchResults(heads_.data(), before_heads_ / BatchResults::bytes_each,
-                        static_cast<std::size_t>(count_));
+    return BatchResults(heads_.data(), before_heads_ / BatchResults::bytes_each, count_);
   }
   // query_at: [count], the row of `out` of each place; -1: none.
   void take(const std::vector<std::int64_t>& query_at, int threads) {
@@ -116,8 +115,8 @@ class BatchAnswers {
     const std::int64_t some = std::min(together_, count_ - first);
     auto* const keys = reinterpret_cast<double*>(piece.memory.data());
     auto* const ids = reinterpret_cast<std::int64_t*>(keys + some * k_);
-    queue_.download(keys, there_.keys + first * k_, static_cast<std::size_t>(some * k_));
-    queue_.download(ids, there_.ids + first * k_, static_cast<std::size_t>(some * k_));
+    queue_.download(keys, there_.keys + first * k_, some * k_);
+    queue_.download(ids, there_.ids + first * k_, some * k_);
     piece.arrived = queue_.mark();
   }
 

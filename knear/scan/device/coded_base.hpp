@@ -277,7 +277,7 @@ class CodedBase {
       pieces.send(reinterpret_cast<unsigned char*>(numbers_on_device), numbers, sizeof(double),
                   [&](std::int64_t begin, std::int64_t end, unsigned char* at) {
                     for (std::int64_t i = begin; i < end; ++i, at += sizeof(double)) {
-                      const double x = number(static_cast<std::size_t>(i));
+                      const double x = number(i);
                       std::memcpy(at, &x, sizeof x);
                     }
                   });

@@ -59,7 +59,7 @@ inline bool products_pay(const CodeBook& book, std::span<const std::int64_t> beg
     for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
       const Id list = probes.row(q)[p];
       if (list >= lists) continue;
-      const auto at = static_cast<std::size_t>(list);
+      const std::size_t at = list;
       if (begins[at] == begins[at + 1]) continue;
       ++pairs;
       different += seen[at] == 0, seen[at] = 1;
@@ -220,8 +220,7 @@ class DeviceDecodedLists {
         begins, [&](std::int64_t i) { return static_cast<std::uint32_t>(number_of[i]); });
     std::vector<std::int32_t> panel_lists;
     for (std::int64_t l = 0; l < lists; ++l)
-      panel_lists.resize(layout.first_panel[static_cast<std::size_t>(l) + 1],
-                         static_cast<std::int32_t>(l));
+      panel_lists.resize(layout.first_panel[l + 1], static_cast<std::int32_t>(l));
     positions_there_ = sent(positions_), panel_lists_ = sent(panel_lists);
     view_ = {book.view(),        there.view(), book.by_centroid(), nullptr, positions_there_.data(),
              panel_lists_.data()};
@@ -407,7 +406,7 @@ class DeviceDecodedLists {
       std::int64_t filled = 0;
       while (filled < panel_rows && layout.row_at[panel * panel_rows + filled] >= 0) ++filled;
       const StreamSyncGuard arrived{queue_};
-      queue_.download(some.row(count), rows.data(), static_cast<std::size_t>(filled * dim));
+      queue_.download(some.row(count), rows.data(), filled * dim);
       queue_.wait();
       count += filled;
     }
@@ -416,8 +415,7 @@ class DeviceDecodedLists {
 
   void measure(const CodeScanJob& job, const CodeProbes& probes, const DeviceBaseView& base,
                const DeviceLists& found, std::span<const std::int64_t> at, const double* vectors) {
-    const std::size_t columns = static_cast<std::size_t>(probes.lists.cols()),
-                      count = at.size() * columns;
+    const std::size_t columns = probes.lists.cols(), count = at.size() * columns;
     // Those of the batch before have arrived.
     probed_ = queue_.template allocate_host<std::int32_t>(count);
     terms_ = queue_.template allocate_host<float>(count);

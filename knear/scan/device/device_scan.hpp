@@ -173,7 +173,7 @@ class DeviceScan : public CodedBase<Queue> {
     std::int64_t sum = 0;
     for (const std::int64_t q : which)
       for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
-        const auto list = static_cast<std::size_t>(probes.row(q)[p]);
+        const std::size_t list = probes.row(q)[p];
         sum += (first_panel()[list + 1] - first_panel()[list]) * panel_rows;
       }
     return sum;

@@ -13,7 +13,7 @@ void each_probe(std::span<const std::int64_t> first_panel, std::span<const Id* c
                 std::int64_t first, std::int64_t last, F f) {
   for (std::size_t place = 0; place < probes.size(); ++place)
     for (std::int64_t rank = first; rank < last && probes[place][rank] != no_id; ++rank) {
-      const auto list = static_cast<std::size_t>(probes[place][rank]);
+      const std::size_t list = probes[place][rank];
       if (list + 1 < first_panel.size() && first_panel[list] < first_panel[list + 1])
         f(place, list);
     }

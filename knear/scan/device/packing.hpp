@@ -95,7 +95,7 @@ class PiecewiseUpload {
         const std::int64_t first = task * each, last = std::min(some, first + each);
         fill(begin + first, begin + last, from + first * bytes);
       });
-      queue_.upload(to + begin * bytes, from, static_cast<std::size_t>(some * bytes));
+      queue_.upload(to + begin * bytes, from, some * bytes);
       used_ += some * bytes;
     }
   }
@@ -159,8 +159,7 @@ AnyMatrix sample_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64
   for (std::int64_t first = 0; first < count; first += together) {
     const std::int64_t some = std::min(together, count - first);
     launch_sample(queue, rows.data(), rows.count, row_bytes, count, first, some, taken.data());
-    queue.download(static_cast<unsigned char*>(out.row(first)), taken.data(),
-                   static_cast<std::size_t>(some * row_bytes));
+    queue.download(static_cast<unsigned char*>(out.row(first)), taken.data(), some * row_bytes);
   }
   queue.wait();
   return out;
@@ -174,7 +173,7 @@ AnyMatrix download_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int
   if (count == 0) return out;
   queue.download(static_cast<unsigned char*>(out.row(0)),
                  static_cast<const unsigned char*>(rows.data()) + begin * row_bytes,
-                 static_cast<std::size_t>(count * row_bytes));
+                 count * row_bytes);
   queue.wait();
   return out;
 }
@@ -293,7 +292,7 @@ DevicePacking certified_packing(Queue& queue, const Coding& coding, DeviceCodes<
 // Memory for the codes of all panels, and the row of each slot.
 template <class Queue>
 DeviceCodes<Queue> allocate_codes(Queue& queue, const Coding& coding) {
-  const auto panels = static_cast<std::size_t>(coding.panels());
+  const std::size_t panels = coding.panels();
   DeviceCodes<Queue> out;
   out.codes = queue.template allocate<std::uint8_t>(
       panels * static_cast<std::size_t>(slices_of(coding.steps) * panel_slice_bytes));
@@ -356,7 +355,7 @@ DeviceCodes<Queue> encode_made_rows(Queue& queue, const Coding& coding, std::spa
   DeviceCodes<Queue> out = allocate_codes(queue, coding);
   typename Queue::template Array<double> mean;
   together = std::min(together, coding.panels());
-  const auto slots = static_cast<std::size_t>(together * panel_rows);
+  const std::size_t slots = together * panel_rows;
   auto rows = queue.template allocate<float>(slots * static_cast<std::size_t>(coding.dim));
   auto places = queue.template allocate<int>(slots);
   const StreamSyncGuard waits_at_exit{queue};

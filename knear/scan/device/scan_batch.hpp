@@ -216,7 +216,7 @@ class ScanBatch {
     if (mode_.device_coded)
       code_on_device();
     else
-      code_here();
+      code_on_host();
     view_ = uploaded_.view(0, queries_);
   }
   void code_on_device() {
@@ -229,7 +229,7 @@ class ScanBatch {
   }
   // The processor codes them, and the vectors by which rows are measured come in the same copy:
   // each takes some microseconds.
-  void code_here() {
+  void code_on_host() {
     coded_ = device_queries(packed_, run_.queries, which_, run_.found, rows_.threads());
     reached_ =
         mode_.again ? std::vector<double>(count_) : rows_.thresholds_for(coded_, run_.upper_bounds);

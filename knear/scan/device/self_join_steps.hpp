@@ -49,7 +49,7 @@ class SelfJoinSteps {
   // base: codes of panels as device_coding() lays them out; fits(). What is given has to stay.
   // Throws MemoryBudgetError.
   SelfJoinSteps(Queue& queue, const DeviceBaseView& base) : queue_(queue), base_(base) {
-    const auto panels = static_cast<std::size_t>(base.panels);
+    const std::size_t panels = base.panels;
     std::vector<std::uint32_t> blocks(panels / block_panels), ring;
     std::iota(blocks.begin(), blocks.end(), 0u);
     Random random(0x6b6e656172);  // any seed: answers do not depend on it

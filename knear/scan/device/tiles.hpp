@@ -78,9 +78,8 @@ class DeviceTiles final : public PrunedTiles {
     if (!job.allowed.all()) scan.limit(limited_, job.allowed);
     base_.allowed = limited_.bits.data();
     const std::int64_t rows = panels_ * panel_rows;
-    const auto group = static_cast<std::size_t>(group_);
-    const auto pairs =
-        static_cast<std::size_t>(std::clamp<std::int64_t>(sizes.pairs, 1, group_ * rows));
+    const std::size_t group = group_;
+    const std::size_t pairs = std::clamp<std::int64_t>(sizes.pairs, 1, group_ * rows);
     queries_ = scan.upload_queries(coded_, thresholds_);
     if (measured_) scan.upload_vectors(vectors_, job.queries, coded_.order);
     entries_ = queue_.template allocate<Entry>(group * static_cast<std::size_t>(rows));
@@ -115,14 +114,14 @@ class DeviceTiles final : public PrunedTiles {
   void start(std::int64_t tile, int number) override {
     const Tile now = at(tile);
     Buffer& buffer = buffers_[number];
-    queue_.fill_bytes(counts_.data(), 0, static_cast<std::size_t>(now.queries.count));
+    queue_.fill_bytes(counts_.data(), 0, now.queries.count);
     launch_scan(queue_, base_, now.queries, lists(), now.begin, now.end);
     launch_compress(queue_, base_, now.queries, lists(), pairs(), now.first_query);
     measure(0);
     queue_.download(buffer.total.data(), total_.data(), 1);
     // As many as the last tile had: panels are in random order, so tiles are alike.
     buffer.tile = tile, buffer.copied = std::min(last_total_, pairs().room);
-    queue_.download(buffer.pairs.data(), pairs_.data(), static_cast<std::size_t>(buffer.copied));
+    queue_.download(buffer.pairs.data(), pairs_.data(), buffer.copied);
   }
   // Requires that no other tile was started since.
   std::span<const PrunedPair> wait(int number) override {
@@ -145,7 +144,7 @@ class DeviceTiles final : public PrunedTiles {
     buffer.taken = std::min(last_total_, pairs().room);
     if (buffer.taken > buffer.copied) {
       queue_.download(buffer.pairs.data() + buffer.copied, pairs_.data() + buffer.copied,
-                      static_cast<std::size_t>(buffer.taken - buffer.copied));
+                      buffer.taken - buffer.copied);
       queue_.wait();
     }
     return {buffer.pairs.data(), static_cast<std::size_t>(buffer.taken)};
@@ -157,8 +156,7 @@ class DeviceTiles final : public PrunedTiles {
     launch_compress_more(queue_, base_, now.queries, lists(), pairs(), now.first_query,
                          buffer.taken);
     measure(buffer.taken);
-    const auto count =
-        static_cast<std::size_t>(std::min(pairs().room, *buffer.total.data() - buffer.taken));
+    const std::size_t count = std::min(pairs().room, *buffer.total.data() - buffer.taken);
     queue_.download(buffer.pairs.data(), pairs_.data(), count);
     queue_.wait();
     buffer.taken += static_cast<std::int64_t>(count);

@@ -108,7 +108,7 @@ void CodeProducts::set_queries(Matrix<double> queries) {
       const float* const centroid = book_.part(m).row(c);
       double of_middle = 0, of_itself = 0;
       for (std::int64_t j = 0; j < width; ++j) {
-        const auto at = static_cast<std::size_t>(m * width + j);
+        const std::size_t at = m * width + j;
         const double v = centroid[j] - tiles.mean[at];
         of_middle += middle[at] * v, of_itself += v * v;
       }
@@ -132,7 +132,7 @@ void CodeProducts::set_rows(std::span<const DecodedRun> runs, bool decoded) {
 void CodeProducts::decode_rows() {
   const CodeTiles& tiles = book_.tiles();
   // Groups are decoded whole.
-  const auto wanted = static_cast<std::size_t>((panels_ + 1) * tiles.panel_bytes());
+  const std::size_t wanted = (panels_ + 1) * tiles.panel_bytes();
   if (row_codes_.size() < wanted) row_codes_ = AlignedArray<std::uint8_t>(wanted);
   own_.assign(scalars_.size(), 0.0);
   for (const DecodedRun& run : runs_) {
@@ -154,7 +154,7 @@ void CodeProducts::decode_rows() {
 
 // What is the row's own in g, by the kernel that sums up tables.
 void CodeProducts::add_terms(const DecodedRun& run, const std::uint8_t* codes) {
-  const auto room = static_cast<std::size_t>(run.rows + code_group_rows);
+  const std::size_t room = run.rows + code_group_rows;
   own_sums_.resize(room), own_numbers_.resize(room);
   all_.assign(run.rows / code_group_rows + 1, ~std::uint64_t{0});
   all_.back() = (std::uint64_t{1} << run.rows % code_group_rows) - 1;
@@ -189,8 +189,7 @@ void CodeProducts::multiply(std::span<const std::uint32_t> queries) {
   if (queries.size() <= 4) size = queries.size() == 1 ? group_1 : group_4;
   const std::int64_t lanes = group_sizes[size];
   if (group_codes_.size() == 0)
-    group_codes_ =
-        AlignedArray<std::uint8_t>(static_cast<std::size_t>(steps * max_group * step_bytes));
+    group_codes_ = AlignedArray<std::uint8_t>(steps * max_group * step_bytes);
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
     const std::size_t q = queries[std::min(static_cast<std::size_t>(lane), queries.size() - 1)];
     const std::uint8_t* const from = codes_.data() + static_cast<std::int64_t>(q) * steps * 4;
@@ -198,7 +197,7 @@ void CodeProducts::multiply(std::span<const std::uint32_t> queries) {
     for (std::int64_t step = 0; step < steps; ++step)
       std::memcpy(to + step * lanes * step_bytes, from + step * step_bytes, step_bytes);
   }
-  const auto wanted = static_cast<std::size_t>(max_group * places());
+  const std::size_t wanted = max_group * places();
   if (scores_.size() < wanted) scores_ = AlignedArray<std::int32_t>(wanted);
   TileArgs args{};
   args.codes = row_codes_.data(), args.steps = steps;

@@ -63,13 +63,12 @@ struct ByteTables {
     const CodeBook& book = *job.book;
     const std::int64_t parts = book.parts(), count = book.count();
     if (query.size() == 0) {
-      query = AlignedArray<double>(static_cast<std::size_t>(book.dim()));
+      query = AlignedArray<double>(book.dim());
       // Of 4 bits, an odd last part is followed by an empty one.
-      tables = AlignedArray<std::uint8_t>(
-          static_cast<std::size_t>(width * (book.bits() == 8 ? 256 : 32)));
+      tables = AlignedArray<std::uint8_t>(width * (book.bits() == 8 ? 256 : 32));
     }
     job.prepare(q, query.data());
-    scratch.resize(static_cast<std::size_t>(parts * (count + 2)));
+    scratch.resize(parts * (count + 2));
     float* const entries = scratch.data();
     float* const ranges = entries + parts * count;
     book.fill_tables(query.data(), job.squared, job.isa, entries, ranges);
@@ -132,7 +131,7 @@ struct Step {
   // Which these are, a bit for each row of a group, from this word on; no_filter: all.
   std::size_t allowed = no_filter;
 
-  static constexpr std::size_t no_filter = static_cast<std::size_t>(-1);
+  static constexpr std::size_t no_filter = -1;
 };
 
 // Goes over the codes of some lists for a block of queries.
@@ -164,7 +163,7 @@ class BlockScan {
     // Few queries are shared by threads in smaller steps, so that all have some of a list. Those of
     // many go over as many rows as a near cache holds.
     const std::int64_t groups = parts > 1 ? step_groups / 2 : step_groups;
-    const auto fit = static_cast<std::size_t>(chunk_bytes / width_ / most_step);
+    const std::size_t fit = chunk_bytes / width_ / most_step;
     each_steps(pairs, groups, parts > 1 ? 1 : std::max<std::size_t>(1, fit), parts, part,
                [&](std::span<const Pair> some, std::span<const Step> steps) {
                  for (std::size_t i = 0; i < some.size(); ++i) {
@@ -310,7 +309,7 @@ class BlockScan {
     float most = -float_infinity;
     const Run* run = &runs_[step.first];
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::uint32_t at = places_[static_cast<std::size_t>(i)];
+      const std::uint32_t at = places_[i];
       while (at >= run->group * code_group_rows + run->rows) ++run;
       const float key = code_key(job_.metric, pair.term, sums_[i], products_->scalar(at));
       most = std::max(most, key);
@@ -762,7 +761,7 @@ std::int64_t bytes_of_coded_query(const CodeBook& book, std::int64_t k) {
 }
 
 CodedNeighbors::CodedNeighbors(std::int64_t queries, std::int64_t columns) : k(columns) {
-  const auto count = static_cast<std::size_t>(queries * columns);
+  const std::size_t count = queries * columns;
   rows.reserve(count);
   // Gigabytes take seconds, most of them the system's.
   while (rows.size() < count) {
@@ -798,9 +797,8 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
   // Few queries are shared by threads, which look at parts of their rows.
   const std::int64_t parts =
       std::max<std::int64_t>(1, job.threads / std::max<std::int64_t>(1, queries));
-  std::vector<CodedNeighbors> found(static_cast<std::size_t>(parts));
-  for (std::int64_t part = 1; part < parts; ++part)
-    found[static_cast<std::size_t>(part)] = CodedNeighbors(queries, job.k);
+  std::vector<CodedNeighbors> found(parts);
+  for (std::int64_t part = 1; part < parts; ++part) found[part] = CodedNeighbors(queries, job.k);
   std::mutex mutex;
   const std::vector<std::int64_t> order = by_first_list(probes.lists);
   BlockScans scans(segments, job, job.k);
@@ -811,14 +809,14 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
                        last = std::min(queries, first + size);
     std::unique_ptr<BlockScan> scan = scans.take();
     BlockScan& block = *scan;
-    std::vector<Candidates> candidates(static_cast<std::size_t>(last - first));
+    std::vector<Candidates> candidates(last - first);
     std::vector<float> keys;
     const auto bound = [&](std::uint32_t q) { return candidates[q].bound(); };
     const auto take = [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
       candidates[q].push(key, segment, row, segments);
     };
     const auto settle = [&](std::uint32_t q, float limit) { candidates[q].settle(limit); };
-    const auto query = [&](std::uint32_t q) { return order[static_cast<std::size_t>(first + q)]; };
+    const auto query = [&](std::uint32_t q) { return order[first + q]; };
     // The nearest list gives a threshold for the others.
     const auto count = static_cast<std::uint32_t>(last - first);
     const std::int64_t alone = std::min<std::int64_t>(1, most);
@@ -848,7 +846,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
       }
       block.scan(others, parts, part, bound, take, settle);
     }
-    CodedNeighbors& to = part == 0 ? out : found[static_cast<std::size_t>(part)];
+    CodedNeighbors& to = part == 0 ? out : found[part];
     for (std::uint32_t q = 0; q < count; ++q)
       candidates[q].finish(segments, job.ordered || parts > 1, to.of(query(q)));
     block.stats.scan_seconds = seconds_since(start);
@@ -860,8 +858,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     scans.give_back(std::move(scan));
   });
   for (std::int64_t part = 1; part < parts; ++part)
-    for (std::int64_t q = 0; q < queries; ++q)
-      merge_rows(out.of(q), found[static_cast<std::size_t>(part)].of(q), true);
+    for (std::int64_t q = 0; q < queries; ++q) merge_rows(out.of(q), found[part].of(q), true);
 }
 
 void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& job,
@@ -882,7 +879,7 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
     const std::int64_t first = b * size, last = std::min(queries, first + size);
     std::unique_ptr<BlockScan> scan = scans.take();
     BlockScan& block = *scan;
-    RangeLists found(static_cast<std::size_t>(last - first));
+    RangeLists found(last - first);
     std::vector<Pair> pairs;
     for (std::int64_t q = first; q < last; ++q) {
       block.begin(q, static_cast<std::uint32_t>(q - first));
@@ -896,7 +893,7 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
           found[q].emplace_back(key, segments[segment].ids(row));
         },
         [](std::uint32_t, float) {});
-    std::vector<std::int64_t> which(static_cast<std::size_t>(last - first));
+    std::vector<std::int64_t> which(last - first);
     std::iota(which.begin(), which.end(), first);
     sink.take(which, found);
     block.stats.scan_seconds = seconds_since(start);

@@ -33,7 +33,7 @@ std::int64_t padded_rows(std::int64_t rows) {
 // The rows that have the same bytes as one before them.
 std::vector<std::int64_t> repeated_rows(MatrixView<float> rows) {
   const auto bytes = static_cast<std::size_t>(rows.cols()) * sizeof(float);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(rows.rows())), out;
+  std::vector<std::int64_t> order(rows.rows()), out;
   std::iota(order.begin(), order.end(), 0);
   const auto compare = [&](std::int64_t a, std::int64_t b) {
     return std::memcmp(rows.row(a), rows.row(b), bytes);
@@ -65,23 +65,22 @@ bool FewRowsScan::suits(std::int64_t rows, std::int64_t dim) {
 FewRowsScan::FewRowsScan(MatrixView<float> rows)
     : rows_(rows),
       padded_(padded_rows(rows.rows())),
-      middle_(static_cast<std::size_t>(rows.cols())),
-      factors_(static_cast<std::size_t>(rows.cols() * padded_)),
-      squares_(static_cast<std::size_t>(padded_)) {
+      middle_(rows.cols()),
+      factors_(rows.cols() * padded_),
+      squares_(padded_) {
   const std::int64_t dim = rows.cols();
-  std::vector<double> squares(static_cast<std::size_t>(rows.rows()));
+  std::vector<double> squares(rows.rows());
   std::vector<float> column(squares.size());
   for (std::int64_t j = 0; j < dim; ++j) {
     // The median, unlike the mean, stays among the rows if one of them is far away.
-    for (std::int64_t r = 0; r < rows.rows(); ++r)
-      column[static_cast<std::size_t>(r)] = rows.row(r)[j];
+    for (std::int64_t r = 0; r < rows.rows(); ++r) column[r] = rows.row(r)[j];
     const auto half = column.begin() + rows.rows() / 2;
     std::nth_element(column.begin(), half, column.end());
-    const float middle = middle_[static_cast<std::size_t>(j)] = *half;
+    const float middle = middle_[j] = *half;
     for (std::int64_t r = 0; r < rows.rows(); ++r) {
       const double w = double{rows.row(r)[j]} - double{middle};
-      squares[static_cast<std::size_t>(r)] += w * w;
-      factors_[static_cast<std::size_t>(j * padded_ + r)] = static_cast<float>(-2 * w);
+      squares[r] += w * w;
+      factors_[j * padded_ + r] = static_cast<float>(-2 * w);
     }
   }
   relative_slack_ = static_cast<float>(2.1 * static_cast<double>(dim + 8) * 0x1p-24);
@@ -93,7 +92,7 @@ FewRowsScan::FewRowsScan(MatrixView<float> rows)
   }
   // A row that equals one before it is never the answer, and would leave a choice for ever.
   for (const std::int64_t r : repeated_rows(rows))
-    squares_[static_cast<std::size_t>(r)] = std::numeric_limits<float>::infinity();
+    squares_[r] = std::numeric_limits<float>::infinity();
   twice_largest_ = static_cast<float>(2 * most);
 }
 
@@ -101,15 +100,14 @@ std::int64_t FewRowsScan::find(AnyMatrixView queries, Isa isa,
                                std::span<std::uint32_t> nearest) const {
   constexpr std::int64_t together = 256;
   const std::int64_t dim = rows_.cols();
-  std::vector<float> moved(static_cast<std::size_t>(together * dim));
+  std::vector<float> moved(together * dim);
   std::int64_t measured = 0;
   for (std::int64_t begin = 0; begin < queries.rows(); begin += together) {
     const AnyMatrixView some = queries.rows(begin, std::min(queries.rows(), begin + together));
     visit(some, [&](auto typed) {
       float* out = moved.data();
       for (std::int64_t i = 0; i < typed.rows(); ++i, out += dim)
-        for (std::int64_t j = 0; j < dim; ++j)
-          out[j] = difference(typed.row(i)[j], middle_[static_cast<std::size_t>(j)]);
+        for (std::int64_t j = 0; j < dim; ++j) out[j] = difference(typed.row(i)[j], middle_[j]);
     });
     measured += find_some(some, moved.data(), isa, nearest.data() + begin);
   }

@@ -9,14 +9,11 @@ namespace knear::detail {
 
 FilteredLists::FilteredLists(const PackedLists& lists, const AllowedRows& allowed,
                              MatrixView<Id> probes, int threads)
-    : lists_(lists),
-      left_(static_cast<std::size_t>(lists.lists()), -1),
-      scanned_(probes.rows(), probes.cols()) {
+    : lists_(lists), left_(lists.lists(), -1), scanned_(probes.rows(), probes.cols()) {
   // Memory of lists that are not probed is never touched.
   const std::int64_t panels = lists.first_panel.back();
-  slots_ = std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(panels));
-  rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(
-      static_cast<std::size_t>(most_followed(panels)));
+  slots_ = std::make_unique_for_overwrite<std::uint32_t[]>(panels);
+  rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(most_followed(panels));
   std::vector<Id> probed;
   std::int64_t slots = 0;
   for (std::int64_t q = 0; q < probes.rows(); ++q)

@@ -82,14 +82,14 @@ class CentreDistances {
     const bool unit_rows = traits_of(job.metric).unit_rows;
     constexpr std::int64_t block = 256;
     parallel_for(job.threads, (queries_.rows() + block - 1) / block, [&](std::int64_t b) {
-      std::vector<double> row(static_cast<std::size_t>(queries_.cols()));
+      std::vector<double> row(queries_.cols());
       for (std::int64_t q = b * block; q < std::min(queries_.rows(), (b + 1) * block); ++q) {
         row_as_doubles(job.queries, q, row.data());
         double squares = 0;
         for (const double x : row) squares += x * x;
         const double factor = unit_rows && squares > 0 ? 1 / std::sqrt(squares) : 1;
         for (std::int64_t j = 0; j < queries_.cols(); ++j)
-          queries_.row(q)[j] = static_cast<float>(row[static_cast<std::size_t>(j)] * factor);
+          queries_.row(q)[j] = static_cast<float>(row[j] * factor);
       }
     });
   }
@@ -126,15 +126,13 @@ WorkTable by_list(const ListParts& lists, const ScanJob& job, MatrixView<Id> pro
     for (std::int64_t i = 0; i < probes.rows(); ++i) {
       const std::int64_t q = order ? order[i] : i;
       for (std::int64_t p = first; p < last && probes.row(q)[p] != no_id; ++p)
-        f(q, static_cast<std::size_t>(probes.row(q)[p]));
+        f(q, probes.row(q)[p]);
     }
   };
   each([&](std::int64_t, std::size_t list) { ++begin[list + 1]; });
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<std::int64_t> next = begin, queries(static_cast<std::size_t>(begin.back()));
-  each([&](std::int64_t q, std::size_t list) {
-    queries[static_cast<std::size_t>(next[list]++)] = q;
-  });
+  std::vector<std::int64_t> next = begin, queries(begin.back());
+  each([&](std::int64_t q, std::size_t list) { queries[next[list]++] = q; });
   const auto differ = [&](std::int64_t shorter, std::int64_t longer) {
     return job.coded && job.coded->differ(shorter, longer);
   };
@@ -328,7 +326,7 @@ class MeasuredLists {
     if (end - begin >= least_queries) {
       first.resize(static_cast<std::size_t>(lists_) + 1);
       each_pair(begin, end, [&](std::int64_t, Id list) {
-        first[static_cast<std::size_t>(list) + 1] += std::ssize(rows_of_(list)) >= least_rows;
+        first[list + 1] += std::ssize(rows_of_(list)) >= least_rows;
       });
       for (std::int64_t& count : first) count = count < least_queries ? 0 : count;
       std::partial_sum(first.begin(), first.end(), first.begin());
@@ -346,8 +344,8 @@ class MeasuredLists {
       if (!rows.empty()) {
         measurer.set_query(q);
         measurer.measure(
-            std::ssize(rows), [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; },
-            [&](std::int64_t i, double key) { take_(q, key, rows[static_cast<std::size_t>(i)]); });
+            std::ssize(rows), [&](std::int64_t i) { return rows[i]; },
+            [&](std::int64_t i, double key) { take_(q, key, rows[i]); });
       }
       measured += std::ssize(rows);
       end_(q);
@@ -355,25 +353,23 @@ class MeasuredLists {
     return measured;
   }
   static bool goes_by_list(const std::vector<std::int64_t>& first, Id list) {
-    const auto at = static_cast<std::size_t>(list);
+    const std::size_t at = list;
     return !first.empty() && first[at] < first[at + 1];
   }
   std::int64_t measure_by_list(std::int64_t begin, std::int64_t end,
                                const std::vector<std::int64_t>& first) {
-    std::vector<std::int64_t> next = first, queries(static_cast<std::size_t>(first.back()));
+    std::vector<std::int64_t> next = first, queries(first.back());
     each_pair(begin, end, [&](std::int64_t q, Id list) {
-      if (goes_by_list(first, list))
-        queries[static_cast<std::size_t>(next[static_cast<std::size_t>(list)]++)] = q;
+      if (goes_by_list(first, list)) queries[next[list]++] = q;
     });
     ExactGroup group(job_.metric, job_.base.type(), job_.isa);
     std::vector<std::byte> scratch(job_.base.scratch_bytes());
     std::int64_t measured = 0;
     for (Id list = 0; list < lists_; ++list) {
       if (!goes_by_list(first, list)) continue;
-      const std::int64_t last = first[static_cast<std::size_t>(list) + 1];
+      const std::int64_t last = first[list + 1];
       const std::span<const std::uint32_t> rows = rows_of_(list);
-      for (std::int64_t i = first[static_cast<std::size_t>(list)]; i < last;
-           i += ExactGroup::size) {
+      for (std::int64_t i = first[list]; i < last; i += ExactGroup::size) {
         const std::int64_t* const some = queries.data() + i;
         group.set_queries(job_.queries, some,
                           static_cast<int>(std::min<std::int64_t>(ExactGroup::size, last - i)));
@@ -383,7 +379,7 @@ class MeasuredLists {
           for (int j = 0; j < group.count(); ++j) take_(some[j], keys[j], row);
         }
       }
-      measured += (last - first[static_cast<std::size_t>(list)]) * std::ssize(rows);
+      measured += (last - first[list]) * std::ssize(rows);
     }
     return measured;
   }
@@ -401,10 +397,10 @@ class MeasuredLists {
 std::vector<double> follow_lists(const FilteredLists& filtered, const PackedLists& lists,
                                  const ScanJob& job, MatrixView<Id> probes, NearestState& state,
                                  ScanStats& stats, const Progress& progress) {
-  std::vector<double> bounds(static_cast<std::size_t>(probes.rows()), infinity);
+  std::vector<double> bounds(probes.rows(), infinity);
   if (job.upper_bounds) std::copy_n(job.upper_bounds, probes.rows(), bounds.begin());
   const auto best = [&](std::int64_t q) -> TopK& {
-    const auto at = static_cast<std::size_t>(q);
+    const std::size_t at = q;
     return lists.packed.is_integer ? state.best[at] : state.candidates[at].exact;
   };
   MeasuredLists(
@@ -412,7 +408,7 @@ std::vector<double> follow_lists(const FilteredLists& filtered, const PackedList
       [&](std::int64_t q, double key, std::uint32_t row) { best(q).push(key, row); },
       [&](std::int64_t q) {
         best(q).cut();
-        double& bound = bounds[static_cast<std::size_t>(q)];
+        double& bound = bounds[q];
         bound = std::min(bound, best(q).bound());
       })
       .run(stats, progress);
@@ -425,10 +421,8 @@ template <class RowsOf>
 void measure_within(std::int64_t lists, const ScanJob& job, MatrixView<Id> probes, RowsOf rows_of,
                     double limit, RangeSink& sink, ScanStats& stats, const Progress& progress,
                     bool are_twice = false) {
-  std::vector<RangeLists> found(static_cast<std::size_t>(probes.rows()), RangeLists(1));
-  const auto list = [&](std::int64_t q) -> RangeLists& {
-    return found[static_cast<std::size_t>(q)];
-  };
+  std::vector<RangeLists> found(probes.rows(), RangeLists(1));
+  const auto list = [&](std::int64_t q) -> RangeLists& { return found[q]; };
   MeasuredLists(
       lists, job, probes, rows_of,
       [&](std::int64_t q, double key, std::uint32_t row) {
@@ -532,7 +526,7 @@ ScoredLists::ScoredLists(ListParts lists, const ScanJob& job, MatrixView<Id> pro
 ScoredLists::~ScoredLists() = default;
 
 void ScoredLists::add_keys(std::int64_t query, std::vector<double>& keys) const {
-  const auto at = static_cast<std::size_t>(query);
+  const std::size_t at = query;
   const bool whole = lists_.first().packed.is_integer;
   const TopK& measured = whole ? state_->best[at] : state_->candidates[at].exact;
   for (const TopK::Item& item : measured.items()) keys.push_back(item.first);
@@ -552,9 +546,8 @@ void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<I
                          ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
   const RowLists left = allowed_rows(lists, job.allowed);
   // The nearest 2 k of rows that come twice hold the k nearest.
-  std::vector<TopK> best(static_cast<std::size_t>(probes.rows()),
-                         TopK(lists.are_twice ? 2 * job.k : job.k));
-  const auto list = [&](std::int64_t q) -> TopK& { return best[static_cast<std::size_t>(q)]; };
+  std::vector<TopK> best(probes.rows(), TopK(lists.are_twice ? 2 * job.k : job.k));
+  const auto list = [&](std::int64_t q) -> TopK& { return best[q]; };
   MeasuredLists(
       left.lists(), job, probes, [&](Id l) { return left.rows_of(l); },
       [&](std::int64_t q, double key, std::uint32_t row) { list(q).push(key, row); },

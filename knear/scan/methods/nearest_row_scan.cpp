@@ -33,7 +33,7 @@ class NearestRow {
         scores_(call.packed, call.job, loop.queries),
         begin_(call.table.sets[loop.task.set].begin),
         measurer_(call.job),
-        states_(static_cast<std::size_t>(loop.count())) {}
+        states_(loop.count()) {}
 
   void begin() {
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
@@ -90,9 +90,7 @@ class NearestRow {
     Waiting pending[most_pending];  // rows that are to be measured if the threshold leaves them
   };
   State& state(std::int64_t q) { return states_[q]; }
-  std::size_t place(std::int64_t q) const {
-    return static_cast<std::size_t>(call_.table.queries[begin_ + q]);
-  }
+  std::size_t place(std::int64_t q) const { return call_.table.queries[begin_ + q]; }
 
   static bool is_nearer(const State& s, double key, std::uint32_t row) {
     return s.key != key ? s.key < key : s.row < row;

@@ -36,7 +36,7 @@ class TaskResults {
   TaskResults(const Reduction& call, std::int64_t begin, std::int64_t count)
       : call_(call),
         begin_(begin),
-        best_(static_cast<std::size_t>(count), TopK(call.job.k)),
+        best_(count, TopK(call.job.k)),
         dropped_(best_.size(), no_pair) {}
 
   // The row of the job's queries that a task's query is.
@@ -102,7 +102,7 @@ class IntegerBins {
         found_(found),
         scores_(call.packed, call.job, loop.queries),
         // One more than is kept: the best that is dropped.
-        bins_(static_cast<std::size_t>(loop.count()), TopK(call.kept + 1)) {}
+        bins_(loop.count(), TopK(call.kept + 1)) {}
 
   // Begins the bin of the next tile.
   void begin(std::int64_t q) {
@@ -153,11 +153,11 @@ class CertifiedBins {
         found_(found),
         stats_(stats),
         scores_(call.packed, call.job, loop.queries),
-        bins_(static_cast<std::size_t>(loop.count())),
+        bins_(loop.count()),
         measurer_(call.job) {}
 
   void begin(std::int64_t q) {
-    const auto place = static_cast<std::size_t>(q);
+    const std::size_t place = q;
     Bin& bin = bins_[place];
     const double longest = call_.packed.longest;
     bin.pending.clear(), bin.threshold = -infinity;

@@ -34,7 +34,7 @@ class WithinRadius {
         stats_(stats),
         scores_(call.packed, call.job, loop.queries),
         queries_(call.table.queries_of(loop.task.set)),
-        found_(static_cast<std::size_t>(loop.count())),
+        found_(loop.count()),
         waiting_(Scores::exact ? 0 : found_.size()),
         measurer_(call.job) {}
 
@@ -43,7 +43,7 @@ class WithinRadius {
     scores_.publish_groups();
   }
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
-    const auto place = static_cast<std::size_t>(q);
+    const std::size_t place = q;
     if (!(scores_.keys(q, head, hit).low <= call_.limit)) return;
     if constexpr (Scores::exact) {
       if (call_.job.allowed(row))
@@ -71,19 +71,18 @@ class WithinRadius {
     uncounted_ = 0;
   }
   void measure(std::int64_t q) {
-    const auto place = static_cast<std::size_t>(q);
+    const std::size_t place = q;
     std::vector<std::uint32_t>& rows = waiting_[place];
     if (rows.empty()) return;
     measurer_.set_query(queries_[place]);
     measurer_.measure(
-        std::ssize(rows), [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; },
+        std::ssize(rows), [&](std::int64_t i) { return rows[i]; },
         [&](std::int64_t i, double key) {
           if (key > call_.limit) return;
-          each_copy(call_.packed.duplicates, call_.job.allowed, rows[static_cast<std::size_t>(i)],
-                    [&](std::uint32_t row) {
-                      found_[place].emplace_back(key, row), ++uncounted_;
-                      return true;
-                    });
+          each_copy(call_.packed.duplicates, call_.job.allowed, rows[i], [&](std::uint32_t row) {
+            found_[place].emplace_back(key, row), ++uncounted_;
+            return true;
+          });
         });
     stats_.survivors += std::ssize(rows);
     rows.clear();
@@ -107,12 +106,11 @@ class MeasuredWithinRadius {
                        const MeasuredTask& task)
       : limit_(limit),
         sink_(sink),
-        queries_(which.subspan(static_cast<std::size_t>(task.begin),
-                               static_cast<std::size_t>(task.count))),
-        found_(static_cast<std::size_t>(task.count)) {}
+        queries_(which.subspan(task.begin, task.count)),
+        found_(task.count) {}
 
   void take(std::int64_t q, double key, std::uint32_t row) {
-    if (key <= limit_) found_[static_cast<std::size_t>(q)].emplace_back(key, row), ++uncounted_;
+    if (key <= limit_) found_[q].emplace_back(key, row), ++uncounted_;
   }
   double limit(std::int64_t) const { return limit_; }
   void block_done() {
@@ -134,7 +132,7 @@ class MeasuredWithinRadius {
 };
 
 std::vector<std::int64_t> all_queries(const ScanJob& job) {
-  std::vector<std::int64_t> which(static_cast<std::size_t>(job.queries.rows()));
+  std::vector<std::int64_t> which(job.queries.rows());
   std::iota(which.begin(), which.end(), 0);
   return which;
 }
@@ -173,7 +171,7 @@ void RangeSink::take(std::span<const PrunedPair> pairs, std::span<const std::int
   const std::int64_t tasks = std::clamp<std::int64_t>(count / 4096, 1, std::int64_t{4} * threads);
   const auto begin_of = [&](std::int64_t task) {
     if (task == 0 || task == tasks) return pairs.begin() + task / tasks * count;
-    const std::uint32_t query = pairs[static_cast<std::size_t>(task * count / tasks)].query;
+    const std::uint32_t query = pairs[task * count / tasks].query;
     return std::lower_bound(
         pairs.begin(), pairs.end(), query,
         [](const PrunedPair& pair, std::uint32_t wanted) { return pair.query < wanted; });

@@ -45,9 +45,7 @@ class RangeSink {
   RowIds ids() const { return ids_; }
 
  private:
-  auto& list_of(std::int64_t query) {
-    return out_[which_.empty() ? query : which_[static_cast<std::size_t>(query)]];
-  }
+  auto& list_of(std::int64_t query) { return out_[which_.empty() ? query : which_[query]]; }
 
   std::mutex mutex_;
   RangeLists& out_;

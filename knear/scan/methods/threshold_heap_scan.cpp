@@ -213,7 +213,7 @@ class Batch {
         pairs_.clear();
         for (std::int64_t i = 0; i < count; ++i)
           pairs_.emplace_back(values[i], rows_.ids().row(q)[i]);
-        keep_smallest(pairs_, static_cast<std::size_t>(job_.k));
+        keep_smallest(pairs_, job_.k);
         rows_.clear(q);
         for (const KeyedId& pair : pairs_)
           rows_.push(q, pair.first, static_cast<std::uint32_t>(pair.second));
@@ -221,9 +221,7 @@ class Batch {
       }
       numbers_.assign(values, values + count);
       numbers_.resize(2 * count);
-      const double kth =
-          nth_value(numbers_.data(), numbers_.data() + count, static_cast<std::size_t>(count),
-                    static_cast<std::size_t>(job_.k - 1));
+      const double kth = nth_value(numbers_.data(), numbers_.data() + count, count, job_.k - 1);
       rows_.keep_at_most(q, reach(q, kth));
       if (rows_.count(q) <= room_ / 2) continue;
       measure(q, infinity, measured_early_);

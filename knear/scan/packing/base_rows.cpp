@@ -65,7 +65,7 @@ const void* BaseRows::unpack(std::int64_t i, std::byte* scratch) const {
   const std::uint32_t slot = places_[i];
   const std::int64_t panel_bytes = panels_->steps * panel_step_bytes;
   const std::uint8_t* panel = panels_->codes.data() + slot / panel_rows * panel_bytes;
-  if (panels_->guard) panels_->guard->touch(panel, static_cast<std::size_t>(panel_bytes));
+  if (panels_->guard) panels_->guard->touch(panel, panel_bytes);
   const std::uint8_t* from = panel + slot % panel_rows * step_bytes;
   // Codes are the numbers, raised by 128 where some are negative: the sign bit inverted.
   const std::uint32_t flip = panels_->row_offset ? 0x80808080u : 0;

@@ -63,7 +63,7 @@ class BaseRows {
   const void* row(std::int64_t i, std::byte* scratch) const {
     if (panels_ || joined_) return row_elsewhere(i, scratch);
     const void* found = matrix_.row(places_ ? std::int64_t{places_[i]} : i);
-    if (guard_) guard_->touch(found, static_cast<std::size_t>(row_bytes()));
+    if (guard_) guard_->touch(found, row_bytes());
     return found;
   }
   // Row `first`, if it and those that follow it lie stride_bytes() apart in memory; else nullptr.
@@ -71,7 +71,7 @@ class BaseRows {
     if (panels_ || joined_ || places_) return nullptr;
     if (guard_)
       for (std::int64_t i = first; i < first + count; ++i)
-        guard_->touch(matrix_.row(i), static_cast<std::size_t>(row_bytes()));
+        guard_->touch(matrix_.row(i), row_bytes());
     return matrix_.row(first);
   }
   std::int64_t stride_bytes() const { return matrix_.stride() * size_of(type_); }

@@ -42,7 +42,7 @@ CodeTiles::CodeTiles(const CodeBook& book)
       largest = std::max(largest, std::abs(v));
       of_v += v * v, of_row += x * x;
     }
-    const auto at = static_cast<std::size_t>(m);
+    const std::size_t at = m;
     most[at] = std::max(most[at], of_v), most_row[at] = std::max(most_row[at], of_row);
   });
   for (const double part : most) squares += part;
@@ -62,7 +62,7 @@ CodeTiles::CodeTiles(const CodeBook& book)
       by_code_[(m * centroids_of_part + c) * width_ + j] = byte;
       by_column_[(m * width_ + j) * centroids_of_part + c] = byte;
     }
-    const auto at = static_cast<std::size_t>(m);
+    const std::size_t at = m;
     most_error[at] = std::max(most_error[at], of_error);
     most_code[at] = std::max(most_code[at], of_code);
   });

@@ -58,7 +58,7 @@ void CodedLists::finish() {
 }
 
 std::pair<std::int64_t, std::int64_t> CodedLists::rows_of(std::int64_t list) const {
-  auto at = static_cast<std::size_t>(list);
+  std::size_t at = list;
   if (at >= lists_.size() || lists_[at] != at) {
     const auto found = std::lower_bound(lists_.begin(), lists_.end(), at);
     if (found == lists_.end() || *found != at) return {0, 0};

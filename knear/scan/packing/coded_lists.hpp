@@ -58,7 +58,7 @@ class CodedLists {
   // CorruptFile, as do the others below.
   const std::uint8_t* groups(std::int64_t row, std::int64_t rows) const {
     const std::uint8_t* const found = codes_.data() + row * width_;
-    if (guard_) guard_->touch(found, static_cast<std::size_t>(rows * width_));
+    if (guard_) guard_->touch(found, rows * width_);
     return found;
   }
   const float* scalars() const { return scalars_.data(); }  // [rows]

@@ -58,7 +58,7 @@ CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRang
   constexpr std::int64_t together = 64;
   parallel_for(threads, (count + together - 1) / together, [&](std::int64_t task) {
     for (std::int64_t q = task * together; q < std::min(count, (task + 1) * together); ++q) {
-      const auto at = static_cast<std::size_t>(q);
+      const std::size_t at = q;
       double own = 0;
       const double scale =
           code_queries(base, queries, &q, 1, found, out.codes.data() + q * out.stride, step_bytes,

@@ -135,7 +135,7 @@ Duplicates Duplicates::from_lists(std::vector<std::uint32_t> rows,
 std::span<const std::uint32_t> Duplicates::others(std::uint32_t first) const {
   const auto at = std::lower_bound(firsts_.begin(), firsts_.end(), first);
   if (at == firsts_.end() || *at != first) return {};
-  const std::size_t i = static_cast<std::size_t>(at - firsts_.begin());
+  const std::size_t i = at - firsts_.begin();
   return {others_.data() + begin_[i], others_.data() + begin_[i + 1]};
 }
 

@@ -20,9 +20,7 @@ namespace knear::detail {
 class ComparableRows {
  public:
   explicit ComparableRows(const BaseRows& base)
-      : base_(base),
-        scratch_(base.scratch_bytes()),
-        copy_(static_cast<std::size_t>(base.row_bytes())) {}
+      : base_(base), scratch_(base.scratch_bytes()), copy_(base.row_bytes()) {}
 
   std::size_t bytes() const { return copy_.size(); }
   // Returns the bytes of row i, which are valid until the next call.

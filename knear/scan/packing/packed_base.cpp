@@ -97,7 +97,7 @@ void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
 }
 
 double CodingSpace::squares_of(const BaseRows& rows) const {
-  std::vector<double> v(static_cast<std::size_t>(rows.cols()));
+  std::vector<double> v(rows.cols());
   std::vector<std::byte> scratch(rows.scratch_bytes());
   double sum = 0;
   for (std::int64_t i = 0; i < rows.rows(); ++i) {
@@ -404,13 +404,13 @@ void PackedBase::pack_integer(PackedBase& out, const BaseRows& base,
     const std::int64_t count =
         in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
                  : interleaving.rows_of(tile);
-    std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
+    std::vector<std::uint32_t> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t place = in_order ? tile * tile_rows + j : interleaving.row(tile, j);
       order[j] = subset.empty() ? static_cast<std::uint32_t>(place) : subset[place];
     }
     std::vector<std::byte> scratch(base.scratch_bytes());
-    std::vector<std::uint8_t> row_codes(static_cast<std::size_t>(out.steps * step_bytes));
+    std::vector<std::uint8_t> row_codes(out.steps * step_bytes);
     if (!in_order) sort_for_panels(base, metric, order);
     std::uint32_t last = no_row;
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
@@ -446,7 +446,7 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
   const std::int64_t dim = base.dim;
   const double slack = space.slack;
   const int query_offset = base.shifts_queries(found) ? 128 : 0;
-  std::vector<double> u(static_cast<std::size_t>(count * dim));
+  std::vector<double> u(count * dim);
   double max_coordinate = 0, max_squares = 0;
   for (std::int64_t q = 0; q < count; ++q) {
     double* v = u.data() + q * dim;
@@ -515,7 +515,7 @@ PackedQueries pack_queries(const Coding& base, AnyMatrixView queries, const std:
     if (coded && coded->have(members, size)) {
       head.scale = coded->scale;
       for (int q = 0; q < size; ++q) {
-        known[q] = coded->heads[static_cast<std::size_t>(members[q])];
+        known[q] = coded->heads[members[q]];
         const std::uint8_t* from = coded->codes.data() + members[q] * coded->stride;
         for (std::int64_t step = 0; step < out.steps; ++step)
           std::memcpy(to + (step * size + q) * step_bytes, from + step * step_bytes, step_bytes);

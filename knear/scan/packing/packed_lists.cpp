@@ -17,25 +17,21 @@ template <class Sort>
 std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std::int64_t lists,
                                     int threads, std::vector<std::int64_t>& first_panel,
                                     Sort sort) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(lists));
+  std::vector<std::int64_t> sizes(lists);
   for (const std::uint32_t list : list_of)
     if (list != PackedLists::no_list) ++sizes[list];
   first_panel.assign(1, 0);
   for (const std::int64_t size : sizes)
     first_panel.push_back(first_panel.back() + (size + panel_rows - 1) / panel_rows);
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(first_panel.back() * panel_rows),
-                                   PackedBase::no_row);
+  std::vector<std::uint32_t> order(first_panel.back() * panel_rows, PackedBase::no_row);
   std::vector<std::int64_t> next;
-  for (std::int64_t l = 0; l < lists; ++l)
-    next.push_back(first_panel[static_cast<std::size_t>(l)] * panel_rows);
+  for (std::int64_t l = 0; l < lists; ++l) next.push_back(first_panel[l] * panel_rows);
   for (std::size_t row = 0; row < list_of.size(); ++row)
     if (list_of[row] != PackedLists::no_list)
-      order[static_cast<std::size_t>(next[list_of[row]]++)] = static_cast<std::uint32_t>(row);
+      order[next[list_of[row]]++] = static_cast<std::uint32_t>(row);
   parallel_for(threads, lists, [&](std::int64_t l) {
-    const auto at = static_cast<std::size_t>(l);
-    sort(std::span(order).subspan(static_cast<std::size_t>(first_panel[at] * panel_rows),
-                                  static_cast<std::size_t>(sizes[at])),
-         l);
+    const std::size_t at = l;
+    sort(std::span(order).subspan(first_panel[at] * panel_rows, sizes[at]), l);
   });
   return order;
 }
@@ -57,7 +53,7 @@ const std::vector<CopyRuns::Run>& CopyRuns::of(const PackedBase& packed,
   // Whether all rows of a panel equal `first`, and ascend beyond `last`.
   const auto is_copies = [&](std::int64_t panel, std::int64_t& last) {
     for (std::int64_t slot = panel * panel_rows; slot < (panel + 1) * panel_rows; ++slot) {
-      const std::uint32_t row = packed.ids[static_cast<std::size_t>(slot)];
+      const std::uint32_t row = packed.ids[slot];
       if (row == PackedBase::no_row || std::int64_t{row} <= last ||
           std::memcmp(rows.row(first_row + row), first.data(), first.size()) != 0)
         return false;
@@ -70,7 +66,7 @@ const std::vector<CopyRuns::Run>& CopyRuns::of(const PackedBase& packed,
     const std::int64_t end = first_panel[list + 1];
     while (panel + 1 < end) {
       const std::int64_t begin = panel++;
-      const std::uint32_t row = packed.ids[static_cast<std::size_t>(begin * panel_rows)];
+      const std::uint32_t row = packed.ids[begin * panel_rows];
       if (row == PackedBase::no_row || !same(packed.heads[begin], packed.heads[panel])) continue;
       const auto* const bytes = static_cast<const std::byte*>(rows.row(first_row + row));
       first.assign(bytes, bytes + rows.bytes());
@@ -90,7 +86,7 @@ RowLists::RowLists(std::span<const std::uint32_t> list_of, std::int64_t lists)
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
   std::vector<std::int64_t> next = begin;
   for (std::size_t row = 0; row < list_of.size(); ++row)
-    rows[static_cast<std::size_t>(next[list_of[row]]++)] = static_cast<std::uint32_t>(row);
+    rows[next[list_of[row]]++] = static_cast<std::uint32_t>(row);
 }
 
 RowLists RowLists::twice(const RowLists& a, const RowLists& b) {
@@ -108,12 +104,11 @@ RowLists RowLists::twice(const RowLists& a, const RowLists& b) {
 }
 
 std::vector<std::uint32_t> PackedLists::list_of() const {
-  std::vector<std::uint32_t> out(static_cast<std::size_t>(packed.rows));
+  std::vector<std::uint32_t> out(packed.rows);
   for (std::int64_t l = 0; l < lists(); ++l) {
     const auto [from, to] = panels(l);
     for (std::int64_t slot = from * panel_rows; slot < to * panel_rows; ++slot)
-      if (const std::uint32_t row = packed.ids[static_cast<std::size_t>(slot)];
-          row != PackedBase::no_row)
+      if (const std::uint32_t row = packed.ids[slot]; row != PackedBase::no_row)
         out[row] = static_cast<std::uint32_t>(l);
   }
   return out;
@@ -128,7 +123,7 @@ PackedLists PackedLists::certified(const BaseRows& base, std::span<const std::ui
     const CodingSpace of_list =
         centres.any() ? space.around(centres.values.row(list), base.cols()) : CodingSpace{};
     const CodingSpace& own = centres.any() ? of_list : space;
-    std::vector<double> v(static_cast<std::size_t>(base.cols()));
+    std::vector<double> v(base.cols());
     std::vector<std::byte> scratch(base.scratch_bytes());
     std::vector<std::pair<float, std::uint32_t>> sizes;
     for (const std::uint32_t row : rows) {

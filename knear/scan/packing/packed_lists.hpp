@@ -28,9 +28,8 @@ struct RowLists {
 
   std::int64_t lists() const { return std::ssize(begin) - 1; }
   std::span<const std::uint32_t> rows_of(std::int64_t list) const {
-    const auto at = static_cast<std::size_t>(list);
-    return std::span(rows).subspan(static_cast<std::size_t>(begin[at]),
-                                   static_cast<std::size_t>(begin[at + 1] - begin[at]));
+    const std::size_t at = list;
+    return std::span(rows).subspan(begin[at], begin[at + 1] - begin[at]);
   }
 
   std::vector<std::int64_t> begin = {0};  // [lists + 1]: places in rows
@@ -65,7 +64,7 @@ struct PackedLists {
 
   std::int64_t lists() const { return std::ssize(first_panel) - 1; }
   std::pair<std::int64_t, std::int64_t> panels(std::int64_t list) const {
-    const auto at = static_cast<std::size_t>(list);
+    const std::size_t at = list;
     return {first_panel[at], first_panel[at + 1]};
   }
 

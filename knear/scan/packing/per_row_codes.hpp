@@ -45,7 +45,7 @@ struct PerRowCodes {
   void check(const std::uint32_t* slots, std::size_t count) const {
     if (guard)
       for (std::size_t i = 0; i < count; ++i)
-        guard->touch(codes.data() + slots[i] * stride, static_cast<std::size_t>(stride));
+        guard->touch(codes.data() + slots[i] * stride, stride);
   }
   std::int64_t bytes() const {
     return static_cast<std::int64_t>(codes.bytes() + heads.bytes() + squares.bytes() +

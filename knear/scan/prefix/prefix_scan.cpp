@@ -118,10 +118,10 @@ class PrefixNearest {
         stats_(stats),
         set_(scan.table.sets[loop.task.set]),
         stage_(scan.base, scan.job),
-        states_(static_cast<std::size_t>(loop.count())),
+        states_(loop.count()),
         probed_(states_.size()),
         codes_(loop.count() * code_bytes_),
-        passed_(static_cast<std::size_t>(loop.queries.groups), 0),
+        passed_(loop.queries.groups, 0),
         gave_up_(passed_.size(), 0),
         second_cost_(second_stage_seconds(base_.codes.dim, *job_.peaks)) {
     // What all rows cost without a prefix, of one query; of few queries, together, at least to read
@@ -148,7 +148,7 @@ class PrefixNearest {
       return slot >= base_.panels.rows || probed.has(slot) || !counts(slot);
     });
     if (end == slots) return;
-    second_stage(q, slots, static_cast<std::size_t>(end - slots));
+    second_stage(q, slots, end - slots);
     publish(q);
   }
 
@@ -209,7 +209,7 @@ class PrefixNearest {
     double rows = 0;
     waiting_.clear();
     for (std::int64_t j = 0; j < scan_.probes(); ++j) {
-      const auto cluster = static_cast<std::size_t>(scan_.nearest.ids.row(number(q))[j]);
+      const std::size_t cluster = scan_.nearest.ids.row(number(q))[j];
       const std::uint32_t begin = base_.cluster_begin[cluster];
       const std::uint32_t end = base_.cluster_begin[cluster + 1];
       probed.add(begin, end), rows += end - begin;
@@ -273,7 +273,7 @@ void finish_shared(PrefixScan& scan, ScanStats& stats) {
   const auto start = Clock::now();
   SecondStage stage(scan.base, scan.job);
   for (std::size_t place = 0; place < scan.found.size(); ++place) {
-    const auto number = static_cast<std::size_t>(scan.table.queries[place]);
+    const std::size_t number = scan.table.queries[place];
     if (scan.given_up[number]) continue;
     const std::int64_t query = scan.which[number];
     stage.finish(scan.found[place], query, scan.out.keys.row(query), scan.out.ids.row(query),

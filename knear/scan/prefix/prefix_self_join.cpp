@@ -94,9 +94,9 @@ class SelfJoin {
         progress_(progress),
         prefixes_(prefixes),
         blocks_(blocks_of(base, given.k)),
-        wanted_(static_cast<std::size_t>(given.base.rows()), false),
-        states_(static_cast<std::size_t>(panels_.rows)),
-        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows)) {
+        wanted_(given.base.rows(), false),
+        states_(panels_.rows),
+        reach_(panels_.panels() * panel_rows) {
     for (std::atomic<float>& reach : reach_) reach.store(no_reach, std::memory_order_relaxed);
     for (const std::int64_t row : which) wanted_[row] = true;
     if (traits_of(job_.metric).product)
@@ -120,7 +120,7 @@ class SelfJoin {
       const auto start = Clock::now();
       SecondStage stage(base_, block_job);
       ScanStats local;
-      const auto b = static_cast<std::size_t>(block);
+      const std::size_t b = block;
       SecondStage later(base_, job_);
       score_block(stage, later, blocks_[b], blocks_[b + 1], local);
       local.scan_seconds = local.seed_seconds = seconds_since(start);
@@ -369,9 +369,9 @@ class SelfJoinTask {
         terms_(terms),
         stage_(all.base_, all.job_),
         codes_(loop.count() * all.code_bytes_),
-        coded_(static_cast<std::size_t>(loop.count())),
+        coded_(loop.count()),
         behind_(coded_.size()),
-        tile_reach_(static_cast<std::size_t>(all.tile_rows())) {
+        tile_reach_(all.tile_rows()) {
     // What second stages may cost: twice all pairs of this base, and rows that pass in any scan.
     const MachinePeaks& peaks = *all.job_.peaks;
     const double k = static_cast<double>(all.job_.k), n = static_cast<double>(all.panels_.rows);
@@ -383,7 +383,7 @@ class SelfJoinTask {
 
   void begin() {
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      const auto place = static_cast<std::size_t>(q);
+      const std::size_t place = q;
       coded_[place] = stage_.code_row(row(q), slot(q), codes(q));
       // Neither scaled nor, but for the term, moved: the prefix is the row's own.
       loop_.queries.heads[q / max_group].top[q % max_group] =
@@ -420,7 +420,7 @@ class SelfJoinTask {
     std::uint32_t* const end = std::remove_if(slots, slots + count, [&](std::uint32_t other) {
       return other < behind || other >= all_.panels_.rows;
     });
-    const auto some = static_cast<std::size_t>(end - slots);
+    const std::size_t some = end - slots;
     stats_.hits += static_cast<std::int64_t>(some);
     if (some == 0) return;
     const CodedQuery& coded = coded_[q];
@@ -528,7 +528,7 @@ void SelfJoin::seed(SecondStage& stage, std::uint32_t slot, std::int8_t* codes, 
   std::uint32_t slots[longest_list];
   double scored = 0;
   for (std::int64_t j = 0; j < probes; ++j) {
-    const auto cluster = static_cast<std::size_t>(clusters[j]);
+    const std::size_t cluster = clusters[j];
     const std::uint32_t last = base_.cluster_begin[cluster + 1];
     for (std::uint32_t from = base_.cluster_begin[cluster]; from < last; from += longest_list) {
       const std::size_t some = std::min<std::size_t>(longest_list, last - from);

@@ -55,7 +55,7 @@ class SecondStage {
         rows_(base.codes),
         job_(job),
         refiner_(base.panels.duplicates, job),
-        scratch_(static_cast<std::size_t>(rows_.dim)),
+        scratch_(rows_.dim),
         products_(longest_list),
         fine_(longest_list),
         best_(longest_list) {}

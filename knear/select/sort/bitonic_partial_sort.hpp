@@ -128,7 +128,7 @@ class BitonicPartialSort {
   // +infinity and -1 follow. Returns how many there are. Requires that n is less than the largest
   // Id.
   std::int64_t operator()(const T* row, std::int64_t n, std::int64_t k, T* values, Id* ids) {
-    const std::size_t count = static_cast<std::size_t>(n), wanted = static_cast<std::size_t>(k);
+    const std::size_t count = n, wanted = static_cast<std::size_t>(k);
     std::size_t found = 0;
     if (count > 0 && wanted > 0) {
       const std::size_t length = std::bit_ceil(std::min(count, wanted));

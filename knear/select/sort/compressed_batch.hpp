@@ -97,8 +97,8 @@ class CompressedBatch {
   void append(std::int64_t row, const T* distances, std::int64_t n, T threshold, Id first_id) {
     std::size_t& count = counts_[row];
     const std::size_t end = static_cast<std::size_t>(row) * stride_ + count;
-    count += append_not_above(distances, static_cast<std::size_t>(n), threshold, first_id,
-                              values_.data() + end, ids_.data() + end);
+    count += append_not_above(distances, n, threshold, first_id, values_.data() + end,
+                              ids_.data() + end);
   }
 
   // Adds one pair to a row that has room for it.

@@ -130,8 +130,8 @@ class RadixSort {
   // All of row[0 .. n), ascending, into values and ids [n]. Returns how many are numbers; NaN
   // follow.
   std::int64_t operator()(const float* row, std::int64_t n, float* values, std::int32_t* ids) {
-    const std::size_t numbers = sort(row, static_cast<std::size_t>(n));
-    detail::radix_unpack(sorted_, static_cast<std::size_t>(n), values, ids);
+    const std::size_t numbers = sort(row, n);
+    detail::radix_unpack(sorted_, n, values, ids);
     return static_cast<std::int64_t>(numbers);
   }
 
@@ -139,10 +139,10 @@ class RadixSort {
   // and -1 follow. Returns how many there are. Sorts all of them nevertheless.
   std::int64_t first(const float* row, std::int64_t n, std::int64_t k, float* values,
                      std::int32_t* ids) {
-    const std::size_t numbers = sort(row, static_cast<std::size_t>(n));
+    const std::size_t numbers = sort(row, n);
     const std::size_t found = std::min(numbers, static_cast<std::size_t>(k));
     detail::radix_unpack(sorted_, found, values, ids);
-    detail::radix_pad(found, static_cast<std::size_t>(k), values, ids);
+    detail::radix_pad(found, k, values, ids);
     return static_cast<std::int64_t>(found);
   }
 
@@ -171,7 +171,7 @@ class RadixSelect {
   // fewer, +infinity and -1 follow. Returns how many there are.
   std::int64_t operator()(const float* row, std::int64_t n, std::int64_t k, float* values,
                           std::int32_t* ids) {
-    const std::size_t count = static_cast<std::size_t>(n), wanted = static_cast<std::size_t>(k);
+    const std::size_t count = n, wanted = static_cast<std::size_t>(k);
     const std::size_t found = choose(row, count, wanted);
     detail::radix_unpack(sort(found), found, values, ids);
     detail::radix_pad(found, wanted, values, ids);

@@ -73,7 +73,7 @@ template <class Queue>
 void select_by_warps(Queue& queue, const DeviceRows& rows, int k, unsigned flip, int parts,
                      float* values, int* places) {
   using Thread = typename Queue::Thread;
-  const auto candidates = static_cast<std::size_t>(parts > 1 ? rows.rows * parts * k : 0);
+  const std::size_t candidates = parts > 1 ? rows.rows * parts * k : 0;
   auto part_values = queue.template allocate<float>(candidates);
   auto part_places = queue.template allocate<int>(candidates);
   with_warp_select_shape(k, [&](auto shape) {
@@ -117,7 +117,7 @@ void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip
            Kernel{rows, k, flip, values, places});
     return;
   }
-  const auto n = static_cast<std::size_t>(rows.rows);
+  const std::size_t n = rows.rows;
   auto histograms = queue.template allocate<int>(n * radix_digits * radix_bins);
   auto bounds = queue.template allocate<RadixBound>(n * (radix_digits + 1));
   auto kept = queue.template allocate<RadixKept>(n * static_cast<std::size_t>(parts));
