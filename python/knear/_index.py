@@ -107,7 +107,7 @@ class Index(Sealed):
     _reason: str | None = None
     # What "auto" was made for, until vectors have decided which kind of index it is.
     _open_needs: dict[str, Any] | None = None
-    # Of "auto" until then: what the index that it becomes is given.
+    # Until "auto" has chosen: the arguments of the index that it becomes.
     _open_audit: float = 0.0
     _open_reserve: int = 0
     _device: str | None = None
@@ -1101,5 +1101,5 @@ def _index_of_files(kind: type[Index], files: dict[str, bytes]) -> Index:
         for name, data in files.items():
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(data)
-        # Which holds the files open after their names are gone.
+        # This keeps the files open after their names are gone.
         return kind.load(os.path.join(folder, _FILE))

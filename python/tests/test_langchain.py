@@ -697,7 +697,7 @@ def test_a_save_that_is_killed_leaves_a_store(tmp_path, rng):
         )
         assert saving.stdout.readline() == b"ready\n"
         try:
-            # While it saves, what is there can be loaded at any time.
+            # The old folder can be loaded at any time during a save.
             for _ in range(20):
                 check(KnearVectorStore.load_local(tmp_path, embedding))
             with pytest.raises(subprocess.TimeoutExpired):
