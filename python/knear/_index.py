@@ -672,7 +672,7 @@ class Index(Sealed):
         ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
             to each.
 
-        What each shard of `other` has goes to the shard that has fewest vectors then.
+        Vectors of each shard of `other` go to the shard with the fewest vectors.
 
         Raises InvalidArgument for an id in both, and for an index of another kind.
         """
