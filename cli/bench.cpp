@@ -231,7 +231,7 @@ void add_exact(CLI::App& bench) {
                     "time searches of a base that was packed before");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   add_whole(*command, "--repeat", arguments->repeat,
-            "rounds, of which the median counts (default 5)");
+            "number of rounds; the median counts (default 5)");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer("Example:\n  knear bench exact --base base.fvecs --queries queries.fvecs -k 10");
   command->callback([=] { run_exact(*arguments); });
@@ -240,7 +240,7 @@ void add_exact(CLI::App& bench) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bench", "Measurements that answer one question each");
+  CLI::App* command = app.add_subcommand("bench", "Run a benchmark");
   add_bench_ann(*command);
   add_exact(*command);
   add_bench_index(*command);

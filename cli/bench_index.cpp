@@ -174,7 +174,7 @@ void add_bench_index(CLI::App& bench) {
   add_no_device(*command, arguments->device);
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   add_whole(*command, "--repeat", arguments->repeat,
-            "rounds, of which the median counts (default 5)");
+            "number of rounds; the median counts (default 5)");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
       "Example:\n  knear bench index --base base.fvecs --queries queries.fvecs --file t.knear");

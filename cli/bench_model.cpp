@@ -28,7 +28,7 @@ struct ModelBench {
   std::string device = "cpu";
   std::int64_t threads = 0, repeat = 5;
   bool quick = false, json = false;
-  // Of inverted lists, which are predicted alone.
+  // Inverted lists, which are predicted without a search.
   std::optional<std::int64_t> lists;
   std::int64_t rows = 0, dim = 0, parts = 0, bits = 8, queries = 10000, k = 10, training_rows = 0;
   std::vector<std::int64_t> probes;
@@ -123,7 +123,7 @@ void predict_index(const ModelBench& bench, int threads) {
                   .code_parts = bench.parts,
                   .code_bits = static_cast<int>(bench.bits),
                   .threads = threads};
-  // As many as 256 a list, without a number that 64 bits do not hold.
+  // Returns 256 rows per list, limited to what 64 bits hold.
   const std::int64_t usual = *bench.lists > bench.rows / 256 ? bench.rows : 256 * *bench.lists;
   const ListMakingCost making =
       predict_list_making(shape, bench.training_rows > 0 ? bench.training_rows : usual, peaks);
@@ -222,11 +222,11 @@ void add_bench_model(CLI::App& bench) {
   add_no_device(*command, arguments->device);
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   CLI::Option* repeat = add_whole(*command, "--repeat", arguments->repeat,
-                                  "searches, of which the median counts (default 5)");
+                                  "number of searches; the median counts (default 5)");
   command->add_flag("--quick", arguments->quick, "a small part of the grid, to see that it works");
   command->add_flag("--json", arguments->json, "print one JSON object");
   CLI::Option* lists = add_whole(*command, "--lists", arguments->lists,
-                                 "predict for so many inverted lists, and search nothing");
+                                 "predict for this many inverted lists, without a search");
   const auto of_lists = [&](const char* name, std::int64_t& value, const char* text) {
     return add_whole(*command, name, value, text)->needs(lists);
   };

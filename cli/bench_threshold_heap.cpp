@@ -352,7 +352,7 @@ void add_bench_threshold_heap(CLI::App& bench) {
   add_device(*command, arguments->device);
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   add_whole(*command, "--repeat", arguments->repeat,
-            "rounds, of which the median counts (default 3)");
+            "number of rounds; the median counts (default 3)");
   command->add_option("--out", arguments->out, "draw the figures into this .html or .svg")
       ->type_name("FILE");
   command->add_flag("--json", arguments->json, "print one JSON object");

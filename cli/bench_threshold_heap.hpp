@@ -81,7 +81,7 @@ std::vector<std::int64_t> row_counts(std::int64_t k, std::int64_t rows);
 std::vector<Figure> measure_selection(MatrixView<float> distances, const ThresholdHeapBench& bench,
                                       ProgressBar& bar);
 
-// What all searches have in common.
+// Options that all searches share.
 struct SearchedBy {
   std::string first_pass;               // of all searches but those by a prefix, and those of a GPU
   std::int64_t left_by_the_device = 0;  // queries of one search that the processor had to answer

@@ -12,6 +12,7 @@
 #include "cli/build_job.hpp"
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
+#include "cli/help.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -93,7 +94,7 @@ void run_build(const BuildArguments& arguments) {
 
 void check_build(const BuildArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
-  // What is wrong is said before a file is read.
+  // Throws for invalid arguments before any file is read.
   for (const auto& [option, given] : {std::pair("--memory", arguments.memory != 0),
                                       std::pair("--recall", !std::isnan(arguments.recall)),
                                       std::pair("--batch", arguments.batch != not_given)})
@@ -199,11 +200,10 @@ void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
   command
       .add_option(
           "--index", arguments.index,
-          "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
-          "lists), Graph32 (a graph of 32 links a row, for one query a call), IVF1024,PQ32 "
-          "(lists and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes keeps the "
-          "vectors too; auto: measures some of the vectors and takes what suits --memory, --recall "
-          "and --batch")
+          "Flat (exact), IVF1024,Flat (1024 inverted lists), Graph32 (a graph with 32 links a "
+          "row), "
+          "IVF1024,PQ32 (lists of 32-byte codes), PQ32, SQ8; append ,RFlat to keep the vectors of "
+          "codes; auto measures a sample and chooses by --memory, --recall and --batch")
       ->type_name("KIND")
       ->required();
   command.add_option("--out", arguments.out, "the file to write, .knear")
@@ -215,34 +215,35 @@ void add_build_arguments(CLI::App& command, BuildArguments& arguments) {
       ->type_name("M");
   command.add_option("--type", arguments.type, "keep vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
-  add_whole(
-      command, "--train", arguments.train,
-      "vectors that the lists are learned from, drawn at random (default: 256 for each list)");
-  add_whole(
-      command, "--iterations", arguments.iterations,
-      "of k-means for the lists, on a quarter of these, and half as many on all (default: 10)");
-  add_whole(command, "--seed", arguments.seed, "of what is drawn at random (default: 1)");
+  add_whole(command, "--train", arguments.train,
+            "number of vectors to learn the lists from (default: 256 for each list)");
+  add_whole(command, "--iterations", arguments.iterations,
+            "iterations of k-means for the lists (default: 10)");
+  add_whole(command, "--seed", arguments.seed, "seed of random choices (default: 1)");
   add_size(command, "--memory", arguments.memory,
-           "auto: what the index may take (default: as much as it likes)");
-  command.add_option("--recall", arguments.recall, "auto: the recall to come (default: 0.95)")
+           "auto: memory limit of the index (default: none)");
+  command
+      .add_option("--recall", arguments.recall,
+                  "auto: recall that searches will ask for (default: 0.95)")
       ->type_name("R");
-  add_whole(command, "--batch", arguments.batch, "auto: queries in a call (default: 1000)");
-  add_whole(command, "--shards", arguments.shards,
-            "divide the rows into so many parts, each with a file of its own beside --out");
+  add_whole(command, "--batch", arguments.batch, "auto: queries per call (default: 1000)");
+  add_whole(command, "--shards", arguments.shards, "divide the rows into N files beside --out");
   add_whole(command, "--replicas", arguments.replicas,
-            "divide the queries of a search between so many groups of processors");
+            "divide the queries of a search between N groups of CPUs");
   command.add_flag("--optimize", arguments.optimize,
-                   "make now what many searches would come to make, where it pays");
+                   "prepare the prefix that later searches use, if it pays");
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   command.add_flag("--json", arguments.json, "print one JSON object");
+  group_options(command, "Automatic choice (--index auto)", {"--memory", "--recall", "--batch"});
+  group_options(command, rarely_needed, {"--train", "--iterations", "--seed", "--replicas"});
 }
 
 void add_build(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("build", "Build an index and keep it in a file");
+  CLI::App* command = app.add_subcommand("build", "Build an index and save it to a file");
   auto arguments = std::make_shared<BuildArguments>();
   add_build_arguments(*command, *arguments);
   command->footer(
-      "The file is searched where it lies, without being read first.\n\nExample:\n"
+      "The file is mapped and searched in place.\n\nExample:\n"
       "  knear build --base base.fvecs --index Flat --out base.knear\n"
       "  knear search --index base.knear --queries queries.fvecs -k 10\n"
       "  knear build --base base.fvecs --index IVF1024,Flat --out base.knear\n"

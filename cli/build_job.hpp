@@ -45,7 +45,7 @@ IndexChoice build_choice(const BuildArguments& arguments, std::int64_t rows, std
 TrainOptions train_options(const BuildArguments& arguments, std::int64_t rows, int threads,
                            const Progress& progress);
 
-// What there is to say of an index that was built.
+// Description of an index that was built.
 struct Built {
   std::int64_t rows = 0, dim = 0, memory_bytes = 0, optimized_rows = 0;
   ElementType type = ElementType::f32;

@@ -28,6 +28,7 @@ void add_plan(CLI::App& app);
 void add_dist(CLI::App& app);
 void add_roofline(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_completion(CLI::App& app);
 
 // `knear bench ann WORDS ...` runs another program, which parses the words, the last of which is
 // null: --help is its own too. Returns only by an Error, if that program cannot be started.

@@ -111,8 +111,8 @@ void run_convert(const ConvertArguments& arguments) {
 }  // namespace
 
 void add_convert(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "convert", "Convert files of vectors or ids, whole or in part, and indexes");
+  CLI::App* command =
+      app.add_subcommand("convert", "Convert files of vectors or ids, indexes and graphs");
   auto arguments = std::make_shared<ConvertArguments>();
   command
       ->add_option(

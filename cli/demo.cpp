@@ -139,7 +139,7 @@ std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView
   return out;
 }
 
-// Of inverted lists of the vectors, and of codes of a byte for 16 columns.
+// Returns inverted lists of the vectors, and codes of one byte for 16 columns.
 std::vector<RecallCurveOf> recall_curves(const DemoData& data, const Neighbors& near, int threads,
                                          double exact_seconds, const Progress& progress) {
   const AnyMatrixView base = data.base.view();
@@ -380,8 +380,7 @@ void run_demo(const DemoArguments& arguments) {
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("demo", "The main job on real vectors, with a report to look at");
+  CLI::App* command = app.add_subcommand("demo", "Search real vectors and write a report");
   auto arguments = std::make_shared<DemoArguments>();
   command->add_option("--data", arguments->data, "directory that holds fashion-mnist/ or sift/")
       ->type_name("DIR");
@@ -389,7 +388,7 @@ void add_demo(CLI::App& app) {
       ->add_option("--base", arguments->base,
                    "search these SIFT vectors or images instead, or with --labels any")
       ->type_name("FILE");
-  command->add_option("--queries", arguments->queries, "for these")->type_name("FILE");
+  command->add_option("--queries", arguments->queries, "vectors to search for")->type_name("FILE");
   command
       ->add_option("--labels", arguments->labels,
                    "a line of text for each row of --base: shows queries and answers in words")

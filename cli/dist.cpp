@@ -31,7 +31,7 @@ void run_dist(char** words) {
 }
 
 void add_dist(CLI::App& app) {
-  app.add_subcommand("dist", "Do build, search, graph or kmeans in many processes, under mpirun")
+  app.add_subcommand("dist", "Run build, search, graph or kmeans in many processes (mpirun)")
       ->footer("'knear dist --help' shows its commands.");
 }
 

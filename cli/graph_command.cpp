@@ -179,7 +179,7 @@ void add_graph_arguments(CLI::App& command, GraphArguments& arguments) {
   command.add_flag("--resume", arguments.resume,
                    "go on with the blocks that FILE.partial has of a run that was stopped");
   add_whole(command, "--accuracy", arguments.accuracy,
-            "compare so many rows, drawn at random, with their exact neighbours");
+            "compare N random rows with their exact neighbours");
   command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   add_size(command, "--memory", arguments.memory,
@@ -190,7 +190,8 @@ void add_graph_arguments(CLI::App& command, GraphArguments& arguments) {
 }
 
 void add_graph(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("graph", "Connect every vector to its k nearest others");
+  CLI::App* command =
+      app.add_subcommand("graph", "Build a k-NN graph: the k nearest others of each vector");
   auto arguments = std::make_shared<GraphArguments>();
   add_graph_arguments(*command, *arguments);
   command->footer(

@@ -69,7 +69,7 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
   return out;
 }
 
-// What both kinds of files of an index are described by.
+// Fields that describe both kinds of index files.
 nlohmann::ordered_json describe(const Index& index, const std::string& path, bool json,
                                 std::string_view format, std::string_view made_by,
                                 std::int64_t file_bytes, std::string_view kept) {
@@ -187,7 +187,7 @@ nlohmann::ordered_json describe_graph_file(const std::string& path, bool json, P
   return {};
 }
 
-// Describes an index in a file of FAISS, all of which is read.
+// Describes an index in a FAISS file, and reads the whole file.
 nlohmann::ordered_json describe_faiss(const std::string& path, bool json) {
   const Index index = Index::load(path);
   return describe(index, path, json, "faiss", "FAISS's file of an index",
@@ -266,20 +266,17 @@ void run_info(const InfoArguments& arguments) {
 void add_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "info",
-      "Describe files of vectors or ids, or an index: shape, type, range, norms, checksum; without "
-      "files this knear: version, instruction sets, GPUs");
+      "Describe files of vectors, ids or an index; without files, this program and its GPUs");
   auto arguments = std::make_shared<InfoArguments>();
   command->add_option("FILE", arguments->files,
-                      ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also "
-                      "gzipped; .hdf5 or "
-                      ".hdf5:DATASET; or an index, .knear; read whole");
+                      ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy .hdf5 .hdf5:DATASET or "
+                      "MNIST idx, also gzipped; or an index, .knear");
   command->add_flag("--json", arguments->json,
-                    "one JSON object {\"files\": [...]}; without files {\"version\": ..., \"isa\": "
-                    "..., \"isas\": [...], \"cuda\": ..., \"cuda_architectures\": [...], "
-                    "\"devices\": [...]}");
+                    "print one JSON object: files, or version, isa, isas, cuda, devices");
   command->footer(
-      "The checksum is XXH3 (64 bits) of the numbers alone, row after row: the same matrix has the "
-      "same one in every format that keeps its type.\n\nExample:\n"
+      "Shape, type, range, norms and a checksum: XXH3 (64 bits) of the numbers, row by row, which "
+      "is "
+      "the same in every format that keeps the type.\n\nExample:\n"
       "  knear info base.fvecs queries.npy.gz\n"
       "  knear info");
   command->callback([=] { run_info(*arguments); });

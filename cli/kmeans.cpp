@@ -9,6 +9,7 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
+#include "cli/help.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/kmeans_job.hpp"
 #include "cli/output.hpp"
@@ -161,11 +162,11 @@ void add_kmeans_arguments(CLI::App& command, KMeansArguments& arguments) {
   command.add_option("--base", arguments.base, "vectors, as for search")
       ->type_name("FILE")
       ->required();
-  add_whole(command, "-k", arguments.k, "centroids")->required();
-  command.add_option("--out", arguments.out, "the centroids: .fvecs, .fbin or .npy")
+  add_whole(command, "-k", arguments.k, "number of centroids")->required();
+  command.add_option("--out", arguments.out, "file for the centroids: .fvecs, .fbin or .npy")
       ->type_name("FILE")
       ->required();
-  add_whole(command, "--iterations", arguments.iterations, "at most (default 25)");
+  add_whole(command, "--iterations", arguments.iterations, "most iterations (default 25)");
   command
       .add_option("--metric", arguments.metric,
                   "l2 (default), or ip or cosine for centroids of length 1")
@@ -175,31 +176,30 @@ void add_kmeans_arguments(CLI::App& command, KMeansArguments& arguments) {
       .add_option("--seeding", arguments.seeding,
                   "the first centroids: random (default) or k-means++")
       ->type_name("S");
-  add_whole(command, "--restarts", arguments.restarts, "runs, of which the best is kept");
+  add_whole(command, "--restarts", arguments.restarts, "number of runs; the best is kept");
   add_number(command, "--tolerance", arguments.tolerance,
-             "end once an iteration gains no more than this share (default 0)");
+             "stop when an iteration gains no more than this share (default 0)");
   add_whole(command, "--rows-per-centroid", arguments.rows_per_centroid,
-            "use a sample of so many rows for each centroid (default: all rows)");
+            "size of the sample per centroid (default: all rows)");
   add_whole(command, "--levels", arguments.levels,
             "2: clusters of clusters, for very many centroids");
-  command.add_option("--initial", arguments.initial, "centroids to begin with, k at most")
+  command.add_option("--initial", arguments.initial, "up to k centroids to start with")
       ->type_name("FILE");
-  command.add_flag("--frozen", arguments.frozen, "leave those of --initial as they are");
+  command.add_flag("--frozen", arguments.frozen, "do not move the centroids of --initial");
   command
       .add_option("--weights", arguments.weights,
-                  "a number for each row, not negative: one column, or one row")
+                  "weight of each row, one column or one row of numbers")
       ->type_name("FILE");
   command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   add_size(command, "--memory", arguments.memory,
-           "memory for vectors; a file that cannot be mapped and is larger than half of it is read "
-           "anew for each iteration");
-  command
-      .add_option("--device", arguments.device,
-                  "where rows are assigned: cpu (default), cuda or cuda:N")
-      ->type_name("D");
+           "memory limit; a larger file that cannot be mapped is read again in each iteration");
+  command.add_option("--device", arguments.device, "cpu (default), cuda or cuda:N")->type_name("D");
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   command.add_flag("--json", arguments.json, "print one JSON object");
+  group_options(command, rarely_needed,
+                {"--restarts", "--tolerance", "--rows-per-centroid", "--levels", "--initial",
+                 "--frozen", "--weights", "--type", "--memory"});
 }
 
 void add_kmeans(CLI::App& app) {

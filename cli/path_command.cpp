@@ -125,8 +125,8 @@ void run_path(const PathArguments& arguments) {
 }  // namespace
 
 void add_path(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "path", "Walk from one vector to another, with the largest step as small as can be");
+  CLI::App* command =
+      app.add_subcommand("path", "Find the smoothest path between two vectors of a graph");
   auto arguments = std::make_shared<PathArguments>();
   command->add_option("--graph", arguments->graph, "of 'knear graph'")
       ->type_name("FILE")
@@ -146,7 +146,7 @@ void add_path(CLI::App& app) {
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
-      "Of all paths with the least largest step the one with the least sum of steps is taken, of "
+      "The path has the smallest possible largest step, then the smallest sum of steps. Of "
       "several the one with the smaller row where they part first.\n\n"
       "Example:\n"
       "  knear graph --base base.fvecs -k 10 --out graph.knear\n"

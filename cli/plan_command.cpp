@@ -12,6 +12,7 @@
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/help.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
@@ -293,64 +294,67 @@ void run_plan(PlanArguments arguments) {
 }  // namespace
 
 void add_plan(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "plan",
-      "Plan a search of 10^9 to 10^12 vectors on many machines: how many, how fast, how "
-      "dear");
+  CLI::App* command =
+      app.add_subcommand("plan", "Plan a search of up to 10^12 vectors: machines, time and cost");
   auto arguments = std::make_shared<PlanArguments>();
   ScaleNeeds& needs = arguments->needs;
-  add_number(*command, "--rows", arguments->rows, "vectors, of float32 (1e10 is a number)")
+  add_number(*command, "--rows", arguments->rows, "number of float32 vectors, such as 1e10")
       ->required();
   add_whole(*command, "--dim", needs.dim, "columns of a vector")->required();
   add_whole(*command, "-k", needs.k, "neighbours of a query (default 10)");
-  add_number(*command, "--recall", needs.recall,
-             "share of them to be found on average (default 0.95; 1: exact)");
-  add_number(*command, "--qps", needs.queries_per_second,
-             "queries a second to be answered (default 1000)");
-  add_whole(*command, "--batch", needs.batch, "queries in a call (default 100)");
+  add_number(*command, "--recall", needs.recall, "mean recall (default 0.95; 1: exact)");
+  add_number(*command, "--qps", needs.queries_per_second, "queries per second (default 1000)");
+  add_whole(*command, "--batch", needs.batch, "queries per call (default 100)");
   command
       ->add_option("--machine", arguments->machine,
-                   "'this' (the default), or a file that knear roofline --out wrote")
+                   "this (default), or a file from knear roofline --out")
       ->type_name("NAME|FILE");
   add_whole(*command, "--lists", needs.lists, "inverted lists (default: the fastest number)");
   add_number(*command, "--probes", needs.probes,
-             "lists of a query, of --lists, that find the recall in your vectors (default: as is "
-             "assumed)");
+             "lists per query that reach the recall on your vectors (default: assumed)");
   add_number(*command, "--refine-factor", needs.refine_factor,
-             "codes refined for each neighbour (default: as is assumed)");
-  add_whole(*command, "--shards", needs.least_shards, "at least so many (default 1)");
-  add_whole(*command, "--replicas", needs.least_replicas, "at least so many (default 1)");
+             "codes to refine per neighbour (default: assumed)");
+  add_whole(*command, "--shards", needs.least_shards, "least number of shards (default 1)");
+  add_whole(*command, "--replicas", needs.least_replicas, "least number of replicas (default 1)");
   add_whole(*command, "--fan-in", needs.fan_in,
-            "machines that merge in a group (default: those with the least latency)");
+            "machines per merging group (default: the lowest latency)");
   add_number(*command, "--memory-share", needs.memory_share,
-             "of a machine's memory that an index may take (default 0.8)");
+             "share of a machine's memory for the index (default 0.8)");
   add_number(*command, "--busy-share", needs.busy_share,
-             "of its time that a machine may be busy (default 0.7)");
+             "share of the time that a machine may be busy (default 0.7)");
   CLI::Option* simulating =
       add_whole(*command, "--simulate", arguments->simulate,
-                "simulate so many calls, with stragglers and failures (default 0)");
+                "number of calls to simulate, with stragglers and failures (default 0)");
   const auto of_simulation = [&](const char* name, double& target, const char* help) {
     return add_number(*command, name, target, help)->needs(simulating);
   };
   of_simulation("--spread", arguments->spread,
-                "of a machine's time for a call: the deviation of its logarithm (default 0.2)");
+                "standard deviation of the logarithm of a call's time (default 0.2)");
   of_simulation("--hedge", arguments->hedge,
-                "ask a second replica after this quantile of that time (default 1: never)");
-  of_simulation("--failures", arguments->failures, "of a machine in an hour (default 0)");
-  of_simulation("--recovery", arguments->recovery, "seconds until it is back (default 600)")
+                "quantile of that time after which to ask a second replica (default 1: never)");
+  of_simulation("--failures", arguments->failures, "failures per machine and hour (default 0)");
+  of_simulation("--recovery", arguments->recovery,
+                "seconds until a failed machine is back (default 600)")
       ->needs("--failures");
   of_simulation("--deadline", arguments->deadline,
-                "seconds after which a call is answered with what there is (default 0: none)");
-  add_whole(*command, "--seed", arguments->seed, "of the simulation (default 1)")
+                "seconds after which a call is answered in part (default 0: none)");
+  add_whole(*command, "--seed", arguments->seed, "seed of the simulation (default 1)")
       ->needs(simulating);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
-      "Everything follows from the model of costs and the description of a machine; what is "
-      "assumed beside is printed last, above all which recall lists and codes reach.\n\nExample:\n"
+      "The plan follows from the cost model and the description of a machine. The assumptions, "
+      "such "
+      "as the recall of lists and codes, are printed last.\n\nExample:\n"
       "  knear roofline --out machine.json\n"
       "  knear plan --rows 1e10 --dim 96 --recall 0.95 --qps 10000 --machine machine.json\n"
       "  knear plan --rows 1e9 --dim 96 --replicas 3 --simulate 10000 --failures 0.001 --hedge "
       "0.95");
+  group_options(
+      *command, "Simulation",
+      {"--simulate", "--spread", "--hedge", "--failures", "--recovery", "--deadline", "--seed"});
+  group_options(
+      *command, rarely_needed,
+      {"--lists", "--probes", "--refine-factor", "--fan-in", "--memory-share", "--busy-share"});
   command->callback([arguments] { run_plan(*arguments); });
 }
 

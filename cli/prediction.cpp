@@ -57,7 +57,7 @@ Prediction predict_of_lists(const KnnReport& report, const KnownPeaks& machine) 
   return out;
 }
 
-// What explain_lines() says of one.
+// Describes one prediction for explain_lines().
 std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
                                                      const Prediction& prediction) {
   const ScanCost& cost = prediction.cost;

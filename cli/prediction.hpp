@@ -33,7 +33,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine);
 // else in 16.
 ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine);
 
-// Whether a report says of each query that it is certified or that it is not.
+// Returns true if the report knows for each query whether it is certified.
 bool tells_certified(const KnnReport& report);
 
 // The lines of --explain: name, planned, happened; empty where one of them has no figure.

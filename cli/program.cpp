@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/arguments.hpp"
+#include "cli/help.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/words.hpp"
@@ -124,6 +125,7 @@ void complain(std::string message) {
 }
 
 void parse(CLI::App& app, const std::string& program, int argc, char** argv, bool prints) {
+  add_help_all(app);
   try {
     std::vector<std::string> words = checked_words(
         app, program, std::vector<std::string>(argv + std::min(1, argc), argv + argc));
@@ -140,7 +142,9 @@ void parse(CLI::App& app, const std::string& program, int argc, char** argv, boo
     if (named == error.what()) throw;
     throw InvalidArgument("{}", named);
   } catch (const CLI::CallForHelp&) {
-    if (prints) print_text(app.help());
+    if (prints) print_text(help_text(app, false));
+  } catch (const CLI::CallForAllHelp&) {
+    if (prints) print_text(help_text(app, true));
   } catch (const CLI::CallForVersion& version) {
     if (prints) print("{}\n", version.what());
   }

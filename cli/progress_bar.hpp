@@ -25,7 +25,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // Has the bar tell a rate too: `total` of these are what a stage does.
+  // Makes the bar show a rate as well: a stage does `total` units of work.
   void count(std::string unit, std::int64_t total) { unit_ = std::move(unit), total_ = total; }
   void show(std::string_view stage, double fraction);
   void clear();

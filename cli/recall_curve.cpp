@@ -16,7 +16,7 @@ namespace {
 
 constexpr double partial_reduce_recalls[] = {0.5, 0.8, 0.9, 0.95, 0.98, 0.99};
 
-// The first k neighbours of each row without the row itself, of which found has k + 1.
+// Returns the first k neighbours of each row without the row itself. `found` has k + 1 per row.
 Matrix<Id> without_itself(const Matrix<Id>& found, std::int64_t k) {
   Matrix<Id> out(found.rows(), k);
   for (std::int64_t q = 0; q < found.rows(); ++q) {

@@ -37,13 +37,13 @@ struct RecallCurveJob {
   std::int64_t most_probes = 256;
   std::int64_t repeat = 3;
   std::int64_t queries_alone = 0;  // how many are also searched for one by one
-  // The queries are the rows of the base, of which none is its own neighbour.
+  // The queries are the rows of the base, and no row is its own neighbour.
   bool of_itself = false;
   int threads = 0;
   Progress progress = {};
 };
 
-// What a curve of the method partial-reduce is called in place of an index.
+// Name of the curve of partial-reduce, which has no index.
 inline constexpr const char* partial_reduce_curve = "partial-reduce";
 
 // Makes the index and searches it with 1, 2, 4, ... probes; an index without lists once. Of

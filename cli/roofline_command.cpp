@@ -37,7 +37,7 @@ struct Source {
   bool measured;
 };
 
-// As print_peaks above for several numbers of threads, of which the last is the largest.
+// As print_peaks above, for several numbers of threads in ascending order.
 void print_peaks(const std::vector<MachinePeaks>& all, const Source& source) {
   const MachinePeaks& peaks = all.back();
   if (source.measured)
@@ -198,7 +198,7 @@ void run_roofline(const RooflineArguments& arguments) {
 
 void add_roofline(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("roofline", "Measure this machine: peak per precision, bandwidth");
+      app.add_subcommand("roofline", "Measure the peak rates and bandwidth of this machine");
   auto arguments = std::make_shared<RooflineArguments>();
   add_whole(*command, "--threads", arguments->threads,
             "threads to measure with (0, the default: 1, 2, 4 and so on up to all that the process "

@@ -29,6 +29,7 @@ void add_commands(CLI::App& app) {
   add_dist(app);
   add_roofline(app);
   add_bench(app);
+  add_completion(app);
 }
 
 void run(int argc, char** argv) {

@@ -3,6 +3,7 @@
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/help.hpp"
 #include "cli/search_job.hpp"
 
 namespace knear::cli {
@@ -42,43 +43,47 @@ void check_search_files(const SearchArguments& arguments) {
 }
 
 void add_search_only_arguments(CLI::App& command, SearchArguments& arguments) {
-  command.add_option("--index", arguments.index, "an index to search in, made by knear build")
+  command.add_option("--index", arguments.index, "index to search in, from knear build")
       ->type_name("FILE");
   command
       .add_option("--method", arguments.method,
                   "auto (default), exact, threshold-heap or partial-reduce")
       ->type_name("M");
   add_whole(command, "--samples", arguments.samples,
-            "rows that thresholds are taken from (threshold-heap; default: 8 k)");
-  add_whole(command, "--probes", arguments.probes,
-            "how many of the inverted lists nearest to a query are searched");
+            "threshold-heap: rows of the sample (default: 8 k)");
+  add_whole(command, "--probes", arguments.probes, "number of inverted lists to search per query");
   command.add_flag("--widen", arguments.widen,
-                   "more lists for queries that find fewer than k in these");
+                   "search more lists where a query finds fewer than k");
   command.add_flag("--certify", arguments.certify,
-                   "prove of which queries no other list holds anything nearer");
+                   "report which answers are proven to be complete");
   add_whole(command, "--refine-factor", arguments.refine_factor,
-            "codes measured by their vectors for each neighbour (of an index with ,RFlat; default: "
-            "4)");
+            "vectors to measure per neighbour (index with ,RFlat; default: 4)");
   add_whole(command, "--ef", arguments.ef,
-            "how many of the nearest vectors that it has seen a search keeps (of an index Graphn)");
+            "number of candidates to keep (graph; larger finds more)");
   add_whole(command, "--replicas", arguments.replicas,
-            "between which the queries are divided (of an index; default: as it was built)");
+            "groups of CPUs to divide the queries between (index; default: as built)");
   command.add_flag("--allow-partial", arguments.allow_partial,
-                   "search what is there of an index in shards, and say what is missing");
+                   "search an index in shards although some shards are missing");
 }
 
 void add_search(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("search", "Find the k nearest vectors of a base");
+  CLI::App* command =
+      app.add_subcommand("search", "Find the k nearest vectors of a base or an index");
   auto arguments = std::make_shared<SearchArguments>();
   add_search_arguments(*command, *arguments);
   add_search_only_arguments(*command, *arguments);
   command->footer(
-      "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. With --recall "
-      "below 1 --method auto answers exactly where that is no slower. An index of inverted lists "
-      "needs --probes or --recall, a graph --ef or --recall; with --recall 1 it goes on until all "
-      "answers are "
-      "certain.\n\nExample:\n"
+      "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy .hdf5 and MNIST idx, also gzipped. An index "
+      "of "
+      "inverted lists needs --probes or --recall, a graph --ef or --recall. With --recall 1 every "
+      "answer is certain.\n\nExample:\n"
       "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
+  group_options(
+      *command, "Search",
+      {"-k", "--metric", "--recall", "--probes", "--ef", "--filter", "--radius", "--certify"});
+  group_options(
+      *command, rarely_needed,
+      {"--method", "--samples", "--widen", "--refine-factor", "--replicas", "--allow-partial"});
   command->callback([=] { run_search(*arguments); });
 }
 

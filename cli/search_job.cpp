@@ -1,4 +1,5 @@
 #include "cli/search_job.hpp"
+#include "cli/help.hpp"
 
 #include <unistd.h>
 
@@ -245,29 +246,28 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   command.add_option("--queries", arguments.queries, "vectors to search for")->type_name("FILE");
   add_whole(command, "-k", arguments.k, "neighbours per query")->required();
   command
-      .add_option("--metric", arguments.metric,
-                  "l2 (default; of .hdf5 or an index what it says), ip, cosine, l1 or hamming")
+      .add_option(
+          "--metric", arguments.metric,
+          "l2, ip, cosine, l1 or hamming (default: l2, or the metric of the index or .hdf5)")
       ->type_name("M");
-  add_number(command, "--recall", arguments.recall, "least share of true neighbours, in (0, 1]");
+  add_number(command, "--recall", arguments.recall,
+             "share of the true neighbours to find, in (0, 1] (default: all)");
   command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   command
       .add_option("--device", arguments.device,
-                  "where to search: cpu (default), cuda, cuda:N or several GPUs, cuda:0,1,2,3; "
-                  "auto: a GPU or the processor, whichever is predicted to be faster (--base)")
+                  "cpu (default), cuda, cuda:N, cuda:0,1,2,3, or auto for the faster one (--base)")
       ->type_name("D");
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   add_size(command, "--memory", arguments.memory,
-           "memory for the search beside its files: 512M, 1.5G (default: no limit)");
+           "memory limit besides the files: 512M, 1.5G (default: none)");
   command.add_option("--out", arguments.out, "write ids here: .ivecs .ibin or .npy")
       ->type_name("IDS");
   command.add_option("--distances", arguments.distances, "write distances: .fvecs .fbin or .npy")
       ->type_name("FILE");
-  command.add_option("--truth", arguments.truth, "measure recall against these ids")
+  command.add_option("--truth", arguments.truth, "true ids, to measure the recall against")
       ->type_name("IDS");
-  command
-      .add_option("--filter", arguments.filter,
-                  "find only the base rows whose ids are in this file")
+  command.add_option("--filter", arguments.filter, "ids of the rows that may be found")
       ->type_name("IDS");
   command
       .add_option_function<std::string>(
@@ -279,29 +279,25 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
             arguments.radius =
                 unlimited ? (minus ? -infinity : infinity) : parse_number("--radius", word);
           },
-          "only rows within this distance (ip: of at least this product), k at most; inf (ip: "
-          "-inf) for all")
+          "at most k rows within this distance (ip: with at least this product), or inf")
       ->type_name("X");
-  command.add_flag("--explain", arguments.explain, "print the plan and what happened");
-  command
-      .add_option("--machine", arguments.machine,
-                  "also predict the time on this machine: " + machine_names())
+  command.add_flag("--explain", arguments.explain, "print the plan and where the time went");
+  command.add_option("--machine", arguments.machine, "predict the time on: " + machine_names())
       ->type_name("NAME");
   command.add_flag("--json", arguments.json, "print one JSON object");
   command
-      .add_option(
-          "--choose", arguments.choices,
-          "what the search chooses by itself otherwise: any of group=1|4|12,parts=N,columns=N,"
-          "clusters=N,tile=KiB,guess=on|off,refine=on|off; the answer is the same")
-      ->type_name("LIST")
-      ->group("Advanced");
+      .add_option("--choose", arguments.choices,
+                  "override automatic choices, not the answer: group=1|4|12,parts=N,columns=N,"
+                  "clusters=N,tile=KiB,guess=on|off,refine=on|off")
+      ->type_name("LIST");
   command
       .add_option("--first-pass", arguments.first_pass,
-                  "how candidates are scored: auto (default), integer, int8, int16, fp32, direct "
-                  "or prefix; "
-                  "the answer is the same")
-      ->type_name("P")
-      ->group("Advanced");
+                  "how to score candidates, with the same answer: auto (default), integer, int8, "
+                  "int16, fp32, direct or prefix")
+      ->type_name("P");
+  group_options(command, "Search", {"-k", "--metric", "--recall", "--filter", "--radius"});
+  group_options(command, "Output", {"--out", "--distances", "--truth", "--explain", "--json"});
+  group_options(command, rarely_needed, {"--machine", "--choose", "--first-pass"});
 }
 
 BaseOrIndexOptions search_options(const SearchArguments& arguments) {

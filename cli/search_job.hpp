@@ -34,7 +34,7 @@ struct SearchArguments {
 // The options that both commands take. --base and --queries are not marked as required.
 void add_search_arguments(CLI::App& command, SearchArguments& arguments);
 
-// Those of search alone.
+// Arguments that only search has.
 void add_search_only_arguments(CLI::App& command, SearchArguments& arguments);
 // Throws CLI::ParseError unless there are queries, and a base or an index.
 void check_search_files(const SearchArguments& arguments);

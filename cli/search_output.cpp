@@ -8,7 +8,7 @@
 namespace knear::cli {
 namespace {
 
-// Whether an index was searched by lists or codes.
+// Returns true if an index was searched by lists or codes.
 bool is_probed(const KnnReport& report) {
   return report.lists.count > 0 || report.graph.ef > 0 || report.method == "codes";
 }

@@ -298,7 +298,7 @@ std::string line_chart(const std::vector<double>& places, const std::vector<Char
   Scale up(all, y.logarithmic, chart_bottom, chart_top);
   up.widen();
   std::string out = chart_frame(up, x, y);
-  // The measured places are marked: these are few, and seldom powers of ten.
+  // The measured places are marked: these are few, and rarely powers of ten.
   double last = -1e9;
   for (double value : places)
     if (across.shows(value))

@@ -62,7 +62,7 @@ struct ChartCurve {
   std::vector<ChartPoint> points;  // joined in this order
 };
 
-// The same of curves whose points are wherever they are.
+// As above, for curves whose points have any x.
 std::string curve_chart(const std::vector<ChartCurve>& curves, const ChartAxis& x,
                         const ChartAxis& y);
 

@@ -111,8 +111,7 @@ void run_tune(const TuneArguments& arguments) {
 }  // namespace
 
 void add_tune(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("tune", "Calibrate searches of inverted lists for a recall");
+  CLI::App* command = app.add_subcommand("tune", "Calibrate an index for a recall");
   auto arguments = std::make_shared<TuneArguments>();
   command->add_option("--index", arguments->index, "an index made by knear build; it is replaced")
       ->type_name("FILE")

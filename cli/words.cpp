@@ -94,7 +94,9 @@ class Words {
     const bool doubled = option == nullptr && is_long && name.size() == 3;
     if (doubled) option = command_->get_option_no_throw(name.erase(0, 1));
     if (option == nullptr) return refuse_option(word);
-    if (option == command_->get_help_ptr() || option == command_->get_version_ptr()) help_ = true;
+    if (option == command_->get_help_ptr() || option == command_->get_help_all_ptr() ||
+        option == command_->get_version_ptr())
+      help_ = true;
     if (option->get_items_expected_max() == 0) {
       checked_.push_back(word);
       return;

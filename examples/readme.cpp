@@ -1,4 +1,4 @@
-// The README's example, word for word; tests/readme_test.sh compares and runs it.
+// The example of docs/cpp.md, word for word; tests/readme_test.sh compares and runs it.
 
 #include <fmt/core.h>
 #include <knear/knear.hpp>

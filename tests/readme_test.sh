@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Keeps the documentation true: the C++ of README.md is examples/readme.cpp, which is run, and the
-# commands of docs/command-line.md are run, on small files of the names and the format that they use.
+# Keeps the documentation true: the C++ of docs/cpp.md is examples/readme.cpp, which is run. The
+# commands of docs/command-line.md run on small files of the names and the format that they use, and
+# those of docs/tutorials/service.md on a free port.
 #
 #   readme_test.sh ROOT BIN        BIN holds the programs knear and readme_example
 set -euo pipefail
@@ -14,11 +15,11 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 export XDG_CACHE_HOME=$folder/cache
 
-block cpp README.md >readme.cpp
-[ -s readme.cpp ] || fail "the README has no C++"
+block cpp docs/cpp.md >readme.cpp
+[ -s readme.cpp ] || fail "docs/cpp.md has no C++"
 # The file has a comment and an empty line before what the README shows.
 tail -n +3 "$root/examples/readme.cpp" | diff readme.cpp - ||
-  fail "README.md and examples/readme.cpp differ"
+  fail "docs/cpp.md and examples/readme.cpp differ"
 
 # Images of noise, always the same: 400 to search in, of which numbers 7 to 206 are the queries.
 head -c $((400 * 784)) < <(seq 1 200000 | gzip -n 2>/dev/null) >pixels
@@ -36,4 +37,15 @@ block sh docs/command-line.md >commands
 PATH=$bin:$PATH bash -eu commands >printed || fail "a command of docs/command-line.md failed"
 grep -q '"certified_queries": *100' printed || fail "search --json does not certify its 100 queries"
 for file in near.ivecs truth.npy; do [ -s $file ] || fail "no $file was written"; done
+
+if command -v curl >/dev/null; then
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+  { echo 'set -m'; block sh docs/tutorials/service.md | sed "s/8080/$port/g"; } >commands
+  PATH=$bin:$PATH bash -eu commands >printed || fail "a command of docs/tutorials/service.md failed"
+  for answer in '"ids":[[0]]' '"ids":[7]' '"ids":[[7]]'; do
+    grep -qF "$answer" printed || fail "the service did not answer $answer: $(cat printed)"
+  done
+else
+  echo "readme_test: no curl, so docs/tutorials/service.md was not run"
+fi
 echo "readme_test: example and commands do what is written"

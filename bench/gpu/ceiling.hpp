@@ -19,7 +19,7 @@ struct Ceiling {
 // alone is less than a device can do, and a share of it would look better than it is.
 Ceiling product_ceiling(const Report& report, const std::string& type);
 
-// Enters the rate's share of it, or why there is none.
+// Enters the share of the rate, or the reason why it is unknown.
 void hold_against(const Ceiling& ceiling, Entry& entry);
 
 }  // namespace knear::bench

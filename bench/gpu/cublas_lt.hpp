@@ -26,7 +26,7 @@ struct CublasLt {
   // The one of this process: that of the version whose header this was compiled with, by the usual
   // search for libraries (LD_LIBRARY_PATH among it), else where it was when this was built.
   static const CublasLt& get();
-  // Why there is none, or nothing. All else requires that it is nothing.
+  // The reason why the library is missing; empty if it is there, as all other calls require.
   std::string why_not;
 };
 

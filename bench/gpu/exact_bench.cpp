@@ -44,7 +44,7 @@ class Stages {
     marks_.emplace_back(stage ? stage : "", cuda::Event());
     marks_.back().second.record(stream_);
   }
-  // Of each time that the stage was run.
+  // One number for each run of the stage.
   std::vector<double> each(std::string_view stage) const {
     std::vector<double> out;
     for (std::size_t i = 0; i + 1 < marks_.size(); ++i)

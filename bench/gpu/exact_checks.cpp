@@ -40,7 +40,7 @@ class Checks {
   Checks(const std::string& device, const CaseShare& share, bool there, Report& report)
       : device_(device), share_(share), there_(there), report_(report) {}
 
-  // Whether the next case is to run; asked before its data are made.
+  // Returns true if the next case is to run. Call it before the data are made.
   bool next() { return share_.takes(number_++); }
   bool large() const { return share_.takes_once(); }
 

@@ -43,7 +43,7 @@ class Checks {
          Report& report)
       : clustering_(clustering), device_(device), share_(share), report_(report) {}
 
-  // Whether the next case is to run; asked before its data are made.
+  // Returns true if the next case is to run. Call it before the data are made.
   bool next() { return share_.takes(number_++); }
 
   // block: rows of a block, of rows that come in blocks; 0: a matrix.

@@ -6,7 +6,7 @@
 
 namespace knear::bench {
 
-// Which random bits become the elements of an array.
+// How random bits become the elements of an array.
 enum class Random {
   unit_f32,     // [0, 1)
   signed_f32,   // [-1, 1)

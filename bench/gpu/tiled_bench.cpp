@@ -79,7 +79,7 @@ class LibraryLane {
   std::map<std::pair<std::int64_t, std::int64_t>, LibraryProduct> products_;
 };
 
-// What all types of products share. Rows are contiguous.
+// Fields that all types of products share. Rows are contiguous.
 struct Question {
   MatrixView<float> base, queries;
   Neighbors truth;                   // for the queries `sample` and the largest k

@@ -5,7 +5,7 @@ them is installed. What computes the descriptors, python3-opencv, is installed i
 root, and asked for if not. The wallpapers' licences are free ones (CC-BY-SA, GPL, ...); they and
 their authors are named in the packages' copyright files, which are unpacked with them.
 
-Queries are descriptors of pictures of which none is in the base. Only the strongest of a picture
+Queries are descriptors of pictures that are not in the base. Only the strongest of a picture
 are taken, so that none dominates. Sets made on machines with another OpenCV or
 other instruction sets may differ in a few descriptors: the checksum is one of this machine.
 """

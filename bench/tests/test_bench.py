@@ -253,7 +253,7 @@ def test_codes_on_a_small_set(tmp_path):
         pytest.importorskip(package, reason=f"bench/codes needs {package}")
     data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
     options = ("--sets", "sift-5k", "--probes", "1", "8", "--json", str(out))
-    # Of 4 bits, since faiss-cpu takes seconds to learn 256 centroids of a part.
+    # 4 bits, since faiss-cpu takes seconds to learn 256 centroids per part.
     strings = ("--strings", "IVF8,PQ6x4", "IVF8,PQ6x4,RFlat")
     done = run("codes", *options, *strings, "--repeat", "1", cache=tmp_path, data=data)
     assert done.returncode == 0, done.stderr

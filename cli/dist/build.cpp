@@ -56,7 +56,7 @@ class FilesOfShards : public StoppedWork {
  public:
   FilesOfShards(const std::string& out, std::int64_t shards) : out_(out), shards_(shards) {}
 
-  // Of the save of this number, with the file from which processes read what was learned.
+  // Names the files of the save with this number, and the file with what was learned.
   void begin(std::uint64_t number) {
     for (std::int64_t s = 0; s <= shards_; ++s)
       files_.push_back(detail::file_of_shard(out_, number, s));

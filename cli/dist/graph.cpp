@@ -27,7 +27,7 @@ namespace {
 
 constexpr auto left_out_of_graph = {"--from", "--recall", "--distinct", "--accuracy", "--memory"};
 
-// The blocks of a graph, of which those that are finished lie in a file and have a sum there.
+// The blocks of a graph. Finished blocks lie in a file with their checksums.
 class BlocksOfGraph : public StoppedWork {
  public:
   explicit BlocksOfGraph(const std::string& partial) : partial_(partial) {}

@@ -41,7 +41,7 @@ class Job {
   // The threads that --threads asks of each process; for 0 all that it may use, or its share of
   // them where others run on the same processors.
   int threads(std::int64_t given) const;
-  // That of the bar in the first process; in all of them it ends the work at a signal.
+  // The callback of the progress bar in the first process. In all processes it stops at a signal.
   Progress progress(ProgressBar& bar) const;
 
  private:
@@ -49,7 +49,7 @@ class Job {
   std::string command_;
 };
 
-// What all processes see of a file of vectors.
+// A file of vectors as all processes see it.
 struct FileShape {
   // Throws in all processes: as open_vectors(), and InvalidArgument where they see different files.
   FileShape(const Job& job, const std::string& file, const std::string& type_name);

@@ -32,7 +32,7 @@ namespace {
 constexpr auto left_out_of_search = {"--truth",   "--radius",        "--explain",  "--machine",
                                      "--samples", "--allow-partial", "--replicas", "--certify"};
 
-// What processes find for so many queries at a time takes no more than this before it is merged.
+// Memory limit of the results that processes collect before merging them.
 constexpr std::int64_t block_bytes = std::int64_t{1} << 28;
 
 // What one process searches in: its part of a base, or its shards of an index.
@@ -40,7 +40,7 @@ class Part {
  public:
   virtual ~Part() = default;
   virtual ExactNeighbors search(AnyMatrixView queries, KnnReport& report) = 0;
-  // Whether this process has something to search in. The first one always does.
+  // Returns true if this process has rows to search. The first process always has.
   virtual bool has_part() const = 0;
 
   std::int64_t rows = 0, dim = 0, shards = 0;  // of all processes; no shards of a base
@@ -188,7 +188,7 @@ constexpr const char* arguments_for_recall[] = {"none", "calibrated", "analytic"
 void put_together(const Job& job, bool searched, KnnReport& of) {
   const auto worth = std::find(std::begin(arguments_for_recall), std::end(arguments_for_recall),
                                of.promise.recall_argument);
-  // Of processes that have searched; the least of a number is the largest of its negative.
+  // Over the processes that have searched. A minimum is the maximum of the negatives.
   const double never = -2;
   double most[] = {double(of.lists.count),
                    of.lists.probes,

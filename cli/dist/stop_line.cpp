@@ -123,7 +123,7 @@ StopLine::StopLine(const Job& job, const std::string& out, const StoppedWork& wo
   action.sa_flags = SA_RESTART;
   sigfillset(&action.sa_mask);
   sigaction(SIGINT, nullptr, &former_int);
-  // What a shell's background jobs ignore stays ignored.
+  // Signals that a shell's background jobs ignore stay ignored.
   if (former_int.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, &former_term);
 }

@@ -15,6 +15,7 @@
 #include "cli/explore/server.hpp"
 #include "cli/explore/single_page.hpp"
 #include "cli/files.hpp"
+#include "cli/help.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -165,55 +166,52 @@ void run_explore(const ExploreArguments& arguments) {
 
 void add_explore(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("explore", "A page to walk on over the k-NN graph of vectors");
+      app.add_subcommand("explore", "Show a k-NN graph as a page: paths, neighbours, a map");
   auto arguments = std::make_shared<ExploreArguments>();
   ItemArguments& items = arguments->items;
   command->add_option("--base", items.base, "vectors, as for search")->type_name("FILE");
-  command->add_option("--index", items.index, "or those of an index that keeps them")
-      ->type_name("FILE");
-  command->add_option("--graph", arguments->graph, "of 'knear graph' (default: it is made)")
+  command->add_option("--index", items.index, "or the vectors of this index")->type_name("FILE");
+  command->add_option("--graph", arguments->graph, "graph from 'knear graph' (default: build one)")
       ->type_name("FILE");
   command
       ->add_option("--labels", items.labels,
                    "a line of text for each row, or an idx file of class numbers")
       ->type_name("FILE");
-  command->add_option("--names", items.names, "of these numbers: T-shirt,Trouser,...")
+  command->add_option("--names", items.names, "names of the class numbers: T-shirt,Trouser,...")
       ->type_name("A,B,...");
   command
-      ->add_option(
-          "--images", items.images,
-          "a PNG or JPEG file for each row, in the order of the bytes of file names (10.png "
-          "before 2.png)")
+      ->add_option("--images", items.images,
+                   "folder with a PNG or JPEG file per row, sorted by bytes (10.png before 2.png)")
       ->type_name("DIR");
   command
       ->add_option("--shape", items.shape,
-                   "rows are pictures of greys from 0 to 255 (idx files say so themselves); with "
-                   "--images it lets pictures be dropped in")
+                   "rows are grey pictures of this size, 0 to 255 (idx files know it); with "
+                   "--images, accept dropped pictures")
       ->type_name("WxH");
   add_whole(*command, "--port", arguments->port, "serve the page on 127.0.0.1 (0: any free port)");
   command
-      ->add_option(
-          "--html", arguments->html,
-          "write the page as one file, of at most 64 MiB of vectors, edges, labels and pictures")
+      ->add_option("--html", arguments->html,
+                   "write the page as one file, from at most 64 MiB of data")
       ->type_name("FILE");
   add_whole(*command, "--from", arguments->from, "the row at which the first path begins");
   add_whole(*command, "--to", arguments->to, "the row at which it ends");
   add_whole(*command, "-k", arguments->k, "neighbours of each row (default 10)");
   command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
   add_number(*command, "--recall", arguments->recall,
-             "of the graph that is made, in (0, 1] (default 1: exact, as fewer than 100,000 rows "
-             "are in any case)");
+             "recall of the graph that is built, in (0, 1] (default 1: exact)");
   add_whole(*command, "--epochs", arguments->epochs,
-            "of the map (default 300, or 100 of more than 200,000 rows)");
+            "iterations of the map (default 300, or 100 above 200,000 rows)");
   command->add_option("--type", items.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->footer(
-      "The smoothest path between two items, the neighbours of each, a map, components and hubs; "
-      "pictures and vectors can be dropped in. No other machine is asked for anything.\n\n"
+      "The page shows paths, neighbours, a map, components and hubs, and searches for pictures and "
+      "vectors that are dropped in. It loads nothing from other machines.\n\n"
       "Example:\n"
       "  knear explore --base train-images-idx3-ubyte.gz --labels train-labels-idx1-ubyte.gz "
       "--port 8080");
+  group_options(*command, rarely_needed,
+                {"--from", "--to", "--epochs", "--type", "--recall", "--metric"});
   command->callback([=] { run_explore(*arguments); });
 }
 

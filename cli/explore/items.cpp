@@ -69,7 +69,7 @@ std::pair<int, int> parse_shape(const std::string& text, std::int64_t dim) {
   return {static_cast<int>(height), static_cast<int>(width)};
 }
 
-// Whether text is UTF-8 as RFC 3629 has it.
+// Returns true if the text is UTF-8 by RFC 3629.
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);

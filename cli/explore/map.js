@@ -21,7 +21,7 @@ class ItemMap {
     this.marks = { item: -1, path: [] };
     this.pointers = new Map();
     this.moved = 0;
-    this.untouched = true;  // the view follows the places until somebody moves it
+    this.untouched = true;  // the view follows the places until the user moves it
     this.view = { x: 0, y: 0, scale: 1 };
     new ResizeObserver(() => this.resize()).observe(canvas);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw());

@@ -184,7 +184,7 @@ class Page {
       byId('film').replaceChildren();
       this.map.setMarks({ path: [] });
       this.remember();
-      // What is there at once is shown at once.
+      // Show immediately what needs no request.
       if (path.gap_seconds < 1) return this.showGap(path);
       const button = element('button', { type: 'button', id: 'show-gap' }, 'Find the gap');
       button.addEventListener('click', () => this.attempt(() => this.showGap(path)));

@@ -59,7 +59,7 @@ void leave_jpeg(j_common_ptr info) {
   std::longjmp(failure->back, 1);
 }
 
-// Of warnings those matter that say that the file ends too early.
+// Only warnings about a file that ends too early matter.
 void warn_jpeg(j_common_ptr info, int level) {
   const int code = info->err->msg_code;
   if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) leave_jpeg(info);

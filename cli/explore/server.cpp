@@ -60,7 +60,7 @@ std::string parameter(const Parameters& parameters, std::string_view name) {
   return "";
 }
 
-// Refuses what is asked beside these names, and a name that is there twice.
+// Refuses parameters with other names, and a name that is given twice.
 void check_parameters(const Parameters& parameters, const std::vector<std::string>& names) {
   std::set<std::string> seen;
   for (const auto& [name, value] : parameters) {

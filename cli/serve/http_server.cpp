@@ -581,7 +581,7 @@ class Session : public std::enable_shared_from_this<Session> {
 };
 
 void State::accept() {
-  // As many as may be told that there are too many are being told: others wait to be accepted.
+  // The limit of pending 503 responses is reached; further connections stay in the accept queue.
   if (turned_away >= places.turned_away) return accept_later();
   acceptor.async_accept([this](error_code error, tcp::socket socket) {
     accepting = false;

@@ -160,10 +160,10 @@ class HttpServer {
   std::unique_ptr<State> state_;
 };
 
-// Whether an address is of this machine alone. Throws InvalidArgument for one that is none.
+// Returns true for an address of this machine alone. Throws InvalidArgument if it is malformed.
 bool is_loopback(const std::string& address);
 
-// Whether this build can serve (KNEAR_SERVE).
+// Returns true if this build can serve (KNEAR_SERVE).
 bool can_serve();
 
 }  // namespace knear::cli

@@ -26,7 +26,7 @@ std::string shown(std::string_view text) {
   return text.size() > 40 ? out + "..." : out;
 }
 
-// What a key holds, of those that requests have.
+// Type of the value of a key.
 enum class Kind { number, whole, flag, ids, rows, text };
 struct Key {
   std::string_view name;
@@ -516,7 +516,7 @@ std::string write_ids(const std::vector<Id>& ids, BodyForm form) {
 }
 
 std::int64_t answer_bytes(std::int64_t queries, std::int64_t k, BodyForm form) {
-  // What was found takes 12 bytes a place; JSON up to 24 for a distance and 20 for an id.
+  // A neighbour takes 12 bytes in memory; in JSON up to 24 for the distance and 20 for the id.
   const std::int64_t place = 12 + (form == BodyForm::binary ? 12 : 46);
   return 64 + queries * (16 + k * place);
 }

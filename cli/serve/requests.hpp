@@ -70,7 +70,7 @@ std::string write_answer(const Neighbors& near, const std::vector<bool>& certifi
 // {"ids": [...]}.
 std::string write_ids(const std::vector<Id>& ids, BodyForm form);
 
-// What an answer of so many queries may take at most, while it is written.
+// Upper limit of the memory of an answer while it is written.
 std::int64_t answer_bytes(std::int64_t queries, std::int64_t k, BodyForm form);
 
 // Text as it stands between quotes in JSON; what is no UTF-8 is replaced.

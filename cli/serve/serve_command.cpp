@@ -12,6 +12,7 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
+#include "cli/help.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -210,55 +211,53 @@ void run_serve(const ServeArguments& arguments) {
 }  // namespace
 
 void add_serve(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("serve", "Indexes over HTTP: searches and changes");
+  CLI::App* command = app.add_subcommand("serve", "Serve indexes over HTTP: searches and changes");
   auto arguments = std::make_shared<ServeArguments>();
   command
       ->add_option("--index", arguments->indexes,
-                   "of 'knear build'; NAME is part of the paths (default: that of the file)")
+                   "index from 'knear build'; NAME is part of the paths (default: the file's name)")
       ->type_name("[NAME=]FILE")
       ->required();
   command
       ->add_option("--listen", arguments->listen,
-                   "the address (default 127.0.0.1: this machine alone; others need a token)")
+                   "address to listen on (default 127.0.0.1; others need --token-file)")
       ->type_name("ADDRESS");
-  add_whole(*command, "--port", arguments->port, "default 8080; 0: any that is free");
+  add_whole(*command, "--port", arguments->port, "port (default 8080; 0: any free port)");
   command
       ->add_option("--token-file", arguments->token_file,
-                   "requests need the line that it holds: Authorization: Bearer LINE")
+                   "file with the token that requests must send: Authorization: Bearer TOKEN")
       ->type_name("FILE");
   command
       ->add_option("--data", arguments->data,
-                   "keep changes in this folder, made if missing (default: beside the index, which "
-                   "checkpoints replace)")
+                   "folder for changes, created if missing (default: beside the index)")
       ->type_name("DIR");
-  command->add_flag("--read-only", arguments->read_only, "refuse all changes, and write no file");
+  command->add_flag("--read-only", arguments->read_only, "refuse changes and write no file");
   add_whole(*command, "--threads", arguments->threads, "threads to search with (default: all)");
   add_size(*command, "--memory", arguments->memory,
-           "for requests and answers; more are answered 503 (default: a quarter of what is free)");
+           "limit of requests and answers, 503 beyond it (default: a quarter of free memory)");
   add_size(*command, "--checkpoint", arguments->checkpoint,
-           "of logs, from which on they are folded into the index file (default 64M)");
-  add_size(*command, "--max-body", arguments->body, "of a request (default 64M)");
-  add_whole(*command, "--max-k", arguments->k, "neighbours of a query (default 10000)");
+           "size of the logs at which they are merged into the index file (default 64M)");
+  add_size(*command, "--max-body", arguments->body, "size limit of a request (default 64M)");
+  add_whole(*command, "--max-k", arguments->k, "most neighbours per query (default 10000)");
   add_whole(*command, "--max-rows", arguments->queries,
-            "queries or vectors of a request (default 10000)");
-  add_whole(*command, "--max-connections", arguments->connections, "default 1024");
+            "most queries or vectors per request (default 10000)");
+  add_whole(*command, "--max-connections", arguments->connections,
+            "most connections (default 1024)");
   add_whole(*command, "--max-waiting", arguments->waiting,
-            "searches, and changes, that may wait (default 4096)");
+            "most searches, and most changes, that may wait (default 4096)");
   add_whole(*command, "--batch", arguments->batch,
-            "queries of several requests that one search answers (default 1024)");
+            "most queries that one search answers together (default 1024)");
   add_number(*command, "--timeout", arguments->timeout,
-             "seconds for a request to arrive, and for a search to end unless it says timeout_ms "
-             "(default 30)");
+             "seconds for a request to arrive, and for a search without timeout_ms (default 30)");
   add_number(*command, "--max-calibration", arguments->calibration,
-             "seconds for measuring recall, where an index was not tuned for k (default 60)");
+             "seconds to calibrate a recall for a new k (default 60)");
   command
       ->add_option("--audit", arguments->audit,
-                   "share of the time of searches for exact answers to a sample of the queries, by "
-                   "which a recall below 1 is kept and shown (default 0.02; 0: none)")
+                   "share of the search time spent on measuring the recall (default 0.02; 0: none)")
       ->type_name("SHARE");
   command->footer(
       "POST /indexes/NAME/search, /add, /remove, /replace, /reload, /checkpoint; GET /indexes, "
-      "/health, /metrics, /openapi.json, and a page at /. A change is on disk before it is "
+      "/health, /metrics, /openapi.json, and a page at /. Changes are on disk when they are "
       "answered.\n\n"
       "Example, with an index of red, green and blue:\n"
       "  printf '\\3\\0\\0\\0\\377\\0\\0\\3\\0\\0\\0\\0\\377\\0\\3\\0\\0\\0\\0\\0\\377' > "
@@ -267,6 +266,9 @@ void add_serve(CLI::App& app) {
       "  knear serve --index colours.knear --port 8080\n"
       "  curl http://127.0.0.1:8080/indexes/colours/search -d '{\"queries\": [[200, 30, 40]], "
       "\"k\": 2}'");
+  group_options(*command, rarely_needed,
+                {"--memory", "--checkpoint", "--max-body", "--max-k", "--max-rows",
+                 "--max-connections", "--max-waiting", "--batch", "--max-calibration", "--audit"});
   command->callback([=] { run_serve(*arguments); });
 }
 

@@ -45,7 +45,7 @@ constexpr std::chrono::seconds calibration_wait{5}, retry_after{5};
 constexpr double least_recall = 1e-6;
 // How long a calibration that failed is not tried again.
 constexpr std::chrono::minutes failure_time{10};
-// What the machine has to keep free when rows are added.
+// Memory that must stay free when rows are added.
 constexpr std::int64_t spare_memory = std::int64_t{128} << 20;
 constexpr const char* binary_type = "application/octet-stream";
 
@@ -640,7 +640,7 @@ void Service::change(const CallPointer& call) {
   changer_->push([this] { commit(); });
 }
 
-// What waits by now goes to disk together; calls of this that come later find nothing then.
+// All waiting changes go to disk together; later calls of this function find none.
 void Service::commit() {
   std::map<const void*, std::vector<Waiting>> all;
   {

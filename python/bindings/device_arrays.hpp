@@ -12,7 +12,7 @@
 
 namespace knear::python {
 
-// Whether this knear was built with CUDA.
+// Returns true if this knear was built with CUDA.
 bool has_cuda();
 
 // The number of the device that the memory belongs to, -1 for the processor's memory.

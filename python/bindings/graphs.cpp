@@ -148,7 +148,7 @@ class Graph {
 }  // namespace
 
 void bind_graphs(nb::module_& m) {
-  // What knn_graph() made or a file has; arrays are its memory.
+  // A graph from knn_graph() or a file. Arrays are views of its memory.
   nb::class_<Graph>(m, "Graph")
       .def_prop_ro("ids", &Graph::ids)
       .def_prop_ro("distances", &Graph::distances)

@@ -199,7 +199,7 @@ void bind_index_searches(nb::class_<Index>& index) {
           nb::arg("bit_count"), nb::arg("progress").none());
 }
 
-// What every index says of itself.
+// Properties that every index has.
 void bind_index_properties(nb::class_<Index>& index) {
   index.def_prop_ro("dim", &Index::dim)
       .def_prop_ro("factory", &Index::description)

@@ -17,7 +17,7 @@ struct Wanted {
   dl_find_object* found;
 };
 
-// Whether the address is in this module; then `found` says where its table is.
+// Returns true if the address is in this module, and sets `found` to the place of its table.
 int look(dl_phdr_info* module, std::size_t, void* data) {
   auto& [address, found] = *static_cast<Wanted*>(data);
   bool inside = false;

@@ -23,7 +23,7 @@ nb::object tuple_of(ExactNeighbors&& found) {
   return nb::make_tuple(array_of(std::move(found.keys)), array_of(std::move(found.ids)));
 }
 
-// A copy, of which the library's merge makes another.
+// A copy, since the library's merge needs one of its own.
 ExactNeighbors neighbors_of(const Keys& keys, const KeyIds& ids) {
   if (keys.shape(0) != ids.shape(0) || keys.shape(1) != ids.shape(1))
     throw ShapeMismatch("keys are [{} x {}], ids are [{} x {}]", keys.shape(0), keys.shape(1),
@@ -54,7 +54,7 @@ void bind_parts(nb::module_& m) {
             return near;
           });
         });
-        // Where there was nothing to search.
+        // There was nothing to search.
         if (found.keys.rows() != q.rows()) found = ExactNeighbors(q.rows(), 0);
         return nb::make_tuple(tuple_of(std::move(found)), std::move(report));
       },

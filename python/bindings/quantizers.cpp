@@ -150,7 +150,7 @@ ScalarCode scalar_code_of(const std::string& name) {
   throw InvalidArgument("code must be 8, 4, fp16 or bf16, but is {}", name);
 }
 
-// What product and scalar quantisers do alike.
+// Methods that product and scalar quantisers share.
 template <class Quantizer>
 void bind_coding(nb::class_<Quantizer>& quantizer) {
   quantizer.def_prop_ro("dim", &Quantizer::dim)

@@ -109,7 +109,7 @@ class Index(Sealed):
     _reason: str | None = None
     # What "auto" was made for, until vectors have decided which kind of index it is.
     _open_needs: dict[str, Any] | None = None
-    # Of "auto" until then: what the index that it becomes is given.
+    # Until "auto" has chosen: the arguments of the index that it becomes.
     _open_audit: float = 0.0
     _open_reserve: int = 0
     _device: str | None = None
@@ -679,7 +679,7 @@ class Index(Sealed):
         ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
             to each.
 
-        What each shard of `other` has goes to the shard that has fewest vectors then.
+        Vectors of each shard of `other` go to the shard with the fewest vectors.
 
         Raises InvalidArgument for an id in both, and for an index of another kind.
         """
@@ -1179,5 +1179,5 @@ def _index_of_files(kind: type[Index], files: dict[str, bytes]) -> Index:
         for name, data in files.items():
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(data)
-        # Which holds the files open after their names are gone.
+        # This keeps the files open after their names are gone.
         return kind.load(os.path.join(folder, _FILE))

@@ -176,7 +176,7 @@ def searched(kind: type, arrays: Any, told: Any, report: dict | None) -> Any:
     return result
 
 
-# So many numbers are copied faster than an array is made of the library's memory.
+# Copying this many numbers is faster than making an array of the library's memory.
 _FEW = 4096
 
 

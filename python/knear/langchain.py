@@ -83,7 +83,7 @@ class KnearVectorStore(VectorStore):
     relevance_score_fn: the relevance, from 0 to 1, of a score; None: as said at
         similarity_search_with_score.
 
-    Ids are texts, given or made. Adding a document under an id that is there replaces it. What goes
+    Ids are texts, given or made. Adding a document under an existing id replaces it. What goes
     in and comes out is copied: changing the metadata of a document that was found changes nothing
     in the store.
 

@@ -360,7 +360,7 @@ CODED = [
     "IVF20,SQfp16",
     "IVF20,SQbf16",
 ]
-# Of which an index of ours is written as what it is.
+# An index of knear is written as its own kind.
 TYPES = {"SQfp16": "IndexScalarQuantizer", "IVF20,SQfp16": "IndexIVFScalarQuantizer"}
 
 
@@ -499,7 +499,7 @@ def test_codes_in_blocks(rows, string, count, metric, tmp_path):
     exact_among(found, stand_for, queries, metric)
     expected = theirs.search(rows[:100], k)
     np.testing.assert_allclose(found[0], expected[0], rtol=0.1, atol=0.3)
-    # What FAISS makes of ours has the codes that it had.
+    # The index that FAISS reads has knear's codes.
     ours.write_faiss(path)
     again = knear.Index.load(path)
     same(again.search(rows[:100], k, **asked), found)

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from faiss_pair import needs_faiss, ours, theirs
 
-# What FAISS's modules leave behind.
+# Names that FAISS's modules leave behind.
 LEFT = {"base_prefix", "depr_prefix", "deprecated_name_map", "loaded", "logger", "obj",
         "opt_env_variable_name", "opt_level", "symbol", "the_class", "this_module",
         "vector_name_map"}  # fmt: skip

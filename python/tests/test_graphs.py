@@ -502,7 +502,7 @@ def test_scikit_learn_takes_the_matrices():
             np.where((d := np.sqrt(((x[:, None] - x) ** 2).sum(-1))) > 0, d, 0)
         ),
     )
-    # It wants so many stored in each row, and sorts them by itself.
+    # It needs this many neighbours per row, and sorts them itself.
     classifier = KNeighborsClassifier(5, metric="precomputed").fit(matrix, labels)
     assert np.array_equal(classifier.predict(matrix), labels)
     weights = matrix.copy()

@@ -239,7 +239,7 @@ def test_an_id_that_is_there_is_replaced(vectors, embedding):
     assert added[0] == "new" and len(set(added)) == 2 and len(store.index) == ROWS + 2
     assert store.add_documents([Document("t1", id="not this")], ids=["but this"]) == ["but this"]
     assert store.get_by_ids(["not this"]) == []
-    # Of documents that come one by one none is lost.
+    # No document is lost when they come one by one.
     assert len(store.add_documents(Document(text) for text in ("t5", "t6"))) == 2
     coming = (Document(text, id=text) for text in ("t5", "t6"))
     assert asyncio.run(store.aadd_documents(coming)) == ["t5", "t6"]
@@ -697,7 +697,7 @@ def test_a_save_that_is_killed_leaves_a_store(tmp_path, rng):
         )
         assert saving.stdout.readline() == b"ready\n"
         try:
-            # While it saves, what is there can be loaded at any time.
+            # The old folder can be loaded at any time during a save.
             for _ in range(20):
                 check(KnearVectorStore.load_local(tmp_path, embedding))
             with pytest.raises(subprocess.TimeoutExpired):

@@ -585,7 +585,7 @@ class Networks(Dist):
     def command(self, ranks, *arguments):
         hosts = ",".join(f"{address}:{ranks // 2}" for address in self.ADDRESSES)
         mpirun, *words = super().command(ranks, *arguments)
-        # What is set here is set on the other side too.
+        # Options that are set here are set on the other side too.
         passed = [word for name in self.environment if name.startswith("OMPI_MCA_btl")
                   for word in ("-x", name)]  # fmt: skip
         in_first = ["ip", "netns", "exec", self.names[0]]

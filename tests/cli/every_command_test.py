@@ -7,6 +7,7 @@ import pty
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -397,17 +398,86 @@ class Streams(ProgramTest):
         for command in commands:
             self.assertIn(f"knear {command}", self.ok(command, "--help"), "an example")
 
-    def test_unknown_options_of_every_command(self):
-        def names(*words):
-            listed = self.ok(*words, "--help").split("Subcommands:\n")[1].split("\n\n")[0]
-            return re.findall(r"^  (\w\S*) ", listed, re.M)
+    def names(self, *words):
+        """The commands that the help of a command lists."""
+        listed = self.ok(*words, "--help").split("Subcommands:\n")[1].split("\n\n")[0]
+        return re.findall(r"^  (\w\S*) ", listed, re.M)
 
+    def commands(self):
         # dist and bench ann are other programs, which parse their words themselves.
-        commands = [[name] for name in names() if name not in ("bench", "dist")]
-        commands += [["bench", name] for name in names("bench") if name != "ann"]
+        commands = [[name] for name in self.names() if name not in ("bench", "dist")]
+        commands += [["bench", name] for name in self.names("bench") if name != "ann"]
         self.assertGreater(len(commands), 20)
+        return commands
+
+    def test_the_help_fits_a_screen(self):
+        for command in [[], ["bench"], *self.commands()]:
+            with self.subTest(command=command):
+                lines = self.ok(*command, "--help").splitlines()
+                self.assertLessEqual(len(lines), 45)
+                # Examples begin with two blanks and a program, and are to be copied.
+                texts = [
+                    line for line in lines if not re.match(r"  (knear|printf|curl|source) ", line)
+                ]
+                self.assertLessEqual(max(map(len, texts)), 100)
+                self.assertFalse(any("Needs:" in line or "REQUIRED" in line for line in lines))
+
+    def test_all_options_are_in_the_long_help(self):
+        short, long = self.ok("search", "--help"), self.ok("search", "--help-all")
+        for option in "--choose", "--first-pass", "--widen", "--samples":
+            self.assertNotIn(option, short)
+            self.assertIn(option, long)
+        self.assertIn("'knear search --help-all' also shows 9 rarely needed options.", short)
+        self.assertIn("Rarely needed:\n", long)
+        self.assertNotIn("rarely needed options", long)
+        # A command without such options has no longer help, but takes the flag.
+        self.assertNotIn("--help-all", self.ok("eval", "--help"))
+        self.assertEqual(self.ok("eval", "--help-all"), self.ok("eval", "--help"))
+        self.assertIn("Simulation:\n", self.ok("plan", "--help"))
+        self.assertIn("neighbours per query (required)", short)
+
+    def completed(self, *words):
+        """What bash offers for the last of these words."""
+        script = """source <("$0" completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+                    _knear; printf '%s\\n' "${COMPREPLY[@]}" """
+        run = subprocess.run(
+            ["bash", "-c", script, self.program, "knear", *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=self.folder,
+        )
+        self.assertEqual(run.stderr, "")
+        return run.stdout.split()
+
+    def test_bash_completes_commands_options_and_values(self):
+        self.assertEqual(self.completed("sea"), ["search"])
+        self.assertLessEqual({"build", "search", "--version"}, set(self.completed("")))
+        self.assertEqual(self.completed("search", "--rec"), ["--recall"])
+        self.assertIn("--first-pass", self.completed("search", "--base", "b.npy", "--"))
+        self.assertEqual(self.completed("search", "--metric", "co"), ["cosine"])
+        self.assertEqual(self.completed("bench", "mod"), ["model"])
+        self.assertEqual(self.completed("bench", "model", "--qu"), ["--quick", "--queries"])
+        self.assertEqual(self.completed("search", "--base", "fi"), [])  # files, by bash itself
+
+    def test_scripts_of_all_shells_name_every_command_and_option(self):
+        for shell in "bash", "zsh", "fish":
+            script = self.ok("completion", shell)
+            for command in self.commands():
+                self.assertIn(command[-1], script)
+                shown = self.ok(*command, "--help-all").rpartition("Example")[0]
+                for option in re.findall(r"^  (?:-\w,)?--([a-z-]+)", shown, re.M):
+                    self.assertRegex(script, rf"(--|-l ){option}\b", (shell, command))
+            if shutil.which(shell):
+                done = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), shell)
+        says = "SHELL must be bash, zsh or fish, but is 'tcsh'"
+        self.fails(1, "completion", "tcsh", says=says)
+
+    def test_unknown_options_of_every_command(self):
+        commands = self.commands()
         if os.path.exists(self.program + "-dist"):
-            commands += [["dist", name] for name in names("dist")]
+            commands += [["dist", name] for name in self.names("dist")]
         for command in commands:
             lists = f"'knear {' '.join(command)} --help' lists them"
             for more in ["--frobnicate"], ["--frobnicate=1"], ["--frobnicate", "x", "--zzz", "y"]:

@@ -1,6 +1,6 @@
 """knear explore: the server's answers, what it refuses, and the page that is one file.
 
-What needs a browser is in tests/page.
+Tests that need a browser are in tests/page.
 """
 
 import base64
@@ -297,7 +297,7 @@ class Served(ProgramTest):
             ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
         ):
             self.assertEqual(server.refused("/api/search", b"x", headers)[0], status)
-        # What curl -d says of a body.
+        # The content type of curl -d.
         body = json.dumps({"vector": [1] * 12}) + " " * 100000
         form = {"Content-Type": "application/x-www-form-urlencoded"}
         for headers in {}, form:

@@ -316,7 +316,7 @@ class Graph(ProgramTest):
         self.assertEqual((run.returncode, out, err), (130, "", "knear: interrupted\n"))
         self.assertTrue(partial.exists())
         self.assertFalse(self.file("h.knear").exists())
-        # Of another base it is refused, and kept.
+        # With another base the file is refused and kept.
         changed = bytearray(self.file("large.bvecs").read_bytes())
         changed[-1] ^= 1
         self.file("changed.bvecs").write_bytes(changed)

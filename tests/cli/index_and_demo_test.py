@@ -106,7 +106,7 @@ class Index(ProgramTest):
         # Beside RFlat there are vectors, which tell what is nearest.
         self.assertIn("calibrated", self.ok(*tune, "--queries", "queries.bvecs"))
         self.ok("build", "--base", "base.bvecs", "--index", "IVF5,SQ8", "--out", "codes.knear")
-        # Of codes the nearest by what they stand for is not the nearest.
+        # The nearest code does not always stand for the nearest vector.
         self.ok("build", "--base", "base.bvecs", "--index", "PQ2x4", "--out", "coarse.knear")
         coarse = ["search", "--index", "coarse.knear", "--queries", "queries.bvecs", "-k", "4"]
         out = json.loads(self.ok(*coarse, "--truth", "t.ivecs", "--json"))
@@ -280,7 +280,7 @@ class Index(ProgramTest):
                 self.fails(1, *build, *more, says=says)
         build[4] = "Flat"
         self.fails(1, *build, "--batch", "3", says="--batch is for --index auto, but --index is Fl")
-        # Of more rows some are measured.
+        # With more rows, only some are measured.
         draw = random.Random(1)
         rows = [[draw.randrange(256) for _ in range(8)] for _ in range(6000)]
         write_vecs(self.path("many.bvecs"), rows, "B")

@@ -191,7 +191,7 @@ class Bench(ProgramTest):
                 self.assertIn("Figure 10, selection alone: ", texts)
             self.assertIn("partial-reduce", texts)
 
-    # Where there is a GPU benches run on it; tests of that need one.
+    # Benches run on a GPU if there is one; these tests need one.
     def test_devices_are_looked_for_before_anything_is_measured(self):
         missing = ["--base", "none.bvecs", "--queries", "none.bvecs"]
         for name in "exact", "threshold-heap":
@@ -289,7 +289,7 @@ class Bench(ProgramTest):
         page = self.file("plot.html").read_text()
         for word in "IVF20,PQ4", "recall@10", "queries per second":
             self.assertIn(word, page)
-        # Of all rows among themselves, none of which is its own neighbour.
+        # All rows among themselves; no row is its own neighbour.
         graph = [*made[:-2], "--repeat", 1, "--graph", "--count", 100, "-k", 3, "--json"]
         out = json.loads(self.ok(*graph, "--index", "Flat", "--index", "IVF20,Flat"))
         self.assertEqual((out["queries"], out["graph"]), (3000, True))

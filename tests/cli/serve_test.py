@@ -477,7 +477,7 @@ class Refused(Served):
         with concurrent.futures.ThreadPoolExecutor(40) as pool:
             more = [pool.submit(server.ask, "/health") for _ in range(400)]
             self.assertEqual({each.result()[0] for each in more}, {503})
-        # Those that are open go on, and the place of one that ends is free again.
+        # Open connections continue, and a connection that ends frees its place.
         links[0].request("GET", "/health")
         self.assertEqual(links[0].getresponse().read()[:10], b'{"status":')
         links[1].close()
@@ -493,7 +493,7 @@ class Refused(Served):
 
     def test_memory_and_deadlines(self):
         server = self.server("--memory", "1M", "--threads", "1")
-        # What never fits is too large; what does not fit beside others is for later.
+        # A request that never fits is too large; one that fits alone is refused for now.
         body = {"queries": self.queries[:1] * 200, "k": 300}
         status, says = server.refused("/indexes/base/search", body)
         self.assertEqual((status, "--memory is 1048576" in says), (413, True))
@@ -701,7 +701,7 @@ class Shared(Served):
         for name in "traffic_queries_total", "measured_recall_low", "measured_recall_high":
             self.assertIn(f"knear_{name}{labels}", figures)
         self.assertIn("Recall as measured", server.ask("/")[2].decode())
-        # What goes by the audits now is promised a recall.
+        # Searches that use the audits now have a promised recall.
         self.patient_search(server, "large", body)
         self.wait_for_last_search(server, "large", "recall_argument", "calibrated")
         # Flat indexes are exact, and audit nothing; a name of more than 64 bytes is refused.

@@ -234,20 +234,20 @@ def test_what_is_kept_has_no_spills_in_the_scan():
     # each in one launch, for sm_80 and sm_90a.
     assert len(scans) == 64
     for name, kernel in scans:
-        # Of pairs of floats of more than 128 columns two words, where sums that pass are kept.
+        # Pairs of floats with more than 128 columns keep two words of sums that pass.
         paired = name == "ScanPanels<false, false, false, false, true>"
         assert kernel["local_accesses"] <= 4 * paired and kernel["stack"] <= 8 * paired
         assert kernel["loop"]["local_accesses"] == 0
         assert kernel["loop"]["wide_loads"] > 0
         most = 27 if re.match("(Scan|Search)Few<8,", name) else 13
         assert kernel["loop"]["instructions_per_product"] < most
-    # Of 128 columns: four slices, 64 scores a thread.
+    # 128 columns: four slices, 64 scores per thread.
     for each in kept["kernels"].values():
         for whole in ("false", "true"):
             loop = each[f"ScanPanels<true, {whole}, false, false, false>"]["loop"]
             assert loop["slices_in_a_row"] == 4
             assert loop["tile_instructions"] + 3 * loop["instructions"] <= 6 * 64
-            # Of pairs of a self-join: 64 scores for both, less than twice those above.
+            # Pairs of a self-join: 64 scores for both rows, less than twice the above.
             pair = each[f"ScanPanels<true, {whole}, false, false, true>"]["loop"]
             assert pair["slices_in_a_row"] == 4
             assert pair["wide_loads"] == loop["wide_loads"]

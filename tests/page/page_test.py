@@ -328,7 +328,7 @@ def test_a_picture_that_is_dropped_finds_itself(page, folder):
         page.find("#search").click()
         page.wait(lambda said=said: said in page.text("search-said"), said)
     page.wait(lambda: page.ids("answers")[:1] == [99], "the row that was pasted")
-    # What is no picture is said.
+    # The page says that a file is not a picture.
     (folder / "none.png").write_bytes(b"words")
     page.find("#file").send_keys(str(folder / "none.png"))
     wrong = "return document.getElementById('search-said').classList.contains('wrong')"

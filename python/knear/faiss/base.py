@@ -178,7 +178,7 @@ def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDA
 
 def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
     """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
-    # Those that are missing come last.
+    # Missing neighbours come last.
     if len(ids) == 1 and ids.size and ids.item(-1) >= 0:
         return distances, ids if ids.dtype is _INT64 else ids.view(np.int64)
     if ids.ndim == 2 and ids.size and ids[:, -1].min() >= 0:
@@ -283,7 +283,7 @@ class Index(Sealed):
         self._take_metric(metric)
         self._metric = metric
 
-    # What a class has of its own.
+    # Members that the class itself defines.
     def _take_metric(self, metric: int) -> None:
         """Raises for a metric that the index has not."""
         metric_name(metric)

@@ -215,7 +215,7 @@ def _lloyd(
     rounds = max(1, cp.niter)
     for done in range(rounds):  # each begins with whole numbers
         if cp.spherical and len(first) == k and not first.any(axis=1).all():
-            # Of length 1 and rounded, most are zero, which has no direction for knear's k-means.
+            # At length 1, most rounded centroids are zero, which knear's k-means refuses.
             first, more = _by_products(x, first, cp, frozen, weights, rounds - done)
             return first, stats + more
         first, steps = run(first, 1)

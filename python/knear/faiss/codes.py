@@ -28,7 +28,7 @@ from .selectors import rows_named
 from .store import Store
 from .vectors import Copy, UInt8Vector
 
-# Making an index of rows takes about as long as comparing each with so many queries.
+# Making an index takes about as long as comparing its rows with this many queries.
 PAIRS_OF_AN_INDEX = 64
 # An index takes longer than that to begin a search.
 FEW_PAIRS = 2048

@@ -163,7 +163,7 @@ class NotHere(NotImplementedError, AttributeError):
     """A name that FAISS itself has in some builds only, or a value that is not there."""
 
 
-# Members of FAISS's classes that are not here, of a class and of those below it: the way, and the
+# Members of FAISS's classes that knear.faiss lacks, for a class and its subclasses: way and
 # names.
 _ARRAYS = "addresses alone are not taken; the method without _c takes arrays"
 _TYPES = "the method without _ex takes arrays of any type of numbers"

@@ -33,7 +33,7 @@ from ._checks import as_bytes, threads_of, validate_data, whole_number
 
 _BETWEEN_CHECKS = 10  # iterations after which the tolerance is looked at: each look costs one more
 _SAMPLE = 1000  # rows by which it is decided how the rows are passed on
-# Rows whose mean is so many times their spread are shifted: float32 would not tell centroids apart.
+# Rows whose mean is this many times their spread are shifted, since float32 cannot separate them.
 _FAR = 1000.0
 
 Init = str | ArrayLike | Callable[..., ArrayLike]

@@ -46,7 +46,7 @@ class IndexIVF(Listed):
         self.nprobe = 1
         self.max_codes, self.parallel_mode = 0, 0
 
-    # What is searched.
+    # The index that is searched.
     def _sources(self) -> tuple[Any, ...]:
         kept = getattr(self.quantizer, "_kept", None)  # of an IndexFlat
         return self.quantizer, kept, None if kept is None else kept.version
