@@ -481,7 +481,7 @@ def test_auto_measures_what_it_is_trained_by(tmp_path):
     assert choice.reason == index.reason and not choice.guessed
     assert choice.forecasts[0].factory == index.factory
     times = [form.seconds for form in choice.forecasts]
-    assert times == sorted(times) and len(times) == 6
+    assert times == sorted(times) and len(times) == 8
     index.add(x)
     graph = knear.Index(index.factory, dim=128)
     graph.add(x)
