@@ -1,6 +1,7 @@
 // cli/plan_command.cpp -- `knear plan`: how many machines a search of 10^9 to 10^12 vectors takes,
 // and what it costs there, by the model (cost/scale_plan.hpp); and what stragglers and failures do
-// to it, by a simulation (cost/merge_tree.hpp).
+// to it, by a simulation (cost/merge_tree.hpp). With --sample: which index to make on one machine.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "cli/help.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
+#include "cli/plan_by_sample.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/json.hpp"
 #include "knear/cost/merge_tree.hpp"
@@ -31,7 +33,15 @@ struct PlanArguments {
   double spread = 0.2, hedge = 1, failures = 0, recovery = 600, deadline = 0;
   std::int64_t seed = 1;
   bool json = false;
+  SampledPlanArguments sampled;
 };
+
+// Returns --rows as a whole number. Throws InvalidArgument.
+std::int64_t whole_rows(double rows) {
+  if (rows != std::floor(rows) || !(std::fabs(rows) <= 1e15))
+    throw InvalidArgument("--rows must be a whole number of at most 10^15, but is {}", rows);
+  return static_cast<std::int64_t>(rows);
+}
 
 // As readable_seconds, and hours and days.
 std::string readable_time(double seconds) {
@@ -244,10 +254,7 @@ auto by_flags(F f) {
 
 void run_plan(PlanArguments arguments) {
   ScaleNeeds& needs = arguments.needs;
-  if (arguments.rows != std::floor(arguments.rows) || !(std::fabs(arguments.rows) <= 1e15))
-    throw InvalidArgument("--rows must be a whole number of at most 10^15, but is {}",
-                          arguments.rows);
-  needs.rows = static_cast<std::int64_t>(arguments.rows);
+  needs.rows = whole_rows(arguments.rows);
   if (needs.probes != 0 && needs.lists == 0)
     throw InvalidArgument("--probes is {}, but without --lists it is not said of how many",
                           needs.probes);
@@ -291,20 +298,75 @@ void run_plan(PlanArguments arguments) {
   for (const std::string& assumption : plans[0].assumptions) print("- {}\n", assumption);
 }
 
+// --sample and its own options. `shared` are those of both kinds of plan; --sample excludes all
+// others of the command.
+void add_sample_options(CLI::App& command, SampledPlanArguments& sampled,
+                        const std::vector<CLI::Option*>& shared) {
+  const std::vector<CLI::Option*> all = command.get_options();
+  CLI::Option* sample =
+      command
+          .add_option(
+              "--sample", sampled.sample,
+              "vectors like those to come: measures which index suits them on this machine, "
+              "as build --index auto does")
+          ->type_name("FILE");
+  for (CLI::Option* option : all)
+    if (option != command.get_help_ptr() &&
+        std::find(shared.begin(), shared.end(), option) == shared.end())
+      sample->excludes(option);
+  add_size(command, "--memory", sampled.needs.memory,
+           "of --sample: what the index may take (default: as much as it likes)")
+      ->needs(sample);
+  command
+      .add_option("--metric", sampled.metric,
+                  "of --sample: l2 (default; of .hdf5 what the file says), ip, cosine")
+      ->type_name("M")
+      ->needs(sample);
+  command.add_option("--type", sampled.type, "of --sample: as f64, f32, f16, bf16, u8 or i8")
+      ->type_name("T")
+      ->needs(sample);
+  add_whole(command, "--threads", sampled.threads, "of --sample: threads to use (default: all)")
+      ->needs(sample);
+}
+
+// Fills in what --sample shares with the other plans, of the options that were given.
+SampledPlanArguments sampled_plan(const CLI::App& command, const PlanArguments& arguments) {
+  SampledPlanArguments out = arguments.sampled;
+  const auto given = [&](const char* option) { return command.count(option) > 0; };
+  if (given("--rows")) {
+    out.rows = whole_rows(arguments.rows);
+    check_positive("--rows", out.rows);
+  }
+  if (given("--dim")) {
+    out.dim = arguments.needs.dim;
+    check_positive("--dim", out.dim);
+  }
+  if (given("--recall")) out.needs.recall = arguments.needs.recall;
+  if (given("--batch")) out.needs.batch = arguments.needs.batch;
+  out.json = arguments.json;
+  return out;
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("plan", "Plan a search of up to 10^12 vectors: machines, time and cost");
+  CLI::App* command = app.add_subcommand(
+      "plan",
+      "Plan a search of up to 10^12 vectors: machines, time and cost; or with --sample, the index "
+      "that suits vectors like these on this machine");
   auto arguments = std::make_shared<PlanArguments>();
   ScaleNeeds& needs = arguments->needs;
-  add_number(*command, "--rows", arguments->rows, "number of float32 vectors, such as 1e10")
-      ->required();
-  add_whole(*command, "--dim", needs.dim, "columns of a vector")->required();
+  CLI::Option* rows = add_number(
+      *command, "--rows", arguments->rows,
+      "number of float32 vectors, such as 1e10 (default with --sample: those of the file)");
+  CLI::Option* dim =
+      add_whole(*command, "--dim", needs.dim, "columns of a vector (default: those of --sample)");
   add_whole(*command, "-k", needs.k, "neighbours of a query (default 10)");
-  add_number(*command, "--recall", needs.recall, "mean recall (default 0.95; 1: exact)");
+  CLI::Option* recall =
+      add_number(*command, "--recall", needs.recall, "mean recall (default 0.95; 1: exact)");
   add_number(*command, "--qps", needs.queries_per_second, "queries per second (default 1000)");
-  add_whole(*command, "--batch", needs.batch, "queries per call (default 100)");
+  CLI::Option* batch = add_whole(*command, "--batch", needs.batch,
+                                 "queries per call (default 100; with --sample 1000)");
   command
       ->add_option("--machine", arguments->machine,
                    "this (default), or a file from knear roofline --out")
@@ -340,7 +402,8 @@ void add_plan(CLI::App& app) {
                 "seconds after which a call is answered in part (default 0: none)");
   add_whole(*command, "--seed", arguments->seed, "seed of the simulation (default 1)")
       ->needs(simulating);
-  command->add_flag("--json", arguments->json, "print one JSON object");
+  CLI::Option* json = command->add_flag("--json", arguments->json, "print one JSON object");
+  add_sample_options(*command, arguments->sampled, {rows, dim, recall, batch, json});
   command->footer(
       "The plan follows from the cost model and the description of a machine. The assumptions, "
       "such "
@@ -348,14 +411,20 @@ void add_plan(CLI::App& app) {
       "  knear roofline --out machine.json\n"
       "  knear plan --rows 1e10 --dim 96 --recall 0.95 --qps 10000 --machine machine.json\n"
       "  knear plan --rows 1e9 --dim 96 --replicas 3 --simulate 10000 --failures 0.001 --hedge "
-      "0.95");
+      "0.95\n"
+      "  knear plan --sample base.fvecs --rows 2e6 --recall 0.95 --batch 1");
   group_options(
       *command, "Simulation",
       {"--simulate", "--spread", "--hedge", "--failures", "--recovery", "--deadline", "--seed"});
   group_options(
       *command, rarely_needed,
       {"--lists", "--probes", "--refine-factor", "--fan-in", "--memory-share", "--busy-share"});
-  command->callback([arguments] { run_plan(*arguments); });
+  command->callback([command, arguments] {
+    if (command->count("--sample") > 0) return plan_by_sample(sampled_plan(*command, *arguments));
+    for (const char* option : {"--rows", "--dim"})
+      if (command->count(option) == 0) throw CLI::RequiredError(option);
+    run_plan(*arguments);
+  });
 }
 
 }  // namespace knear::cli

@@ -49,8 +49,7 @@ std::int64_t largest_divisor(std::int64_t of, std::int64_t most) {
   return 1;
 }
 
-// Bytes that a row of codes takes beside these.
-constexpr double id_and_scalar = 12.5;
+using detail::id_and_scalar;
 
 // A list that many queries probe together is scored at the rate of all rows, so that half as many,
 // twice as long, take less: comparing with centroids is what is left. Seen of 60,000 to 1,000,000
@@ -115,6 +114,16 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
   return out;
 }
 
+// The forms that are measured on a sample where vectors as they are do not fit. Codes of 8 bits a
+// part are not among them: few vectors do not train their 256 centroids.
+std::vector<detail::RowForm> measured_smaller_forms(std::int64_t rows, std::int64_t dim,
+                                                    const IndexNeeds& needs) {
+  std::vector<detail::RowForm> out;
+  for (const Form& form : forms_for(rows, dim, needs, true, id_and_scalar))
+    if (!form.lossless) out.push_back({form.form, form.row_bytes});
+  return out;
+}
+
 IndexChoice choice_by_rules(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs) {
   if (rows < 1) throw InvalidArgument("rows must be at least 1, but is {}", rows);
   detail::check_index_dim(dim);
@@ -128,16 +137,14 @@ IndexChoice choice_by_rules(std::int64_t rows, std::int64_t dim, const IndexNeed
   const bool lists_pay = needs.recall < 1 && traits_of(needs.metric).by_products &&
                          probing_time(needs.recall, batch) < scan_time(n, d, batch);
   std::int64_t lists = !lists_pay ? 0 : needs.batch == 1 ? lists_for_one(rows) : usual_lists(rows);
-  // Centroids; of codes also the tables of a quantiser and what recall is measured by.
-  const double of_lists = static_cast<double>(lists) * 4 * d,
-               of_codes = 256 * 4 * d + std::min(n, 1000.0) * (1024 + 4 * d);
   const auto bytes_of = [&](const Form& form) {
-    const double vectors = n * form.row_bytes + of_lists;
-    return form.is_codes() ? 1.02 * (vectors + of_codes) : vectors;
+    return form.is_codes() ? detail::coded_index_bytes(rows, dim, form.row_bytes, lists)
+                           : n * form.row_bytes + static_cast<double>(lists) * 4 * d;
   };
   const double most = needs.memory == 0 ? 1e300 : static_cast<double>(needs.memory);
   const std::vector<Form> forms =
-      forms_for(rows, dim, needs, lists > 0, (most / 1.02 - of_lists - of_codes) / n);
+      forms_for(rows, dim, needs, lists > 0,
+                (most - detail::coded_index_bytes(rows, dim, 0, lists)) / 1.02 / n);
   const Form* chosen = nullptr;
   for (const Form& form : forms)
     if (bytes_of(form) <= most && (needs.recall < 1 || form.lossless)) {
@@ -156,7 +163,7 @@ IndexChoice choice_by_rules(std::int64_t rows, std::int64_t dim, const IndexNeed
       !chosen->is_codes())
     lists /= 2;
   IndexChoice out;
-  out.guessed = detail::may_be_measured(rows, needs) && chosen->lossless;
+  out.guessed = detail::may_be_measured(rows, needs);
   const double of_graph = n * detail::graph_row_bytes(dim, detail::guessed_links, needs);
   const bool graph = out.guessed && guessed_as_text(dim, needs) &&
                      needs.batch < detail::few_queries && of_graph <= most;
@@ -229,7 +236,8 @@ IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& 
                                   sample.rows(), least_sample);
       return guess;
     }
-    IndexChoice choice = detail::measured_choice(rows, own, options);
+    IndexChoice choice =
+        detail::measured_choice(rows, own, measured_smaller_forms(rows, dim, own), options);
     if (!choice.factory.empty()) return choice;
     guess.reason += ", as no form that was measured reaches the recall within the memory";
     return guess;

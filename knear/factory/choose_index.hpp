@@ -22,9 +22,11 @@
 namespace knear {
 
 // Which index to make of `rows` vectors of `dim` columns. Of a sample a fortieth of `rows`
-// is measured, from 2,000 to 60,000. The choice stays a guess where the sample has fewer rows, and
-// follows rules where the memory has room for codes alone. The same needs give the same choice for
-// any number of threads.
+// is measured, from 2,000 to 60,000. Vectors in two lists (IVFn_SOAR) are measured where
+// lists of vectors in one are long, and codes where the memory has no room for vectors. The choice
+// stays a guess where the sample has fewer rows, and where no form that was measured reaches the
+// recall within the memory, as for codes below half a byte a column. The same needs give the same
+// choice for any number of threads.
 //
 // Throws InvalidArgument unless rows >= 1, 1 <= dim <= 65536, memory >= 0, 0 < recall <= 1 and
 // batch >= 1; where nothing fits the memory, with what would be enough; and for a NaN or infinity

@@ -1,8 +1,10 @@
 // knear/factory/forms_to_choose.hpp -- what the choices by rules and by a sample share: bytes of a
 // row in each form, and names.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/element_type.hpp"
@@ -47,6 +49,31 @@ inline double graph_row_bytes(std::int64_t dim, std::int64_t links, const IndexN
          1.07 * static_cast<double>(dim + 4 * links + estimates + 16) + 24;
 }
 
+// Bytes of a vector's second place, where each vector is in two lists: its packed codes again, its
+// number, and its share of the last panel of each list, which is half empty.
+inline double second_list_row_bytes(std::int64_t rows, std::int64_t dim, std::int64_t lists) {
+  const auto d = static_cast<double>(dim);
+  return d + 20 + 16 * (d + 12) * static_cast<double>(lists) / static_cast<double>(rows);
+}
+
+// Bytes of a code beside itself: an id, a scalar, and what the segment keeps of it.
+inline constexpr double id_and_scalar = 12.5;
+
+// A form of rows without the lists, and its bytes a row.
+struct RowForm {
+  std::string form;
+  double row_bytes;
+};
+
+// Bytes of an index of codes: rows, centroids, the tables of a quantiser, and the vectors by which
+// recall is measured.
+inline double coded_index_bytes(std::int64_t rows, std::int64_t dim, double row_bytes,
+                                std::int64_t lists) {
+  const auto n = static_cast<double>(rows), d = static_cast<double>(dim);
+  return 1.02 * (n * row_bytes + static_cast<double>(lists) * 4 * d + 256 * 4 * d +
+                 std::min(n, 1000.0) * (1024 + 4 * d));
+}
+
 // Below this many centroids comparing a query with all of them takes less than the rest.
 inline constexpr std::int64_t most_lists_compared = 16384;
 // Calls of fewer queries than this share next to no work.
@@ -61,9 +88,10 @@ std::string lists_in_words(std::int64_t lists, std::int64_t batch);
 // "1.5 GiB", "20.0 MiB", "100 bytes".
 std::string readable_size(double bytes);
 
-// The choice by needs.sample, of which may_be_measured() holds and which has the right columns; one
-// without a name where no form reaches the recall within the memory.
+// The choice by needs.sample, of which may_be_measured() holds and which has the right columns.
+// smaller: forms to measure in lists where vectors as they are do not fit the memory, those that
+// lose least first. The choice has no name where no form reaches the recall within the memory.
 IndexChoice measured_choice(std::int64_t rows, const IndexNeeds& needs,
-                            const ChangeOptions& options);
+                            const std::vector<RowForm>& smaller, const ChangeOptions& options);
 
 }  // namespace knear::detail

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "knear/cost/plan.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/factory/forms_to_choose.hpp"
+#include "knear/knn/report.hpp"
 
 namespace knear {
 namespace {
@@ -33,6 +36,8 @@ constexpr std::int64_t most_lists = 1 << 24;
 // three recalls (docs/measurements/lists.md); a graph grows more slowly than lists, of which there
 // are as many as the root of the number of rows.
 double lists_growth(double share) { return std::clamp(0.38 + 0.72 * share, 0.4, 1.); }
+// Where each vector is in two lists, of which a scored row counts as often as it is met.
+double two_lists_growth(double share) { return std::clamp(0.4 + 0.45 * share, 0.4, 1.); }
 double graph_growth(double share) { return std::clamp(1.1 * share - 0.03, 0.05, 0.45); }
 
 // Searches for a recall promise it to batches of 1,000 queries, for which they expect this much.
@@ -48,8 +53,14 @@ constexpr double least_scored_nodes = 250;
 constexpr double estimates_of_a_node = 2.2;
 
 // A graph takes ten times as long to make as lists, and more memory; lists are trained, and find
-// all neighbours only by chance. Each has to save this much against what is simpler.
-constexpr double worth_of_graph = 0.8, worth_of_lists = 0.8;
+// all neighbours only by chance; second lists take memory and are searched by the processor only;
+// codes find less of queries that are unlike the vectors. Each has to save this much against what
+// is simpler.
+constexpr double worth_of_graph = 0.8, worth_of_lists = 0.8, worth_of_two_lists = 0.8,
+                 worth_of_codes = 0.8;
+// Second lists pay where clusters overlap. Lists of vectors in clusters that lie apart find the
+// recall in a smaller share of the sample than this.
+constexpr double least_share_of_two_lists = 0.15;
 // Few links are slow for queries that are harder than those of the sample.
 constexpr double worth_of_few_links = 0.96;
 
@@ -117,34 +128,90 @@ class Measurement {
             bytes(detail::vector_row_bytes(dim(), needs_, false))};
   }
 
-  // `times` as many lists as the root of the number of rows. No value where the sample does not
-  // reach the recall.
-  std::optional<FormForecast> lists(double times) const {
-    const std::int64_t lists = std::min(scaled(root_of(rows_), times), most_lists);
-    const auto of_sample = scaled(root_of(measured_rows()), times);
-    Index index = make_index(fmt::format("IVF{},Flat", of_sample), dim(), needs_.metric);
-    index.train(sample_.rows, {.threads = options_.threads, .progress = options_.progress});
-    const std::optional<OperatingPoint> point = reached(index);
-    if (!point) return {};
-    const double scored = std::min(static_cast<double>(rows_),
-                                   point->rows * std::pow(growth_, lists_growth(share(*point))));
-    const double probes = point->probes * (scored / point->rows) *
-                          (static_cast<double>(lists) / static_cast<double>(of_sample)) / growth_;
-    const ListCost cost =
-        predict_lists({.rows = rows_,
-                       .dim = dim(),
-                       .queries = needs_.batch,
-                       .k = neighbours,
-                       .lists = lists,
-                       .probes = std::clamp(probes, 1., static_cast<double>(lists)),
-                       .probed_rows = scored,
-                       .whole = detail::kept_as_bytes(needs_)},
-                      peaks_);
-    return FormForecast{detail::lists_in_words(lists, needs_.batch) + "Flat",
-                        each(cost.seconds + (needs_.batch == 1 ? single_recall_seconds : 0)),
-                        scored,
-                        bytes(detail::vector_row_bytes(dim(), needs_, true)) + 4 * lists * dim()};
+  // `times` as many lists as the root of the number of rows, in the sample and in all.
+  struct ListCount {
+    std::int64_t of_sample, of_all;
+  };
+  ListCount list_count(double times) const {
+    return {scaled(root_of(measured_rows()), times),
+            std::min(scaled(root_of(rows_), times), most_lists)};
   }
+  // Bytes of the index of vectors, of `row_bytes` bytes a row, in this many lists.
+  std::int64_t list_bytes(double row_bytes, std::int64_t lists) const {
+    return bytes(row_bytes) + 4 * lists * dim();
+  }
+  double vector_row_bytes() const { return detail::vector_row_bytes(dim(), needs_, true); }
+
+  // What a recall costs in lists of the sample. No value where the sample does not reach it.
+  std::optional<OperatingPoint> lists_of_sample(const ListCount& lists, bool twice) const {
+    Index index = make_index(fmt::format("IVF{}{},Flat", lists.of_sample, twice ? "_SOAR" : ""),
+                             dim(), needs_.metric);
+    index.train(sample_.rows, {.threads = options_.threads, .progress = options_.progress});
+    return reached(index);
+  }
+  // The same in lists of all rows, which are kept as `form`.
+  FormForecast lists(const ListCount& lists, const OperatingPoint& point, std::string form,
+                     double row_bytes) const {
+    const ListShape shape = in_all(lists, point.probes, point.rows);
+    return {detail::lists_in_words(lists.of_all, needs_.batch) + std::move(form),
+            list_seconds(shape), shape.probed_rows, list_bytes(row_bytes, lists.of_all)};
+  }
+  // The same where each vector is in two lists. Those of the sample count each of them.
+  std::optional<FormForecast> two_lists(const ListCount& lists) const {
+    if (lists.of_sample < 2 || lists.of_all > detail::most_lists_compared) return {};
+    const double row_bytes =
+        vector_row_bytes() + detail::second_list_row_bytes(rows_, dim(), lists.of_all);
+    if (!fits(list_bytes(row_bytes, lists.of_all))) return {};
+    const std::optional<OperatingPoint> point = lists_of_sample(lists, true);
+    if (!point) return {};
+    const ListShape shape = in_all(lists, point->probes, point->rows, 2);
+    return FormForecast{fmt::format("IVF{}_SOAR,Flat", lists.of_all), list_seconds(shape),
+                        shape.probed_rows, list_bytes(row_bytes, lists.of_all)};
+  }
+  // Codes in lists, by searches of the sample with more and more probes. No value where they do not
+  // fit the memory, or do not reach the recall.
+  std::optional<FormForecast> codes(const ListCount& lists, const detail::RowForm& form) const {
+    const auto size = static_cast<std::int64_t>(
+        detail::coded_index_bytes(rows_, dim(), form.row_bytes, lists.of_all));
+    if (!fits(size)) return {};
+    Index index =
+        make_index(fmt::format("IVF{},{}", lists.of_sample, form.form), dim(), needs_.metric);
+    index.train(sample_.rows,
+                {.hold_out = false, .threads = options_.threads, .progress = options_.progress});
+    index.add(sample_.rows, options_);
+    const bool refined = form.form.find("Refine(") != std::string::npos;
+    const Neighbors truth = true_neighbors();
+    std::optional<FormForecast> best;
+    for (const std::int64_t factor : {4, 16}) {
+      for (std::int64_t probes = 1;;
+           probes = std::min(lists.of_sample, probes + (probes + 1) / 2)) {
+        KnnReport report;
+        const Neighbors found = index.search(
+            sample_.queries, neighbours,
+            {.threads = options_.threads,
+             .progress = options_.progress,
+             .method = {.probes = probes, .codes = {.refine_factor = refined ? factor : 0}}},
+            &report);
+        if (mean_recall(found, truth) >= expected_for(needs_.recall)) {
+          ListShape shape = in_all(lists, report.lists.probes, report.scan.probed_rows);
+          shape.code_parts = report.codes.parts, shape.code_bits = report.codes.bits;
+          shape.measured_rows = report.scan.refined_per_query;
+          shape.decoded = report.codes.refined_by_codes;
+          const double seconds = list_seconds(shape);
+          if (!best || seconds < best->seconds)
+            best = {detail::lists_in_words(lists.of_all, needs_.batch) + form.form, seconds,
+                    shape.probed_rows, size};
+          break;
+        }
+        if (probes == lists.of_sample) break;
+      }
+      if (!refined) break;
+    }
+    return best;
+  }
+  bool fits(std::int64_t size) const { return needs_.memory == 0 || size <= needs_.memory; }
+  // The share of the sample that a query scores in lists.
+  double share(const OperatingPoint& point) const { return share(point.rows); }
 
   std::optional<FormForecast> graph(std::int64_t links) const {
     const std::string name = fmt::format("Graph{}", links);
@@ -152,7 +219,7 @@ class Measurement {
     const std::optional<OperatingPoint> point = reached(index);
     if (!point) return {};
     const double looks = looks_at_a_node(links);
-    const double scored = point->rows * std::pow(growth_, graph_growth(share(*point) / looks));
+    const double scored = point->rows * std::pow(growth_, graph_growth(share(point->rows) / looks));
     const double seconds = predict_graph({.rows = rows_,
                                           .dim = dim(),
                                           .links = links,
@@ -185,12 +252,51 @@ class Measurement {
   double looks_at_a_node(std::int64_t links) const {
     return GraphShape{.dim = dim(), .links = links}.estimates() ? estimates_of_a_node : 1;
   }
-  double share(const OperatingPoint& point) const {
-    return point.rows / static_cast<double>(measured_rows());
+  double share(double scored) const { return scored / static_cast<double>(measured_rows()); }
+  // A search of all rows, `places` times in lists, if one of the sample probes so many lists and
+  // rows.
+  ListShape in_all(const ListCount& lists, double probes, double scored, int places = 1) const {
+    ListShape shape{.rows = rows_,
+                    .dim = dim(),
+                    .queries = needs_.batch,
+                    .k = neighbours,
+                    .lists = lists.of_all,
+                    .whole = detail::kept_as_bytes(needs_)};
+    const double growth =
+        places == 2 ? two_lists_growth(share(scored)) : lists_growth(share(scored));
+    shape.probed_rows =
+        std::min(places * static_cast<double>(rows_), scored * std::pow(growth_, growth));
+    const double more_lists =
+        static_cast<double>(lists.of_all) / static_cast<double>(lists.of_sample);
+    shape.probes = std::clamp(probes * (shape.probed_rows / scored) * more_lists / growth_, 1.,
+                              static_cast<double>(lists.of_all));
+    return shape;
+  }
+  // Seconds of a query.
+  double list_seconds(const ListShape& shape) const {
+    return each(predict_lists(shape, peaks_).seconds +
+                (needs_.batch == 1 ? single_recall_seconds : 0));
   }
   static std::int64_t scaled(std::int64_t lists, double times) {
     return std::max<std::int64_t>(
         1, static_cast<std::int64_t>(std::llround(static_cast<double>(lists) * times)));
+  }
+
+  // The nearest rows of the sample to each of its queries.
+  Neighbors true_neighbors() const {
+    Index exact = make_index("Flat", dim(), needs_.metric);
+    exact.add(sample_.rows, options_);
+    return exact.search(sample_.queries, neighbours,
+                        {.threads = options_.threads, .progress = options_.progress});
+  }
+  static double mean_recall(const Neighbors& found, const Neighbors& truth) {
+    std::int64_t hits = 0;
+    for (std::int64_t q = 0; q < truth.ids.rows(); ++q) {
+      const Id* const ids = found.ids.row(q);
+      for (std::int64_t j = 0; j < neighbours; ++j)
+        hits += std::find(ids, ids + neighbours, truth.ids.row(q)[j]) != ids + neighbours;
+    }
+    return static_cast<double>(hits) / static_cast<double>(truth.ids.rows() * neighbours);
   }
 
   // What the recall costs in an index of the sample.
@@ -234,27 +340,58 @@ std::string reason_of(const std::vector<FormForecast>& forms, std::size_t chosen
 // The share of the time of `other` that `fastest` may take at most to be chosen before it.
 double worth(const FormForecast& fastest, const FormForecast& other) {
   const auto walks = [](const FormForecast& form) { return form.factory.starts_with("Graph"); };
+  const auto twice = [](const FormForecast& form) {
+    return form.factory.find("_SOAR,") != std::string::npos;
+  };
+  const auto rounded = [](const FormForecast& form) { return form.factory.ends_with(",SQfp16"); };
   if (walks(fastest) && walks(other)) return fastest.bytes < other.bytes ? worth_of_few_links : 1;
   if (walks(fastest)) return worth_of_graph;
-  return other.factory == "Flat" ? worth_of_lists : 1;
+  if (other.factory == "Flat") return worth_of_lists;
+  if (twice(fastest) && !twice(other) && !walks(other)) return worth_of_two_lists;
+  return rounded(other) && !rounded(fastest) ? worth_of_codes : 1;
+}
+
+// Vectors, halves and codes in lists, where the memory has no room for vectors as they are.
+void consider_smaller(const Measurement& measurement, const std::vector<detail::RowForm>& smaller,
+                      double times, const std::function<void(std::optional<FormForecast>)>& add) {
+  const Measurement::ListCount lists = measurement.list_count(times);
+  for (const detail::RowForm& form : smaller) {
+    if (form.form != "SQfp16") {
+      add(measurement.codes(lists, form));
+      continue;
+    }
+    // Halves are scored by the same codes of 8 bits as vectors.
+    if (!measurement.fits(measurement.list_bytes(form.row_bytes, lists.of_all))) continue;
+    if (const auto point = measurement.lists_of_sample(lists, false))
+      add(measurement.lists(lists, *point, form.form, form.row_bytes));
+  }
 }
 
 }  // namespace
 
 IndexChoice detail::measured_choice(std::int64_t rows, const IndexNeeds& needs,
+                                    const std::vector<RowForm>& smaller,
                                     const ChangeOptions& options) {
   const Measurement measurement(rows, needs, options);
-  const auto fits = [&](const FormForecast& form) {
-    return needs.memory == 0 || form.bytes <= needs.memory;
-  };
   std::vector<FormForecast> forms;
   const auto consider = [&](std::optional<FormForecast> form) {
-    if (form && fits(*form)) forms.push_back(std::move(*form));
+    if (form && measurement.fits(form->bytes)) forms.push_back(std::move(*form));
   };
   consider(measurement.flat());
   // Queries that share lists are fastest in few long ones.
   const double least = needs.batch < detail::few_queries ? 1 : 0.25;
-  for (const double times : {1., 2., 4.}) consider(measurement.lists(times * least));
+  for (const double times : {1., 2., 4.}) {
+    const Measurement::ListCount lists = measurement.list_count(times * least);
+    const double row_bytes = measurement.vector_row_bytes();
+    if (!measurement.fits(measurement.list_bytes(row_bytes, lists.of_all))) continue;
+    const std::optional<OperatingPoint> point = measurement.lists_of_sample(lists, false);
+    if (!point) continue;
+    consider(measurement.lists(lists, *point, "Flat", row_bytes));
+    if (times > 1 && measurement.share(*point) >= least_share_of_two_lists)
+      consider(measurement.two_lists(lists));
+  }
+  if (forms.empty())
+    for (const double times : {1., 2.}) consider_smaller(measurement, smaller, times, consider);
   const auto faster = [](const FormForecast& a, const FormForecast& b) {
     return a.seconds < b.seconds;
   };

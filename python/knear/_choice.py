@@ -98,7 +98,8 @@ def choose_index(
     dtype: of the vectors; uint8 and int8 are kept as bytes. With a sample it is that of the sample.
     sample: vectors like those to come [s x dim], of which a fortieth of `rows`, from 2,000 to
         60,000, are measured; fewer than 2,000 are too few, and the choice stays a guess. Where the
-        memory has room for codes alone they are chosen by rules.
+        memory has no room for vectors, codes are measured; it stays a guess where none of these
+        reaches the recall within the memory.
     threads, progress: of measuring, as those of knear.knn.
 
     Raises InvalidArgument for numbers out of range, and where nothing fits the memory, with what

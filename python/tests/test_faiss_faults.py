@@ -331,6 +331,8 @@ def test_small_things_of_faiss(rows):
         ("FlatL2Panorama8", "Flat leaves out what a bound rules out"),
         ("PQ4,RefinePanorama(8)", "Flat leaves out what a bound rules out"),
         ("IVF10(Index1),Flat", "named by its own string"),
+        ("IVF16_SOAR,Flat", r"knear\.Index\('IVF1024_SOAR,Flat'\)"),
+        ("Graph32", r"knear\.Index\('Graph32'\)"),
     ],
 )
 def test_strings_whose_way_is_named(string, way):

@@ -481,7 +481,7 @@ def test_auto_measures_what_it_is_trained_by(tmp_path):
     assert choice.reason == index.reason and not choice.guessed
     assert choice.forecasts[0].factory == index.factory
     times = [form.seconds for form in choice.forecasts]
-    assert times == sorted(times) and len(times) == 6
+    assert times == sorted(times) and len(times) == 8
     index.add(x)
     graph = knear.Index(index.factory, dim=128)
     graph.add(x)
@@ -506,11 +506,18 @@ def test_auto_trains_itself_by_what_is_added_first():
     same_answers(index, lists, x, probes=7)
 
 
+def test_auto_measures_codes_where_vectors_do_not_fit():
+    needs = dict(dim=128, metric="ip", rows=100_000, memory="30M", recall=0.8, batch=1)
+    index = knear.Index("auto", **needs)
+    assert index.reason.endswith("guessed without a sample of the vectors")
+    index.train(sentences(3000))
+    assert index.reason.startswith(f"{index.factory}: measured on 2300 vectors for 100000 x 128")
+    assert "SQ8" in index.factory and index.is_trained
+
+
 def test_auto_that_vectors_do_not_decide_is_what_it_was_made_as():
     assert knear.Index("auto", dim=8, rows=1000).is_trained  # so few are compared
     assert knear.Index("auto", dim=96, rows=10**6, recall=1).is_trained
-    codes = knear.Index("auto", dim=96, rows=10**6, memory="150M", recall=0.9)
-    assert codes.factory == "IVF2048,PQ48x4,Refine(SQ8)" and codes._open_needs is None
     x = sentences(1999)
     few = knear.Index("auto", dim=128, metric="ip", rows=240_000, batch=1)
     few.train(x)

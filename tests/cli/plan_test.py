@@ -2,8 +2,9 @@
 
 import json
 import math
+import random
 
-from program_cases import ProgramTest, main
+from program_cases import ProgramTest, main, write_vecs
 
 MACHINE = {
     "name": "a machine",
@@ -113,6 +114,64 @@ class Plan(ProgramTest):
         late = self.plan(*words, "--deadline", times["p50_seconds"])["simulation"]
         self.assertGreater(late["partial_share"], 0.3)
         self.fails(2, "plan", "--rows", "1e9", "--dim", 96, "--hedge", 0.9, says="--simulate")
+
+    def write_sample(self, rows, columns=8):
+        draw = random.Random(1)
+        vectors = [[draw.random() for _ in range(columns)] for _ in range(rows)]
+        write_vecs(self.file("sample.fvecs"), vectors, "f")
+
+    def test_a_sample_is_measured(self):
+        self.write_sample(6000)
+        plan = ["plan", "--sample", "sample.fvecs"]
+        out = json.loads(self.ok(*plan, "--rows", "2e5", "--recall", 0.9, "--batch", 1, "--json"))
+        self.assertEqual((out["rows"], out["dim"], out["recall"], out["batch"]), (200000, 8, 0.9, 1))
+        self.assertEqual((out["type"], out["metric"], out["guessed"]), ("f32", "l2", False))
+        self.assertIn("measured on 4800 vectors for 200000 x 8, a recall of 0.9", out["reason"])
+        forms = {form["index"]: form for form in out["forms"]}
+        self.assertIn("Flat", forms)
+        self.assertGreater(len(forms), 2)
+        self.assertEqual(forms[out["index"]]["memory_bytes"], out["memory_bytes"])
+        times = [form["seconds_per_query"] for form in out["forms"]]
+        self.assertEqual(times, sorted(times))
+        text = self.ok(*plan, "--rows", "2e5", "--recall", 0.9, "--batch", 1)
+        self.assertTrue(text.startswith(out["reason"] + "\n"), text)
+        for name in forms:
+            self.assertIn(f"\n{name} ", text)
+
+    def test_a_sample_is_measured_as_by_build(self):
+        self.write_sample(6000)
+        out = json.loads(self.ok("plan", "--sample", "sample.fvecs", "--json", "--threads", 1))
+        built = json.loads(self.ok("build", "--base", "sample.fvecs", "--index", "auto",
+                                   "--out", "out.knear", "--json"))  # fmt: skip
+        self.assertEqual((out["reason"], out["index"]), (built["reason"], built["index"]))
+        self.assertEqual((out["rows"], out["batch"], out["recall"]), (6000, 1000, 0.95))
+
+    def test_samples_that_do_not_fit(self):
+        self.write_sample(3000)
+        plan = ["plan", "--sample", "sample.fvecs", "--rows", "2e5"]
+        for more, says in (
+            (["--dim", "9"], "--dim is 9, but sample.fvecs has 8 columns"),
+            (["--dim", "0"], "--dim must be at least 1, but is 0"),
+            (["--rows", "1.5"], "--rows must be a whole number"),
+            (["--rows", "0"], "--rows must be at least 1, but is 0"),
+            (["--recall", "1.5"], "--recall must be in (0, 1], but is 1.5"),
+            (["--batch", "0"], "--batch must be at least 1, but is 0"),
+            (["--memory", "1k"], "--memory is 1024 bytes, but 200000 x 8 take "),
+            (["--metric", "l3"], "l3"),
+            (["--threads", "-1"], "--threads"),
+        ):
+            with self.subTest(more=more):
+                words = plan[:3] if more[0] == "--rows" else plan
+                self.fails(1, *words, *more, says=says)
+        for other in ("--qps", "--machine", "--lists", "--simulate", "-k"):
+            self.fails(2, *plan, other, 5, says=f"{other} excludes --sample")
+        self.fails(2, "plan", "--rows", 9, "--dim", 8, "--memory", "1G", says="requires --sample")
+        self.fails(1, "plan", "--sample", "nowhere.fvecs", says="nowhere.fvecs")
+        rows = [[0.0] * 8 for _ in range(3000)]
+        for row in rows:
+            row[5] = math.nan
+        write_vecs(self.file("sample.fvecs"), rows, "f")
+        self.fails(1, *plan, says="--sample must be finite, but row ")
 
     def test_machines_that_are_none(self):
         plan = ["plan", "--rows", "1e9", "--dim", "96", "--machine"]

@@ -10,8 +10,10 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -119,6 +121,28 @@ TEST(RefusedTraining, OfIterationsWithoutLists) {
   Index lists = make_index("IVF20(SQ8),Flat", 8);
   lists.train(x.view(), {.iterations = 4});
   EXPECT_TRUE(lists.is_trained());
+}
+
+// With 1,024 columns and one thread, 2,048 rows are a block.
+TEST(ProgressOfAdding, NeverGoesBack) {
+  const std::int64_t dim = 1024;
+  const Matrix<float> base = clustered(5'000, dim, 1);
+  for (const char* name : {"IVF4,SQ8", "IVF4,SQ4,Refine(SQ8)", "SQ4,Refine(SQ8)",
+                           "RR512,IVF4,SQ4,Refine(SQ8)", "RR512,IVF4,SQfp16"}) {
+    Index index = make_index(name, dim);
+    index.train(base.view().rows(0, 1'200), {.hold_out = false, .threads = 1});
+    std::map<std::string, double> latest;
+    index.add(base.view(), {.threads = 1, .progress = [&](std::string_view stage, double fraction) {
+                              EXPECT_GE(fraction, latest[std::string(stage)])
+                                  << name << " " << stage;
+                              EXPECT_LE(fraction, 1) << name << " " << stage;
+                              latest[std::string(stage)] = fraction;
+                              return true;
+                            }});
+    if (std::string_view(name).find("SQfp16") == std::string_view::npos) {
+      EXPECT_NEAR(latest.at("encode"), 1, 1e-9) << name;
+    }
+  }
 }
 
 TEST(RefusedSearches, OfCodesSayWhy) {

@@ -194,8 +194,8 @@ TEST(MemoryLimitOfRefinement, CountsNoMoreCodesThanThereAre) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Indexes, MemoryLimit,
-                         testing::Values("IVF256,Flat", "IVF256,PQ8", "IVF256,PQ8x4,RFlat",
-                                         "IVF256,SQ8"));
+                         testing::Values("IVF256,Flat", "IVF256_SOAR,Flat", "IVF256,PQ8",
+                                         "IVF256,PQ8x4,RFlat", "IVF256,SQ8"));
 
 class MemoryLimitOfProofs : public MemoryLimit {};
 

@@ -9,6 +9,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/index/form/block_progress.hpp"
 
 namespace knear::detail {
 namespace {
@@ -146,16 +147,27 @@ Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
     return own.view();
   };
   std::vector<std::uint32_t> list_of(n);
+  // Rows are encoded once, or twice with a refiner: its progress follows that of the first time,
+  // block by block unless the codes of all blocks wait.
+  const bool refines = change.refiner != nullptr, waits = change.coarse && change.transform;
+  const auto progress_of = [&](std::int64_t begin, std::int64_t end, bool again) {
+    if (!refines) return progress_of_block(options.progress, begin, end, n);
+    const std::int64_t from =
+        waits ? begin + (again ? n : 0) : 2 * begin + (again ? end - begin : 0);
+    return progress_of_block(options.progress, from, from + end - begin, 2 * n);
+  };
   const auto coded = [&](AnyMatrixView inner, std::int64_t begin, std::int64_t end) {
     return change.coder->encode(inner, std::span(list_of).subspan(begin, end - begin),
-                                options.threads, options.progress, change.first + begin);
+                                options.threads, progress_of(begin, end, false),
+                                change.first + begin);
   };
   // Lists decide where codes go. Vectors are not transformed twice: their codes wait, as bytes.
   std::vector<RowCoder::Codes> waiting;
   if (change.coarse)
     each_block(n, together, [&](std::int64_t begin, std::int64_t end) {
       const AnyMatrixView inner = transformed(begin, end);
-      const ListAssignment lists = change.coarse->assign(inner, options.threads, options.progress);
+      const ListAssignment lists = change.coarse->assign(
+          inner, options.threads, progress_of_block(options.progress, begin, end, n));
       std::copy(lists.list_of.begin(), lists.list_of.end(), list_of.begin() + begin);
       if (change.transform) waiting.push_back(coded(inner, begin, end));
     });
@@ -177,9 +189,10 @@ Segment CodedSegments::coded_segment(AnyMatrixView vectors, const RowIds& ids,
     Matrix<std::uint8_t> refining;
     AnyMatrixView finer = some;
     if (change.refiner) {
-      refining =
-          change.refiner->encode(some, {}, options.threads, options.progress, change.first + begin)
-              .codes;
+      refining = change.refiner
+                     ->encode(some, {}, options.threads, progress_of(begin, end, true),
+                              change.first + begin)
+                     .codes;
       finer = refining.view();
     } else if (cols > 0 && shape_.refine->rounded) {
       halves = rounded_to(*shape_.refine->rounded, some, options.threads, change.first + begin);

@@ -9,6 +9,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/index/form/block_progress.hpp"
 
 namespace knear::detail {
 namespace {
@@ -86,11 +87,13 @@ AnyMatrixView VectorSegments::altered_rows(const State& next, AnyMatrixView vect
   double most = 0;
   const std::shared_ptr<RowBuffer> buffer = room_for(next, n, false);
   for (std::int64_t begin = 0; begin < n; begin += together) {
-    AnyMatrixView some = vectors.rows(begin, std::min(n, begin + together));
+    const std::int64_t end = std::min(n, begin + together);
+    const Progress progress = progress_of_block(options.progress, begin, end, n);
+    AnyMatrixView some = vectors.rows(begin, end);
     Matrix<float> inner;
     AnyMatrix halves;
     if (next.transform) {
-      inner = next.transform->apply(some, options.threads, options.progress, first + begin);
+      inner = next.transform->apply(some, options.threads, progress, first + begin);
       some = inner.view();
       if (shape_.rounded && traits_of(metric_).unit_rows)
         check_kept_by_halves(*shape_.rounded, some, metric_, false, options.threads, first + begin);

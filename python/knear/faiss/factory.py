@@ -37,6 +37,10 @@ _ELSEWHERE = {
     r"HNSW|.*_HNSW|NSG|.*_NSG|NNDescent": "graphs of FAISS are not there; "
     "knear.Index('IVF1024,Flat') with search(recall=0.95) reaches the recall that is asked for, "
     "and knear.Index('Graph32') is a graph of knear's own",
+    r"IVF\d+_SOAR": "vectors in two lists are of knear.Index: "
+    "knear.Index('IVF1024_SOAR,Flat') with search(recall=0.95)",
+    r"Graph\d+": "graphs of knear are of knear.Index: "
+    "knear.Index('Graph32') with search(recall=0.95)",
     r"PQ\d+x4fs": "fast-scan codes are PQ32x4, which knear scans alike",
     r"PQ\d+\+\d+": "two levels of codes are not there; ',Refine(PQ32)' refines codes by finer ones",
     r"IMI": "multi-indexes are not there; 'IVF65536(IVF256,Flat),...' finds centroids by an index",
