@@ -57,9 +57,10 @@ class NodeRuns {
     return *reinterpret_cast<const LinkBlock*>(runs_.data() + std::int64_t{node} * step_ +
                                                own_bytes_ + b * block_bytes_);
   }
-  void prefetch(std::uint32_t node) const {
+  // What is behind its code, which was read when it was measured.
+  void prefetch_blocks(std::uint32_t node) const {
     const std::uint8_t* const run = runs_.data() + std::int64_t{node} * step_;
-    for (std::int64_t b = 0; b < step_; b += 64) __builtin_prefetch(run + b);
+    for (std::int64_t b = own_bytes_; b < step_; b += 64) __builtin_prefetch(run + b);
   }
   void prefetch_code(std::uint32_t node) const {
     const std::uint8_t* const run = runs_.data() + std::int64_t{node} * step_;
