@@ -4,6 +4,7 @@ Each gets its vectors as rows of float32, for angular of unit length, before any
 runs; one query is searched for by one thread, a batch by all.
 """
 
+import json
 import os
 from typing import Any
 
@@ -200,3 +201,73 @@ class Scann(Peer):
         ids, distances = (np.atleast_2d(part) for part in found)
         given = np.isfinite(distances)  # a leaf that holds too few pads with NaN
         return [row[some].astype(np.int64) for row, some in zip(ids, given, strict=True)]
+
+
+class SymphonyQG(Peer):
+    """A graph with codes of 1 bit beside its links."""
+
+    package = installs = "rabitqlib"
+    arguments = ("ef",)
+
+    def _fit(self, X, links: int, construction: int) -> None:
+        import rabitqlib
+
+        self.index = rabitqlib.SymqgIndex(X.shape[1], links, "ip" if self._angular else "l2")
+        self.index.build(X, construction, num_threads=threads())
+
+    def _search(self, queries, n: int, threads: int):
+        found = self.index.search(queries, n, self._given["ef"], threads)
+        return next(part for part in found if part.dtype.kind in "iu")
+
+
+class ScalableVS(Peer):
+    """Vamana over float32."""
+
+    package, installs = "svs", "scalable-vs"
+    arguments = ("ef",)
+
+    def _fit(self, X, links: int, construction: int) -> None:
+        import svs
+
+        metric = svs.DistanceType.MIP if self._angular else svs.DistanceType.L2
+        parameters = svs.VamanaBuildParameters(
+            graph_max_degree=links, window_size=construction, alpha=0.95 if self._angular else 1.2
+        )
+        self.index = svs.Vamana.build(parameters, X, metric, num_threads=threads())
+
+    def _set(self, ef: int) -> None:
+        self.index.search_window_size = ef
+
+    def _threads(self, count: int) -> None:
+        self.index.num_threads = count
+
+    def _search(self, queries, n: int, threads: int):
+        return self.index.search(queries, n)[0]
+
+
+class Vsag(Peer):
+    """HGraph with codes of 8 bits, reordered by float32."""
+
+    package = installs = "pyvsag"
+    arguments = ("ef",)
+
+    def _fit(self, X, links: int, construction: int) -> None:
+        import pyvsag
+
+        built = {
+            "base_quantization_type": "sq8",
+            "use_reorder": True,
+            "precise_quantization_type": "fp32",
+            "max_degree": links,
+            "ef_construction": construction,
+        }
+        metric = "ip" if self._angular else "l2"
+        about = {"dtype": "float32", "metric_type": metric, "dim": X.shape[1], "index_param": built}
+        self.index = pyvsag.Index("hgraph", json.dumps(about))
+        self.index.build(X.ravel(), np.arange(len(X)), len(X), X.shape[1])
+
+    def _set(self, ef: int) -> None:
+        self._parameters = json.dumps({"hgraph": {"ef_search": ef}})
+
+    def _search(self, queries, n: int, threads: int):
+        return np.array([self.index.knn_search(q, n, self._parameters)[0] for q in queries])

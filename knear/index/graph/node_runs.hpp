@@ -57,14 +57,10 @@ class NodeRuns {
     return *reinterpret_cast<const LinkBlock*>(runs_.data() + std::int64_t{node} * step_ +
                                                own_bytes_ + b * block_bytes_);
   }
-  void prefetch(std::uint32_t node) const {
-    const std::uint8_t* const run = runs_.data() + std::int64_t{node} * step_;
-    for (std::int64_t b = 0; b < step_; b += 64) __builtin_prefetch(run + b);
-  }
-  void prefetch_code(std::uint32_t node) const {
-    const std::uint8_t* const run = runs_.data() + std::int64_t{node} * step_;
-    for (std::int64_t b = 0; b < own_bytes_; b += 64) __builtin_prefetch(run + b);
-  }
+  // Fetch what is behind the code of a node, which was read when it was measured, or its code. They
+  // come into the second cache: more lines can be under way to that than to the first.
+  void prefetch_blocks(std::uint32_t node) const { prefetch(node, own_bytes_, step_); }
+  void prefetch_code(std::uint32_t node) const { prefetch(node, 0, own_bytes_); }
   // Copies of what they were made of.
   AlignedArray<std::uint8_t> copied_codes() const;
   AlignedArray<std::uint32_t> copied_links() const;
@@ -77,6 +73,12 @@ class NodeRuns {
     std::vector<std::int16_t> code;
     RowCodeKernel kernel = row_code_kernel(active_isa());
   };
+  void prefetch(std::uint32_t node, std::int64_t begin, std::int64_t end) const {
+    const std::uint8_t* const run = runs_.data() + std::int64_t{node} * step_;
+    constexpr int reading = 0, second_cache = 2;
+    for (std::int64_t b = begin; b < end; b += 64)
+      __builtin_prefetch(run + b, reading, second_cache);
+  }
   // Writes bases, slopes and signs of a node's links, by the rotated codes of all nodes.
   void fill(std::int64_t node, const std::int16_t* rotated, Filling& filling);
 

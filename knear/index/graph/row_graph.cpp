@@ -77,7 +77,12 @@ GraphEffort usual_effort(std::int64_t ef) { return {ef, std::clamp<std::int64_t>
 std::int64_t GraphWalk::Pool::insert(std::uint64_t key) {
   std::uint64_t* const keys = keys_.data();
   if (size_ == most() && (size_ == 0 || key >= keys[size_ - 1])) return size_;
-  const std::int64_t at = std::lower_bound(keys, keys + size_, key) - keys;
+  // The first key that is not below it, without branches: none could be predicted.
+  std::int64_t at = 0;
+  for (std::int64_t left = size_; left > 0; left /= 2) {
+    const std::int64_t half = (left + 1) / 2;
+    at += keys[at + half - 1] < key ? half : 0;
+  }
   size_ = std::min(size_ + 1, most());
   std::copy_backward(keys + at, keys + size_ - 1, keys + size_);
   keys[at] = key;
@@ -100,12 +105,12 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
   if (graph_.estimates) estimates_.set_query(*graph_.estimates, distances_.code());
   const auto layers = std::ssize(graph_.layers);
   // The number of the node that is left out in each layer that has it.
-  std::vector<std::uint32_t> without(layers, no_node);
-  without[0] = left_out;
-  for (std::size_t l = 1; l < without.size(); ++l)
-    if (without[l - 1] != no_node && without[l - 1] % RowGraph::layer_step ==
-                                         static_cast<std::uint32_t>(RowGraph::layer_step / 2))
-      without[l] = without[l - 1] / static_cast<std::uint32_t>(RowGraph::layer_step);
+  without_.assign(layers, no_node);
+  without_[0] = left_out;
+  for (std::size_t l = 1; l < without_.size(); ++l)
+    if (without_[l - 1] != no_node && without_[l - 1] % RowGraph::layer_step ==
+                                          static_cast<std::uint32_t>(RowGraph::layer_step / 2))
+      without_[l] = without_[l - 1] / static_cast<std::uint32_t>(RowGraph::layer_step);
 
   // Of the coarsest layer all are looked at.
   const RowGraph::Layer& top = graph_.layers.back();
@@ -119,24 +124,23 @@ void GraphWalk::walk(AnyMatrixView queries, std::int64_t query, const GraphEffor
   wanted_.reset(effort.ef);
   for (std::int64_t i = 0; i < top.nodes; ++i) {
     const std::uint64_t key = key_of(scores_[i], static_cast<std::uint32_t>(i));
-    if (static_cast<std::uint32_t>(i) == without.back()) continue;
+    if (static_cast<std::uint32_t>(i) == without_.back()) continue;
     pool_.insert(key);
     if (one_layer && wanted && (*wanted)(static_cast<std::uint32_t>(i))) wanted_.insert(key);
   }
   nearest_start_ = pool_.size() > 0 ? static_cast<std::uint32_t>(pool_[0] >> 32) : 0;
-  Pool next;
   for (std::int64_t l = layers - 2; l >= 0; --l) {
     nearest_start_ = pool_.size() > 0 ? static_cast<std::uint32_t>(pool_[0] >> 32) : 0;
-    next.reset(l == 0 ? effort.ef : effort.starts);
-    if (without[l] != no_node) see(without[l]);
-    for (std::int64_t i = 0; i < std::min(pool_.size(), next.most()); ++i) {
+    next_.reset(l == 0 ? effort.ef : effort.starts);
+    if (without_[l] != no_node) see(without_[l]);
+    for (std::int64_t i = 0; i < std::min(pool_.size(), next_.most()); ++i) {
       const std::uint32_t node = RowGraph::below(node_of(pool_[i]));
       const std::uint64_t key = key_of(static_cast<std::uint32_t>(pool_[i] >> 32), node);
       if (!see(node)) continue;
-      next.insert(key);
+      next_.insert(key);
       if (l == 0 && wanted && (*wanted)(node)) wanted_.insert(key);
     }
-    std::swap(pool_, next);
+    std::swap(pool_, next_);
     walk_layer(graph_.layers[l], pool_, l == 0 ? wanted : nullptr);
     forget();
   }
@@ -208,6 +212,7 @@ void GraphWalk::walk_runs(const NodeRuns& runs, Pool& pool,
   // if it seems to be no nearer than the worst candidate.
   const auto full = [](const Pool& of) { return of.size() == of.most(); };
   const auto worst = [](Pool& of) { return static_cast<std::uint32_t>(of[of.size() - 1] >> 32); };
+  std::uint32_t fetched[2] = {no_node, no_node};  // the last nodes that were fetched from memory
   for (std::int64_t at = 0;;) {
     while (at < pool.size() && (pool[at] & gone_on)) ++at;
     if (at == pool.size()) {
@@ -236,9 +241,15 @@ void GraphWalk::walk_runs(const NodeRuns& runs, Pool& pool,
     at = std::min(at + 1, measure_waiting());
     std::swap(waiting_, rows_);
     // The nodes from which the search goes on next.
-    int ahead = 2;
-    for (std::int64_t next = at; next < pool.size() && ahead > 0; ++next)
-      if (!(pool[next] & gone_on)) runs.prefetch(node_of(pool[next])), --ahead;
+    std::uint32_t coming[2] = {no_node, no_node};
+    int ahead = 0;
+    for (std::int64_t next = at; next < pool.size() && ahead < 2; ++next) {
+      if (pool[next] & gone_on) continue;
+      const std::uint32_t one = node_of(pool[next]);
+      if (one != fetched[0] && one != fetched[1]) runs.prefetch_blocks(one);
+      coming[ahead++] = one;
+    }
+    std::copy(coming, coming + 2, fetched);
   }
 }
 

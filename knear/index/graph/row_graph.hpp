@@ -195,7 +195,8 @@ class GraphWalk {
   LinkEstimates estimates_;
   std::vector<std::uint64_t> seen_;  // a bit a node
   std::vector<std::uint32_t> touched_, rows_, waiting_, scores_;
-  Pool pool_, wanted_;
+  std::vector<std::uint32_t> without_;  // of each layer the node that is left out
+  Pool pool_, next_, wanted_;
   std::vector<Candidate> candidates_;
   std::uint32_t nearest_start_ = 0;
   std::int64_t scored_ = 0;
