@@ -77,6 +77,11 @@ CodeTimes code_times(Isa isa) {
   return {0.019, 0.06, 0.0045, 0.1, 0.075, 0, 0.015, 1.5};
 }
 
+// For rows that pass: by products per column, by tables per sub-quantiser, by any instructions.
+constexpr double passed_column = 0.6, passed_part = 0.25;
+// Of a query that goes on by tables, beside these.
+constexpr double of_query = 3000;
+
 // Queries that a thread goes over together by products, and the lists that these come to, of which
 // each is decoded once.
 double decoded_lists(const ListShape& shape, double queries) {
@@ -101,6 +106,19 @@ bool products_of_codes_pay(const ListShape& shape, Isa isa) {
                           (shape.rows_have_sums ? parts * own_part : 0),
                once = shape.rows_have_sums ? 256 * dim * own_column : 0;
   return tables > decoded_lists(shape, queries) * of_list * decoding + once;
+}
+
+bool tables_of_codes_pay_instead(const ListShape& shape, double share, double rows, Isa isa) {
+  const CodeTimes ns = code_times(isa);
+  const double parts = double(shape.code_parts), dim = double(shape.dim);
+  const double products =
+      rows * (share * dim * passed_column + dim * ns.column + ns.multiplied_row);
+  // By tables whose bytes are as fine as the nearest rows need, fewer pass: a quarter, or less. But
+  // equal rows all pass by tables too, so that tables have to save half of the time.
+  const double tables =
+      256 * dim * ns.table_column + of_query +
+      rows * (parts * ns.look_up + ns.looked_up_row + share / 4 * parts * passed_part);
+  return products > 2 * tables;
 }
 
 ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {

@@ -44,6 +44,9 @@ struct ListShape {
 // multiplies (scan/methods/code_products.hpp), rather than make tables for each query: by which of
 // both is expected to take less time with these instructions. Of codes of 8 bits.
 bool products_of_codes_pay(const ListShape& shape, Isa isa);
+// Returns true if a scan by products that lets this share of the rows through had better go on by
+// tables, where each query has `rows` left: codes of 8 bits can be too coarse to tell rows apart.
+bool tables_of_codes_pay_instead(const ListShape& shape, double share, double rows, Isa isa);
 
 struct ListCost {
   double seconds = 0;

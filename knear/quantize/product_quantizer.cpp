@@ -162,17 +162,25 @@ ProductQuantizer ProductQuantizer::train(AnyMatrixView rows, std::int64_t sub_qu
 ProductQuantizer ProductQuantizer::from_centroids(MatrixView<float> centroids,
                                                   std::int64_t sub_quantizers, int bits) {
   return detail::public_call([&] {
+    Matrix<float> own = Matrix<float>::unset(centroids.rows(), centroids.cols());
+    for (std::int64_t c = 0; c < centroids.rows(); ++c)
+      std::copy_n(centroids.row(c), centroids.cols(), own.row(c));
+    return from_centroids(std::move(own), sub_quantizers, bits);
+  });
+}
+
+ProductQuantizer ProductQuantizer::from_centroids(Matrix<float>&& centroids,
+                                                  std::int64_t sub_quantizers, int bits) {
+  return detail::public_call([&] {
     if (sub_quantizers < 1)
       throw InvalidArgument("sub_quantizers must be at least 1, but is {}", sub_quantizers);
     check_shape(centroids.cols() * sub_quantizers, sub_quantizers, bits);
     if (centroids.rows() != sub_quantizers << bits)
       throw ShapeMismatch("centroids are {}, but {} sub-quantizers of {} bits have {}",
                           centroids.rows(), sub_quantizers, bits, sub_quantizers << bits);
-    find_value_range(centroids, Metric::l2, "centroids", 1);
-    Matrix<float> own(centroids.rows(), centroids.cols());
-    for (std::int64_t c = 0; c < centroids.rows(); ++c)
-      std::copy_n(centroids.row(c), centroids.cols(), own.row(c));
-    return ProductQuantizer(std::make_shared<const State>(std::move(own), sub_quantizers, bits));
+    find_value_range(centroids.view(), Metric::l2, "centroids", 1);
+    return ProductQuantizer(
+        std::make_shared<const State>(std::move(centroids), sub_quantizers, bits));
   });
 }
 

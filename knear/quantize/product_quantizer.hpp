@@ -45,6 +45,9 @@ class ProductQuantizer {
   // sub-quantiser first; copied; finite.
   static ProductQuantizer from_centroids(MatrixView<float> centroids, std::int64_t sub_quantizers,
                                          int bits);
+  // The same without a copy.
+  static ProductQuantizer from_centroids(Matrix<float>&& centroids, std::int64_t sub_quantizers,
+                                         int bits);
 
   std::int64_t dim() const;
   std::int64_t sub_quantizers() const;

@@ -93,6 +93,18 @@ TEST(PredictLists, CodesOfManyQueriesAreMultiplied) {
   }
 }
 
+// Codes of 8 bits that tell few rows apart are left for tables, where enough rows follow.
+TEST(PredictLists, ProductsThatLetMostRowsThroughDoNotPay) {
+  ListShape shape = lists();
+  shape.code_parts = 96, shape.dim = 96;
+  EXPECT_TRUE(tables_of_codes_pay_instead(shape, 0.95, 5000, Isa::avx2));
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni}) {
+    EXPECT_FALSE(tables_of_codes_pay_instead(shape, 0.01, 5000, isa)) << name_of(isa);
+    EXPECT_FALSE(tables_of_codes_pay_instead(shape, 0.95, 10, isa)) << name_of(isa);
+    EXPECT_FALSE(tables_of_codes_pay_instead(shape, 0.95, 0, isa)) << name_of(isa);
+  }
+}
+
 // Of a machine with vectors that are twice as wide only the work on vectors is faster.
 TEST(PredictLists, WiderVectorsAreNoHelpBesideThem) {
   MachinePeaks now = test_peaks(), wider = test_peaks(), unknown = test_peaks();

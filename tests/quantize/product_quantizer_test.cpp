@@ -6,9 +6,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "knear/cluster/k_means.hpp"
 #include "knear/core/error.hpp"
+#include "knear/scan/packing/code_book.hpp"
 #include "tests/knn/knn_cases.hpp"
 
 namespace knear {
@@ -93,6 +95,16 @@ TEST(ProductQuantizer, ThePartsAreKMeansOfTheirColumns) {
   EXPECT_EQ(pq.all_centroids().rows(), 48);
   const auto again = ProductQuantizer::from_centroids(pq.all_centroids(), 3, 4);
   EXPECT_TRUE(same_bits(again.encode(rows.view()), pq.encode(rows.view())));
+}
+
+// Parts of one column, as scalar quantizers have them: a float and a byte for each centroid.
+TEST(ProductQuantizer, CentroidsOfOneColumnAreKeptOnce) {
+  Matrix<float> levels(40 * 256, 1);
+  for (std::int64_t c = 0; c < levels.rows(); ++c) levels.row(c)[0] = static_cast<float>(c % 256);
+  const auto copied = ProductQuantizer::from_centroids(levels.view(), 40, 8);
+  const auto moved = ProductQuantizer::from_centroids(std::move(levels), 40, 8);
+  EXPECT_TRUE(same_bits(copied.all_centroids(), moved.all_centroids()));
+  EXPECT_LE(moved.book().bytes(), 5 * 256 * 40);
 }
 
 TEST(ProductQuantizer, DecodesAndMeasuresByTheDefinition) {

@@ -24,7 +24,7 @@ ProductQuantizer product_of(const ScalarQuantizer& scalar) {
     for (std::int64_t c = 0; c < count; ++c)  // rounded as ScalarQuantizer::decode() rounds
       centroids.row(j * count + c)[0] =
           static_cast<float>(low[j] + static_cast<double>(c) * double{step[j]});
-  return ProductQuantizer::from_centroids(centroids.view(), dim, bits);
+  return ProductQuantizer::from_centroids(std::move(centroids), dim, bits);
 }
 
 class LevelsOfRows final : public RowQuantizer {

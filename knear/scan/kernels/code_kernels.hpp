@@ -72,12 +72,12 @@ struct CodeTableArgs {
   float least, largest;  // of the entries, set by the kernel
 };
 
-// out[i] = (table[i] - least) * scale, rounded down: never more, and below by 1 + 1e-4 at most.
-// Requires that no product exceeds 127.
+// out[i] = min(most, (table[i] - least) * scale), rounded down: never more, and below by 1 + 1e-4
+// at most. Requires 0 <= most <= 127.
 struct RoundDownArgs {
   const float* table;
   std::int64_t count;  // a multiple of 16
-  float least, scale;
+  float least, scale, most;
   std::uint8_t* out;
 };
 

@@ -121,26 +121,28 @@ static inline void each_group(const CodeScanArgs& a, Add add) {
 
 template <int bits>
 static inline int64_t plain_sums(const CodeSumArgs& a) {
-  // Each sum is a chain of additions: several of them go on side by side.
+  // Each sum is a chain of additions: several of them go on side by side, of rows in any groups.
   constexpr int64_t together = 8, entries = 1 << bits;
   int64_t count = 0;
-  for (int64_t first = 0; first < a.rows; first += code_group_rows) {
-    const int64_t stride = a.rows - first < code_group_rows ? a.rows - first : code_group_rows;
-    const uint8_t* const codes = a.codes + first * a.width;
-    const int64_t end = count + wanted_rows(a.near[first / code_group_rows], first, a.at + count);
-    for (; count < end; count += together) {
-      const uint8_t* some[together];
-      for (int64_t i = 0; i < together; ++i)
-        some[i] = codes + (a.at[count + i < end ? count + i : end - 1] - first);
-      float sum[together] = {};
-      const float* table = a.tables;
-      for (int64_t m = 0; m < a.parts; ++m, table += entries)
-        for (int64_t i = 0; i < together; ++i)
-          sum[i] += bits == 8 ? table[some[i][m * stride]]
-                              : table[some[i][m / 2 * stride] >> (m % 2 * 4) & 15];
-      __builtin_memcpy(a.sums + count, sum, sizeof sum);
+  for (int64_t first = 0; first < a.rows; first += code_group_rows)
+    count += wanted_rows(a.near[first / code_group_rows], first, a.at + count);
+  for (int64_t done = 0; done < count; done += together) {
+    const uint8_t* some[together];
+    int64_t strides[together];
+    for (int64_t i = 0; i < together; ++i) {
+      const int64_t at = a.at[done + i < count ? done + i : count - 1],
+                    first = at / code_group_rows * code_group_rows, left = a.rows - first;
+      strides[i] = left < code_group_rows ? left : code_group_rows;
+      some[i] = a.codes + first * a.width + (at - first);
     }
-    count = end;
+    float sum[together] = {};
+    const float* table = a.tables;
+    for (int64_t m = 0; m < a.parts; ++m, table += entries)
+      for (int64_t i = 0; i < together; ++i) {
+        sum[i] += bits == 8 ? table[*some[i]] : table[*some[i] >> (m % 2 * 4) & 15];
+        if (bits == 8 || m % 2 == 1) some[i] += strides[i];
+      }
+    __builtin_memcpy(a.sums + done, sum, sizeof sum);
   }
   return count;
 }
@@ -209,7 +211,7 @@ static void fill_table(CodeTableArgs* a) {
 static void round_down(const RoundDownArgs* args) {
   const float* const __restrict table = args->table;
   uint8_t* const __restrict out = args->out;
-  const float least = args->least, scale = args->scale;
+  const float least = args->least, scale = args->scale, most = args->most;
   const int64_t count = args->count;
   for (int64_t i = 0; i < count; i += 16) {
 #if KNEAR_BYTES == 64
@@ -220,6 +222,7 @@ static void round_down(const RoundDownArgs* args) {
     __builtin_memcpy(&x, table + i, sizeof x);
     x = (x - least) * scale - 1e-4f;
     x = x > Floats16{} ? x : Floats16{};
+    x = x < most ? x : most - Floats16{};
     const Bytes16 bytes = __builtin_convertvector(__builtin_convertvector(x, Ints16), Bytes16);
     __builtin_memcpy(out + i, &bytes, sizeof bytes);
 #elif KNEAR_BYTES == 32
@@ -229,7 +232,8 @@ static void round_down(const RoundDownArgs* args) {
           _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(table + i + 8 * h), _mm256_set1_ps(least)),
                         _mm256_set1_ps(scale)),
           _mm256_set1_ps(1e-4f));
-      whole[h] = _mm256_cvttps_epi32(_mm256_max_ps(x, _mm256_setzero_ps()));
+      whole[h] = _mm256_cvttps_epi32(
+          _mm256_min_ps(_mm256_max_ps(x, _mm256_setzero_ps()), _mm256_set1_ps(most)));
     }
     // Packing goes by halves of registers: four rows of each in turn.
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole[0], whole[1]), 0xd8);
@@ -238,8 +242,9 @@ static void round_down(const RoundDownArgs* args) {
         _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 #else
     for (int64_t j = i; j < i + 16; ++j) {
-      const float x = (table[j] - least) * scale - 1e-4f;
-      out[j] = static_cast<uint8_t>(static_cast<int32_t>(x > 0 ? x : 0));
+      float x = (table[j] - least) * scale - 1e-4f;
+      x = x > 0 ? x : 0;
+      out[j] = static_cast<uint8_t>(static_cast<int32_t>(x < most ? x : most));
     }
 #endif
   }

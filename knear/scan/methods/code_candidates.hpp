@@ -63,12 +63,14 @@ class Candidates {
     bound_ = upper_bound < std::numeric_limits<float>::max()
                  ? static_cast<float>(upper_bound)
                  : std::numeric_limits<float>::infinity();
+    tied_key_ = std::numeric_limits<float>::infinity();
+    tied_id_ = std::numeric_limits<Id>::max();
   }
   float bound() const { return bound_; }
 
   void push(float key, std::uint32_t segment, std::int64_t row,
             std::span<const CodeSegment> segments) {
-    if (key > bound_) return;
+    if (key > bound_ || (key >= tied_key_ && segments[segment].ids(row) > tied_id_)) return;
     items_.push_back({key, segment, row, no_id});
     if (items_.size() >= most()) cut(segments);
   }
@@ -87,6 +89,7 @@ class Candidates {
     for (const float key : keys) low = std::min(low, key), high = std::max(high, key);
     for (int round = 0; round < 16 && high < std::numeric_limits<float>::infinity(); ++round) {
       const float middle = low + (high - low) / 2;
+      if (!(middle < high)) break;  // many equal keys
       std::int32_t count = 0;
       for (std::size_t i = 0; i < size; ++i) count += keys[i] <= middle;
       if (static_cast<std::size_t>(count) < k_) {
@@ -136,10 +139,14 @@ class Candidates {
     // So many rows at the very k-th key: their ids decide.
     sort(segments);
     items_.resize(k_);
+    tied_key_ = items_.back().key, tied_id_ = items_.back().id;
   }
 
   std::size_t k_ = 0;
   float bound_ = std::numeric_limits<float>::infinity();
+  // k rows do not exceed this key and, where they have it, this id.
+  float tied_key_ = std::numeric_limits<float>::infinity();
+  Id tied_id_ = std::numeric_limits<Id>::max();
   std::vector<Item> items_;
   std::vector<float>* keys_ = nullptr;
 };

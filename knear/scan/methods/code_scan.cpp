@@ -27,7 +27,8 @@
 namespace knear::detail {
 namespace {
 
-constexpr double epsilon = 0x1p-22;  // four roundings of a float32
+constexpr double epsilon = 0x1p-22;      // four roundings of a float32
+constexpr double most_byte_sum = 65000;  // of the bytes of a row
 
 // Codes that queries go over together: they stay in the second cache.
 constexpr std::int64_t chunk_bytes = 1 << 17;
@@ -47,14 +48,16 @@ std::int64_t groups_of_products(std::int64_t dim) {
 // tables of floats at hand, without, and by products.
 constexpr std::int64_t few_allowed = 16, few_allowed_without = 256, few_allowed_of_products = 64;
 
-// The tables of a query, rounded down to bytes, of which one stands for `unit`.
+// The tables of a query, rounded down to bytes, of which one stands for `unit`. Entries beyond the
+// largest byte are cut off there: a sum of bytes never exceeds what it stands for.
 struct ByteTables {
   AlignedArray<double> query;         // [dim]
   AlignedArray<std::uint8_t> tables;  // as CodeScanArgs has them
-  std::vector<float> kept;            // as they were, where they are small
+  std::vector<float> kept;            // as they were and their ranges, where they are small
   double base = 0;                    // what a sum of bytes of 0 stands for
   double unit = 1;
   double magnitude = 0;  // of the entries of all tables, the largest of each, added up
+  double widest = 0;     // the largest range of a table
   bool rounded = false;  // whether bytes are more than 0
 
   // width: bytes of a code. Tables of bytes behind those of the book are empty.
@@ -73,25 +76,45 @@ struct ByteTables {
     float* const ranges = entries + parts * count;
     book.fill_tables(query.data(), job.squared, job.isa, entries, ranges);
     base = magnitude = 0;
-    double widest = 0, sum = 0;
+    widest = 0;
+    double sum = 0;
     for (std::int64_t m = 0; m < parts; ++m) {
       const double least = ranges[2 * m], largest = ranges[2 * m + 1];
       base += least;
       magnitude += std::max(std::abs(least), std::abs(largest));
       widest = std::max(widest, largest - least), sum += largest - least;
     }
-    const double wanted = std::max(widest / most_table_entry, sum / 65000);
+    if (keeps(book)) kept.assign(entries, entries + parts * (count + 2));
+    round(job, std::max(widest / most_table_entry, sum / most_byte_sum), most_table_entry, entries);
+  }
+  // Makes bytes of the tables [parts * count] and their ranges, with a unit of about `wanted` and
+  // entries of at most `most`.
+  void round(const CodeScanJob& job, double wanted, float most, const float* entries) {
+    const std::int64_t parts = job.book->parts(), count = job.book->count();
+    const float* const ranges = entries + parts * count;
     float scale = static_cast<float>(1 / wanted * (1 - 1e-6));
     if (!(scale > 0 && scale < float_infinity)) scale = 0;  // then every byte is 0
     rounded = scale > 0;
     unit = rounded ? 1 / static_cast<double>(scale) : 1;
     const CodeKernels& kernels = code_kernels(job.isa);
     for (std::int64_t m = 0; m < parts; ++m) {
-      const RoundDownArgs args{entries + m * count, count, ranges[2 * m], scale,
+      const RoundDownArgs args{entries + m * count,      count, ranges[2 * m], scale, most,
                                tables.data() + m * count};
       kernels.round_down(&args);
     }
-    if (keeps(book)) kept.assign(entries, entries + parts * count);
+  }
+  // Makes finer bytes where only sums of up to base + reach are wanted, so that rows that are near
+  // beside the range of the tables can be told apart. Returns false if they would be hardly finer.
+  bool sharpen(const CodeScanJob& job, double reach, const float* entries) {
+    const std::int64_t parts = job.book->parts();
+    const double most =
+        std::min<double>(most_table_entry, std::floor(most_byte_sum / double(parts)));
+    // A row of `parts` entries loses half a unit for each: that is an eighth of what is wanted.
+    const double units = std::min(most_byte_sum, std::max<double>(most, 4 * double(parts)));
+    const double wanted = std::max(reach / units, widest * 0x1p-30);
+    if (!rounded || !(most >= 1) || !(2 * wanted < unit)) return false;
+    round(job, wanted, static_cast<float>(most), entries);
+    return true;
   }
   static bool keeps(const CodeBook& book) {
     return book.parts() * book.count() * 4 <= most_kept_bytes;
@@ -134,6 +157,15 @@ struct Step {
   static constexpr std::size_t no_filter = -1;
 };
 
+// Up to where pairs in the order of lists were scanned: pair number `pair` is the first one of its
+// list, of which so many groups are done, and for the first `ahead` pairs `more_groups` more.
+struct ScanPlace {
+  std::size_t pair;
+  std::int64_t groups = 0;
+  std::size_t ahead = 0;
+  std::int64_t more_groups = 0;
+};
+
 // Goes over the codes of some lists for a block of queries.
 class BlockScan {
  public:
@@ -154,17 +186,27 @@ class BlockScan {
     at_hand_ = q;
   }
 
+  // Makes finer bytes for the other lists of the query whose tables are at hand, the least term of
+  // which this is, where rows up to `bound` are wanted.
+  void sharpen_at_hand(float term, float bound) {
+    float scalar = 0;
+    for (const CodeSegment& segment : segments_)
+      if (segment.lists->has_scalars()) scalar = std::max(scalar, segment.lists->largest_scalar());
+    sharpen(at_hand_, scalar, term, bound);
+  }
+
   // Calls bound(query), the key that is still wanted, and take(query, key, segment, row) for the
   // rows of all lists that do not exceed it; settle(query, limit) after some rows, of which k do
-  // not exceed the limit. Of `parts` of the rows takes the one with number `part`.
+  // not exceed the limit. Of `parts` of the rows takes the one with number `part`. done: groups of
+  // the first list that are left out.
   template <class Bound, class Take, class Settle>
   void scan(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
-            Settle settle) {
+            Settle settle, std::int64_t done = 0) {
     // Few queries are shared by threads in smaller steps, so that all have some of a list. Those of
     // many go over as many rows as a near cache holds.
     const std::int64_t groups = parts > 1 ? step_groups / 2 : step_groups;
     const std::size_t fit = chunk_bytes / width_ / most_step;
-    each_steps(pairs, groups, parts > 1 ? 1 : std::max<std::size_t>(1, fit), parts, part,
+    each_steps(pairs, groups, parts > 1 ? 1 : std::max<std::size_t>(1, fit), parts, part, done,
                [&](std::span<const Pair> some, std::span<const Step> steps) {
                  for (std::size_t i = 0; i < some.size(); ++i) {
                    // A block of thousands of queries takes seconds where many neighbours are
@@ -174,6 +216,7 @@ class BlockScan {
                    for (const Step& step : steps)
                      if (step.left > 0) scan_step(some[i], step, bound, take, settle);
                  }
+                 return some.size() + 1;
                });
   }
 
@@ -183,61 +226,86 @@ class BlockScan {
       products_ = std::make_unique<CodeProducts>(*job_.book, job_.metric, job_.squared, job_.isa);
     products_->set_queries(std::move(queries));
   }
-  // And scans their lists.
-  template <class Bound, class Take, class Settle>
-  void scan_products(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound,
-                     Take take, Settle settle) {
-    each_steps(pairs, groups_of_products(job_.book->dim()), 1, parts, part,
-               [&](std::span<const Pair> some, std::span<const Step> steps) {
-                 const Step& step = steps.front();
-                 const bool few = few_allowed_of_products * step.left < step.rows;
-                 products_->set_rows(decoded_runs(step), !few);
-                 set_barred(step);
-                 if (few) {
-                   taken_.clear();
-                   const std::int64_t count = find_others(step);
-                   for (const Pair& pair : some) {
-                     take_places(pair, step, count, take);
-                     settle(pair.query, float_infinity);
-                   }
-                   return;
-                 }
-                 for (std::size_t i = 0; i < some.size(); i += max_group) {
-                   stop_if_asked();
-                   const auto group =
-                       some.subspan(i, std::min<std::size_t>(max_group, some.size() - i));
-                   std::uint32_t queries[max_group];
-                   for (std::size_t j = 0; j < group.size(); ++j) queries[j] = group[j].query;
-                   products_->multiply({queries, group.size()});
-                   for (std::size_t j = 0; j < group.size(); ++j)
-                     take_products(group[j], static_cast<int>(j), step, bound, take, settle);
-                 }
-               });
+  // And scans their lists. pays(share, rows): whether a scan that lets this share of the rows
+  // through is to go on with so many more pairs of rows and queries in these lists. Returns where
+  // it stopped.
+  template <class Bound, class Take, class Settle, class Pays>
+  ScanPlace scan_products(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part,
+                          Bound bound, Take take, Settle settle, Pays pays) {
+    double scored = 0, passed = 0;
+    return each_steps(
+        pairs, groups_of_products(job_.book->dim()), 1, parts, part, 0,
+        [&](std::span<const Pair> some, std::span<const Step> steps) {
+          const Step& step = steps.front();
+          const bool few = few_allowed_of_products * step.left < step.rows;
+          products_->set_rows(decoded_runs(step), !few);
+          set_barred(step);
+          if (few) {
+            taken_.clear();
+            const std::int64_t count = find_others(step);
+            for (const Pair& pair : some) {
+              take_places(pair, step, count, take);
+              settle(pair.query, float_infinity);
+            }
+            return some.size() + 1;
+          }
+          // The rest of the list, and the lists of other pairs, which are as long.
+          double list_rows = 0, rest = 0;
+          for (const Step& each : steps_) {
+            list_rows += double(each.rows);
+            if (&each > &step) rest += double(each.rows);
+          }
+          const auto behind = double(pairs.data() + pairs.size() - (some.data() + some.size()));
+          for (std::size_t i = 0; i < some.size(); i += max_group) {
+            stop_if_asked();
+            const auto group = some.subspan(i, std::min<std::size_t>(max_group, some.size() - i));
+            std::uint32_t queries[max_group];
+            for (std::size_t j = 0; j < group.size(); ++j) queries[j] = group[j].query;
+            products_->multiply({queries, group.size()});
+            for (std::size_t j = 0; j < group.size(); ++j)
+              passed += take_products(group[j], static_cast<int>(j), step, bound, take, settle);
+            scored += double(group.size()) * double(step.rows);
+            const std::size_t done = i + group.size();
+            const double left = rest * double(some.size()) + behind * list_rows +
+                                double(some.size() - done) * double(step.rows);
+            if (!pays(passed / scored, left)) return done;
+          }
+          return some.size() + 1;
+        });
   }
 
   ScanStats stats;
 
  private:
   // Calls f(pairs of a list, steps) for the rows of all lists, in steps of so many groups at most,
-  // `together` of them at a time, of which filters let any through.
+  // `together` of them at a time, of which filters let any through. It stops where it returns no
+  // more than the number of these pairs, which are then done. Leaves out the first `done` groups of
+  // the first list. Returns up to where it went.
   template <class F>
-  void each_steps(std::vector<Pair>& pairs, std::int64_t groups, std::size_t together,
-                  std::int64_t parts, std::int64_t part, F f) {
+  ScanPlace each_steps(std::vector<Pair>& pairs, std::int64_t groups, std::size_t together,
+                       std::int64_t parts, std::int64_t part, std::int64_t done, F f) {
     sort_by_list(pairs);
     std::int64_t counter = 0;
     for (std::size_t p = 0; p < pairs.size();) {
       std::size_t end = p;
       while (end < pairs.size() && pairs[end].list == pairs[p].list) ++end;
-      cut(pairs[p].list, groups);
+      cut(pairs[p].list, groups, done);
       for (std::size_t first = 0; first < steps_.size(); first += together) {
         if (counter++ % parts != part) continue;
         const std::span<Step> steps =
             std::span(steps_).subspan(first, std::min(together, steps_.size() - first));
-        if (take_up(steps))
-          f(std::span<const Pair>(pairs).subspan(p, end - p), std::span<const Step>(steps));
+        if (!take_up(steps)) continue;
+        const std::size_t pairs_done =
+            f(std::span<const Pair>(pairs).subspan(p, end - p), std::span<const Step>(steps));
+        if (pairs_done > end - p) continue;
+        for (std::size_t s = 0; s < first; ++s) done += steps_[s].groups;
+        std::int64_t groups_of_steps = 0;
+        for (const Step& step : steps) groups_of_steps += step.groups;
+        return {p, done, pairs_done, groups_of_steps};
       }
-      p = end;
+      p = end, done = 0;
     }
+    return {pairs.size()};
   }
   // Those of a list in the order of queries, in which they come.
   void sort_by_list(std::vector<Pair>& pairs) {
@@ -256,11 +324,16 @@ class BlockScan {
     pairs.swap(sorted_);
   }
 
-  // The rows of a list in all segments, in steps of so many groups at most.
-  void cut(std::int64_t list, std::int64_t most_groups) {
+  // The rows of a list in all segments, without the first `done` groups, in steps of so many groups
+  // at most.
+  void cut(std::int64_t list, std::int64_t most_groups, std::int64_t done) {
     runs_.clear(), steps_.clear();
     for (std::uint32_t s = 0; s < segments_.size(); ++s) {
-      const auto [first, last] = segments_[s].lists->rows_of(list);
+      const auto [begin, last] = segments_[s].lists->rows_of(list);
+      const std::int64_t all = (last - begin + code_group_rows - 1) / code_group_rows,
+                         left_out = std::min(done, all);
+      done -= left_out;
+      const std::int64_t first = std::min(last, begin + left_out * code_group_rows);
       for (std::int64_t row = first; row < last; row += runs_.back().rows) {
         if (steps_.empty() || steps_.back().groups == most_groups)
           steps_.push_back({runs_.size(), runs_.size()});
@@ -335,10 +408,11 @@ class BlockScan {
     return std::ssize(places_);
   }
 
-  // The rows of a step, of which products with a query are at hand.
+  // The rows of a step, of which products with a query are at hand. Returns how many passed, beside
+  // those that say how near the nearest are.
   template <class Bound, class Take, class Settle>
-  void take_products(const Pair& pair, int lane, const Step& step, Bound bound, Take take,
-                     Settle settle) {
+  double take_products(const Pair& pair, int lane, const Step& step, Bound bound, Take take,
+                       Settle settle) {
     const std::int64_t places = products_->places();
     places_.resize(static_cast<std::size_t>(places) + 1);
     taken_.clear();
@@ -366,6 +440,7 @@ class BlockScan {
                : find_others(step);  // numbers of which floats are none
     take_places(pair, step, count, take);
     settle(pair.query, float_infinity);
+    return double(std::max<std::int64_t>(0, count - 2 * k_));
   }
   // Whether k of the rows that are left are few of them.
   bool wants_likely(std::int64_t rows) const {
@@ -387,13 +462,13 @@ class BlockScan {
     const std::uint64_t* const allowed =
         step.allowed == Step::no_filter ? nullptr : allowed_.data() + step.allowed;
     // Takes the rows whose bits are set; returns the largest key of these.
-    const auto take_near = [&] {
+    const auto take_rows = [&](const std::uint64_t* near) {
       float most = -float_infinity;
       for (const Run& run : runs) {
         const CodedLists& lists = *segments_[run.segment].lists;
         const float* const scalars = lists.has_scalars() ? lists.scalars() + run.row : nullptr;
         const std::int64_t count =
-            sums_of(lists, tables, pair.query == at_hand_, run.row, run.rows, near_ + run.group);
+            sums_of(lists, tables, pair.query == at_hand_, run.row, run.rows, near + run.group);
         for (std::int64_t i = 0; i < count; ++i) {
           sums_[i] = code_key(job_.metric, pair.term, sums_[i], scalars ? scalars[at_[i]] : 0);
           most = std::max(most, sums_[i]);
@@ -409,12 +484,15 @@ class BlockScan {
     if ((summed ? few_allowed : few_allowed_without) * step.left < step.rows) {
       std::copy_n(allowed, step.groups, near_);
     } else if (limit == float_infinity && likely_nearest(step, tables, allowed)) {
-      // These k rows say how far the others may be.
-      limit = take_near();
+      // Some k rows say how far the others may be: those of the smallest sums, or where very many
+      // sums are as small, the first of these.
+      std::uint64_t likely[step_groups];
+      move_first(step, most_unsettled(), likely);
+      limit = take_rows(likely);
       settle(pair.query, limit);
-      std::uint64_t others[step_groups];
-      if (!up_to_values(step, tables, pair.term, limit, others)) return;
-      for (std::int64_t g = 0; g < step.groups; ++g) near_[g] = others[g] & ~near_[g];
+      limit = std::min(limit, bound(pair.query));
+      if (!up_to_values(step, tables, pair.term, limit, near_)) return;
+      for (std::int64_t g = 0; g < step.groups; ++g) near_[g] &= ~likely[g];
     } else if (!nearest_groups(step, tables, pair.term, limit)) {
       return;
     }
@@ -423,8 +501,36 @@ class BlockScan {
       const AllowedRows& there = segments_[run.segment].allowed;
       if (there.live) leave_live(there, run.row, run.groups(), near_ + run.group);
     }
-    take_near();
+    // Many rows have sums of bytes that look near: the nearest of the first ones leave fewer.
+    while (k_ > 0 && summed && number_of(step, near_) > 2 * most_unsettled()) {
+      std::uint64_t first[step_groups];
+      move_first(step, most_unsettled(), first);
+      take_rows(first);
+      settle(pair.query, float_infinity);
+      limit = bound(pair.query);
+      if (!sharpen(pair.query, largest_scalar(step), pair.term, limit)) break;
+      std::uint64_t others[step_groups];
+      std::copy_n(near_, step.groups, others);
+      if (!nearest_groups(step, tables, pair.term, limit)) return;
+      for (std::int64_t g = 0; g < step.groups; ++g) near_[g] &= others[g];
+    }
+    take_rows(near_);
     settle(pair.query, float_infinity);
+  }
+  // Rows that are taken before it is seen whether they leave fewer others.
+  std::int64_t most_unsettled() const { return 4 * k_ + 64; }
+  static std::int64_t number_of(const Step& step, const std::uint64_t* near) {
+    std::int64_t count = 0;
+    for (std::int64_t g = 0; g < step.groups; ++g) count += std::popcount(near[g]);
+    return count;
+  }
+  // Moves the bits of the first rows of near_, of about `most`, to `first`.
+  void move_first(const Step& step, std::int64_t most, std::uint64_t* first) {
+    for (std::int64_t g = 0; g < step.groups; ++g) {
+      first[g] = most > 0 ? near_[g] : 0;
+      near_[g] &= ~first[g];
+      most -= std::popcount(first[g]);
+    }
   }
 
   // Finds out which rows of some steps filters let through, and where these are; false if there are
@@ -492,13 +598,34 @@ class BlockScan {
                              rows,
                              lists.width(),
                              book.parts(),
-                             tables.kept.empty() ? entries_.data() : tables.kept.data(),
+                             at_hand ? entries_.data() : tables.kept.data(),
                              near,
                              sums_,
                              at_};
       return (book.bits() == 8 ? kernels_.sums8 : kernels_.sums4)(&args);
     }
     std::int64_t count = 0;
+    if (book.bits() == 8 && lists.width() == book.parts()) {
+      wanted_.clear();
+      for (std::int64_t first = 0; first < rows; first += 64)
+        for (std::uint64_t bits = near[first / 64]; bits != 0; bits &= bits - 1) {
+          wanted_.push_back(static_cast<std::uint32_t>(first + std::countr_zero(bits)));
+          at_[count++] = static_cast<std::uint16_t>(wanted_.back());
+        }
+      if (count == 0) return 0;
+      const DirectSumArgs args{codes,
+                               rows,
+                               book.parts(),
+                               book.width(),
+                               book.centroids().data(),
+                               tables.query.data(),
+                               job_.squared,
+                               wanted_.data(),
+                               count,
+                               sums_};
+      kernels_.direct_sums8(&args);
+      return count;
+    }
     for (std::int64_t first = 0; first < rows; first += 64) {
       const std::int64_t stride = std::min<std::int64_t>(64, rows - first);
       for (std::uint64_t bits = near[first / 64]; bits != 0; bits &= bits - 1) {
@@ -511,12 +638,31 @@ class BlockScan {
     return count;
   }
 
+  // Makes finer bytes of the tables of a query, of which rows up to `bound` are wanted, in lists
+  // with such a term; false where that is not possible or would help little.
+  bool sharpen(std::uint32_t q, double scalar, float term, float bound) {
+    ByteTables& tables = tables_[q];
+    if (!(bound < float_infinity) || !std::isfinite(term) || (q != at_hand_ && tables.kept.empty()))
+      return false;
+    const bool cosine = traits_of(job_.metric).unit_rows;
+    const double keys = cosine ? std::max(0.0, (double{bound} - 1) * scalar)
+                               : double{bound} + (traits_of(job_.metric).squared ? scalar : 0);
+    const double reach =
+        keys - double{term} - tables.base +
+        rounding_of(tables, term, scalar * (cosine ? std::abs(double{bound} - 1) + 1 : 1.0),
+                    cosine ? 0 : double{bound});
+    return tables.sharpen(job_, std::max(0.0, reach),
+                          q == at_hand_ ? entries_.data() : tables.kept.data());
+  }
+
   // How far float32 roundings of a key may take it, of rows with such scalars.
   double rounding_of(const ByteTables& tables, float term, double scalar, double bound) const {
     // Sums may overflow on the way: then everything passes.
     if (!(tables.magnitude < 1e38)) return std::numeric_limits<double>::infinity();
-    const double size =
-        tables.magnitude + std::abs(tables.base) + std::abs(term) + scalar + std::abs(bound);
+    const double rest = std::abs(term) + scalar + std::abs(bound);
+    // Squares add up to no more than what they may be, on the way too.
+    const double sums = job_.squared ? std::min(tables.magnitude, 2 * rest) : tables.magnitude;
+    const double size = sums + std::abs(tables.base) + rest;
     return static_cast<double>(job_.book->parts() + 8) * epsilon * size;
   }
 
@@ -648,6 +794,7 @@ class BlockScan {
   std::vector<DecodedRun> decoded_;
   // Places of a step: those found, and those that may not be, ascending.
   std::vector<std::uint32_t> places_, barred_, taken_;
+  std::vector<std::uint32_t> wanted_;  // rows of a run whose sums are wanted without tables
   std::vector<ByteTables> tables_;
   std::vector<float> entries_;  // the tables of the query at hand, and their ranges
   std::uint32_t at_hand_ = 0;
@@ -699,6 +846,69 @@ void add_pairs(const CodeProbes& probes, std::int64_t query, std::uint32_t q, st
         {static_cast<std::uint32_t>(probes.lists.row(query)[p]), q, probes.terms.row(query)[p]});
 }
 
+// The least term of the lists behind the first one of a query.
+float least_term(const CodeProbes& probes, std::int64_t query) {
+  float least = float_infinity;
+  for (std::int64_t p = 1; p < probes.lists.cols() && probes.lists.row(query)[p] != no_id; ++p)
+    least = std::min(least, probes.terms.row(query)[p]);
+  return least;
+}
+
+// Scans by tables what a scan by products has left of the pairs of a block from this place on, and
+// then other pairs: for up to `together` queries at a time.
+template <class Query, class Bound, class Take, class Settle>
+void scan_rest(BlockScan& block, std::span<const Pair> pairs, const ScanPlace& place,
+               std::span<const Pair> others, std::uint32_t queries, std::int64_t together,
+               Query query, Bound bound, Take take, Settle settle) {
+  const std::span<const Pair> left = pairs.subspan(place.pair);
+  // Pairs of a list are in the order of queries.
+  const std::uint32_t begun = left.front().list, last_ahead = left[place.ahead - 1].query;
+  const auto by_query = [](std::span<const Pair> some) {
+    std::vector<Pair> out(some.begin(), some.end());
+    std::stable_sort(out.begin(), out.end(),
+                     [](const Pair& a, const Pair& b) { return a.query < b.query; });
+    return out;
+  };
+  const std::vector<Pair> firsts = by_query(left), seconds = by_query(others);
+  auto first = firsts.begin();
+  auto second = seconds.begin();
+  const auto some = static_cast<std::uint32_t>(std::clamp<std::int64_t>(together, 1, most_queries));
+  std::vector<Pair> own, later;
+  for (std::uint32_t from = 0; from < queries; from += some) {
+    // Pairs of these queries have the numbers of their tables.
+    const auto bound_of = [&](std::uint32_t q) { return bound(from + q); };
+    const auto take_of = [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
+      take(from + q, key, segment, row);
+    };
+    const auto settle_of = [&](std::uint32_t q, float limit) { settle(from + q, limit); };
+    later.clear();
+    for (std::uint32_t q = from; q < std::min(queries, from + some); ++q) {
+      float term = float_infinity;
+      const auto move_pairs = [&](auto& next, auto end, std::vector<Pair>& to) {
+        for (; next != end && next->query == q; ++next) {
+          to.push_back({next->list, q - from, next->term});
+          term = std::min(term, next->term);
+        }
+      };
+      own.clear();
+      move_pairs(first, firsts.end(), own);
+      move_pairs(second, seconds.end(), later);
+      if (term == float_infinity) continue;
+      block.begin(query(q), q - from);
+      block.sharpen_at_hand(term, bound(q));
+      if (!own.empty()) {
+        std::int64_t done = 0;
+        if (own.front().list == begun)
+          done = place.groups + (q <= last_ahead ? place.more_groups : 0);
+        block.scan(own, 1, 0, bound_of, take_of, settle_of, done);
+      }
+      // What has come lowers the bound for the others.
+      block.sharpen_at_hand(term, bound(q));
+    }
+    block.scan(later, 1, 0, bound_of, take_of, settle_of);
+  }
+}
+
 std::int64_t bytes_by_products(const CodeBook& book, std::int64_t k) {
   return book.dim() * 9 + k * 60 + 2500;
 }
@@ -711,14 +921,8 @@ std::int64_t room_of(const CodeScanJob& job) {
   return std::min(most_table_bytes, job.memory / job.threads);
 }
 
-// Whether lists are decoded for all of their queries.
-bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
-                      std::int64_t queries, std::int64_t probes) {
-  if (!job.book->tiles().usable() || job.comparison == CodeComparison::by_tables ||
-      width_of(segments, *job.book) != job.book->code_size())
-    return false;
-  if (job.comparison == CodeComparison::by_products) return true;
-  if (room_of(job) < 2 * bytes_of_products(*job.book)) return false;  // of a limited memory
+ListShape shape_of(std::span<const CodeSegment> segments, const CodeScanJob& job,
+                   std::int64_t queries, std::int64_t probes) {
   ListShape shape{.dim = job.book->dim(), .queries = queries};
   shape.code_parts = job.book->parts(), shape.code_bits = job.book->bits();
   shape.threads = job.threads;
@@ -729,6 +933,18 @@ bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& 
   shape.probes = static_cast<double>(std::min(probes, shape.lists));
   shape.probed_rows = static_cast<double>(shape.rows) * shape.probes /
                       static_cast<double>(std::max<std::int64_t>(1, shape.lists));
+  return shape;
+}
+
+// Whether lists are decoded for all of their queries.
+bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
+                      std::int64_t queries, std::int64_t probes) {
+  if (!job.book->tiles().usable() || job.comparison == CodeComparison::by_tables ||
+      width_of(segments, *job.book) != job.book->code_size())
+    return false;
+  if (job.comparison == CodeComparison::by_products) return true;
+  if (room_of(job) < 2 * bytes_of_products(*job.book)) return false;  // of a limited memory
+  ListShape shape = shape_of(segments, job, queries, probes);
   if (!products_of_codes_pay(shape, job.isa)) return false;
   // With a sum for each row, too?
   constexpr std::int64_t most_sample = 64;
@@ -756,8 +972,8 @@ std::int64_t block_size(const CodeScanJob& job, std::int64_t queries, std::int64
 
 std::int64_t bytes_of_coded_query(const CodeBook& book, std::int64_t k) {
   const std::int64_t entries = book.parts() * book.count();
-  return entries + (ByteTables::keeps(book) ? 4 * entries : 0) + 16 + book.dim() * 8 + k * 60 +
-         3000;
+  return entries + (ByteTables::keeps(book) ? 4 * entries + 8 * book.parts() : 0) + 16 +
+         book.dim() * 8 + k * 60 + 3000;
 }
 
 CodedNeighbors::CodedNeighbors(std::int64_t queries, std::int64_t columns) : k(columns) {
@@ -801,6 +1017,8 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
   for (std::int64_t part = 1; part < parts; ++part) found[part] = CodedNeighbors(queries, job.k);
   std::mutex mutex;
   const std::vector<std::int64_t> order = by_first_list(probes.lists);
+  const ListShape shape = shape_of(segments, job, queries, most);
+  const double rows_of_list = double(shape.rows) / double(std::max<std::int64_t>(1, shape.lists));
   BlockScans scans(segments, job, job.k);
   Reporter reporter(progress, "scan", blocks * parts);
   parallel_for(job.threads, blocks * parts, [&](std::int64_t task) {
@@ -835,14 +1053,31 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
         add_pairs(probes, query(q), q, 0, alone, pairs);
       }
       block.begin_products(std::move(block_queries));
-      block.scan_products(pairs, parts, part, bound, take, settle);
-      block.scan_products(others, parts, part, bound, take, settle);
+      const auto go_on = [&](std::size_t more) {
+        return [&, more](double share, double rows) {
+          const double each = (rows + double(more) * rows_of_list) / double(count);
+          return parts > 1 || job.comparison == CodeComparison::by_products ||
+                 !tables_of_codes_pay_instead(shape, share, each, job.isa);
+        };
+      };
+      ScanPlace place =
+          block.scan_products(pairs, parts, part, bound, take, settle, go_on(others.size()));
+      if (place.pair == pairs.size()) {
+        place = block.scan_products(others, parts, part, bound, take, settle, go_on(0));
+        pairs.swap(others);
+        others.clear();
+      }
+      if (place.pair < pairs.size())
+        scan_rest(block, pairs, place, others, count,
+                  room_of(job) / (2 * bytes_of_coded_query(book, job.k)), query, bound, take,
+                  settle);
     } else {
       for (std::uint32_t q = 0; q < count; ++q) {
         block.begin(query(q), q);
         pairs.clear();
         add_pairs(probes, query(q), q, 0, alone, pairs);
         if (!pairs.empty()) block.scan(pairs, parts, part, bound, take, settle);
+        if (most > 1) block.sharpen_at_hand(least_term(probes, query(q)), bound(q));
       }
       block.scan(others, parts, part, bound, take, settle);
     }

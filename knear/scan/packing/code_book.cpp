@@ -8,10 +8,13 @@
 namespace knear::detail {
 
 CodeBook::CodeBook(Matrix<float> centroids, std::int64_t parts, int bits)
-    : parts_(parts), bits_(bits), centroids_(std::move(centroids)), by_column_(dim(), count()) {
-  for (std::int64_t j = 0; j < dim(); ++j)
-    for (std::int64_t c = 0; c < count(); ++c)
-      by_column_.row(j)[c] = part(j / width()).row(c)[j % width()];
+    : parts_(parts), bits_(bits), centroids_(std::move(centroids)) {
+  if (width() > 1) {
+    by_column_ = Matrix<float>::unset(dim(), count());
+    for (std::int64_t j = 0; j < dim(); ++j)
+      for (std::int64_t c = 0; c < count(); ++c)
+        by_column_.row(j)[c] = part(j / width()).row(c)[j % width()];
+  }
   tiles_ = CodeTiles(*this);
 }
 
@@ -20,7 +23,7 @@ void CodeBook::fill_tables(const double* query, bool squared, Isa isa, float* ta
   const CodeKernels& kernels = code_kernels(isa);
   for (std::int64_t m = 0; m < parts_; ++m) {
     CodeTableArgs args{query + m * width(),
-                       by_column_.row(m * width()),
+                       column(m * width()),
                        count(),
                        width(),
                        squared,

@@ -53,9 +53,15 @@ class CodeBook {
   // The same in 8 bits, for many queries at once.
   const CodeTiles& tiles() const { return tiles_; }
 
-  std::int64_t bytes() const { return 8 * centroids_.rows() * centroids_.cols() + tiles_.bytes(); }
+  std::int64_t bytes() const {
+    return 4 * (centroids_.rows() * centroids_.cols() + by_column_.rows() * by_column_.cols()) +
+           tiles_.bytes();
+  }
 
  private:
+  const float* column(std::int64_t j) const {
+    return width() == 1 ? centroids_.row(j * count()) : by_column_.row(j);
+  }
   template <bool squared>
   float sum_of(const std::uint8_t* code, std::int64_t stride, const double* query) const;
   template <int fixed>
@@ -64,7 +70,9 @@ class CodeBook {
   std::int64_t parts_;
   int bits_;
   Matrix<float> centroids_;
-  Matrix<float> by_column_;  // [dim x 2^bits]: column j among the centroids of its part
+  // [dim x 2^bits]: column j among the centroids of its part. Empty where parts have one column:
+  // their centroids are that already.
+  Matrix<float> by_column_;
   CodeTiles tiles_;
 };
 

@@ -51,7 +51,7 @@ CodeTiles::CodeTiles(const CodeBook& book)
   if (!(row_squares < most_size * most_size) || largest < least_size) return;
   scale = scale_for(format_int8, largest, std::sqrt(squares));
   by_code_.resize(parts_ * centroids_of_part * width_);
-  by_column_.resize(by_code_.size());
+  if (width_ > 1) by_column_.resize(by_code_.size());
   each_part([&](std::int64_t m, std::int64_t c, const float* centroid, const double* middle) {
     double of_error = 0, of_code = 0;
     for (std::int64_t j = 0; j < width_; ++j) {
@@ -60,7 +60,7 @@ CodeTiles::CodeTiles(const CodeBook& book)
       of_error += off * off, of_code += scale * code * scale * code;
       const auto byte = static_cast<std::uint8_t>(static_cast<int>(code) + 128);
       by_code_[(m * centroids_of_part + c) * width_ + j] = byte;
-      by_column_[(m * width_ + j) * centroids_of_part + c] = byte;
+      if (width_ > 1) by_column_[(m * width_ + j) * centroids_of_part + c] = byte;
     }
     const std::size_t at = m;
     most_error[at] = std::max(most_error[at], of_error);
@@ -79,8 +79,8 @@ CodeTiles::CodeTiles(const CodeBook& book)
 
 void CodeTiles::decode(const std::uint8_t* codes, std::int64_t rows, Isa isa,
                        std::uint8_t* panels) const {
-  const CodeDecodeArgs args{codes, rows, parts_, width_, by_code_.data(), by_column_.data(),
-                            panels};
+  const std::vector<std::uint8_t>& by_column = width_ > 1 ? by_column_ : by_code_;
+  const CodeDecodeArgs args{codes, rows, parts_, width_, by_code_.data(), by_column.data(), panels};
   code_kernels(isa).decode8(&args);
 }
 

@@ -45,7 +45,7 @@ class CodeTiles {
   std::int64_t dim_ = 0, width_ = 0, parts_ = 0;
   bool usable_ = false;
   // The code of each centroid, + 128: [parts][256][width], and [dim][256].
-  std::vector<std::uint8_t> by_code_, by_column_;
+  std::vector<std::uint8_t> by_code_, by_column_;  // the second is empty where both are the same
 };
 
 }  // namespace knear::detail

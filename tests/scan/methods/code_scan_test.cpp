@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/row_filter.hpp"
 #include "knear/core/row_set.hpp"
+#include "knear/cost/list_plan.hpp"
 #include "tests/scan/device/code_problem.hpp"
 #include "tests/small.hpp"
 
@@ -315,6 +317,63 @@ void fill(CodeProblem& problem, Centroid centroid, Query query) {
       problem.queries.row(q)[j] = query(q, j);
   for (std::int64_t q = 0; q < problem.terms.rows(); ++q)
     std::fill_n(problem.terms.row(q), problem.terms.cols(), 0.0f);
+}
+
+// A few far values make the range of a table hundreds of times as wide as the distances that are
+// wanted, and codes of 8 bits coarse beside these. Then few rows are summed up all the same.
+TEST(CodeScanWays, RowsThatLieCloseBesideTheRangeAreToldApart) {
+  for (const std::int64_t queries : {1, 100}) {
+    CodeShape shape{16, 8};
+    shape.width = 1, shape.sizes = {{4000, 3000}}, shape.queries = queries, shape.probes = 2;
+    CodeProblem problem = problem_of(shape);
+    Random random(7);
+    fill(
+        problem,
+        [&](std::int64_t c, std::int64_t) {
+          const double x = random.uniform() - 0.5;
+          return static_cast<float>(c % 256 < 250 ? x : 4000 * x);
+        },
+        [&](std::int64_t, std::int64_t) { return random.uniform() - 0.5; });
+    Matrix<std::uint8_t> codes(7000, 16);
+    std::vector<std::uint32_t> list_of(7000);
+    for (std::int64_t row = 0; row < 7000; ++row) {
+      list_of[static_cast<std::size_t>(row)] = row >= 4000;
+      for (std::int64_t b = 0; b < 16; ++b)
+        codes.row(row)[b] = static_cast<std::uint8_t>(random.below(row % 50 == 0 ? 256 : 250));
+    }
+    problem.lists[0] = CodedLists::of(list_of, codes.view(), {});
+    check(problem, 10, "a wide range");
+    CodedNeighbors found(queries, 10);
+    for (const Isa isa : test::levels())
+      for (const CodeComparison way : {CodeComparison::by_tables, CodeComparison::automatic}) {
+        // Where a look-up takes long, summing up most rows takes less time.
+        const ListShape of_codes{.dim = 16, .code_parts = 16};
+        if (way == CodeComparison::automatic &&
+            !tables_of_codes_pay_instead(of_codes, 0.9, 5000, isa))
+          continue;
+        CodeScanJob job = problem.job(10);
+        job.isa = isa, job.comparison = way;
+        ScanStats stats;
+        scan_codes(problem.segments(), job, {problem.probed.view(), problem.terms.view()}, found,
+                   stats, {});
+        EXPECT_LT(stats.survivors, 7000 * queries / 5)
+            << queries << " queries, way " << static_cast<int>(way) << ", " << name_of(isa);
+      }
+  }
+}
+
+// With very many equal rows, in lists and segments of which those with smaller ids come later.
+TEST(CodeScanWays, EqualRowsWithSmallerIdsBehind) {
+  for (CodeShape shape : shapes()) {
+    shape.values = 1;
+    CodeProblem problem = problem_of(shape);
+    Id next = 100000;
+    for (std::vector<Id>& ids : problem.ids) {
+      next -= std::ssize(ids);
+      std::iota(ids.begin(), ids.end(), next);
+    }
+    for (const std::int64_t k : {1, 10, 100}) check(problem, k, "equal rows");
+  }
 }
 
 // Centroids and queries, less their mean, that 8 bits hold exactly, so that nothing but roundings
