@@ -124,7 +124,8 @@ class Plan(ProgramTest):
         self.write_sample(6000)
         plan = ["plan", "--sample", "sample.fvecs"]
         out = json.loads(self.ok(*plan, "--rows", "2e5", "--recall", 0.9, "--batch", 1, "--json"))
-        self.assertEqual((out["rows"], out["dim"], out["recall"], out["batch"]), (200000, 8, 0.9, 1))
+        needs = (out["rows"], out["dim"], out["recall"], out["batch"])
+        self.assertEqual(needs, (200000, 8, 0.9, 1))
         self.assertEqual((out["type"], out["metric"], out["guessed"]), ("f32", "l2", False))
         self.assertIn("measured on 4800 vectors for 200000 x 8, a recall of 0.9", out["reason"])
         forms = {form["index"]: form for form in out["forms"]}
