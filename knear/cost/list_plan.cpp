@@ -79,7 +79,7 @@ CodeTimes code_times(Isa isa) {
 
 // For rows that pass: by products per column, by tables per sub-quantiser, by any instructions.
 constexpr double passed_column = 0.6, passed_part = 0.25;
-// Of a query that goes on by tables, beside these.
+// The time that a query takes besides, if it goes on by tables.
 constexpr double of_query = 3000;
 
 // Queries that a thread goes over together by products, and the lists that these come to, of which

@@ -88,7 +88,7 @@ std::string lists_in_words(std::int64_t lists, std::int64_t batch);
 // "1.5 GiB", "20.0 MiB", "100 bytes".
 std::string readable_size(double bytes);
 
-// The choice by needs.sample, of which may_be_measured() holds and which has the right columns.
+// Chooses by needs.sample, which may be measured (may_be_measured()) and has the right columns.
 // smaller: forms to measure in lists where vectors as they are do not fit the memory, those that
 // lose least first. The choice has no name where no form reaches the recall within the memory.
 IndexChoice measured_choice(std::int64_t rows, const IndexNeeds& needs,

@@ -36,7 +36,7 @@ constexpr std::int64_t most_lists = 1 << 24;
 // three recalls (docs/measurements/lists.md); a graph grows more slowly than lists, of which there
 // are as many as the root of the number of rows.
 double lists_growth(double share) { return std::clamp(0.38 + 0.72 * share, 0.4, 1.); }
-// Where each vector is in two lists, of which a scored row counts as often as it is met.
+// The same for vectors in two lists. A row that is scored twice counts twice.
 double two_lists_growth(double share) { return std::clamp(0.4 + 0.45 * share, 0.4, 1.); }
 double graph_growth(double share) { return std::clamp(1.1 * share - 0.03, 0.05, 0.45); }
 
@@ -142,7 +142,8 @@ class Measurement {
   }
   double vector_row_bytes() const { return detail::vector_row_bytes(dim(), needs_, true); }
 
-  // What a recall costs in lists of the sample. No value where the sample does not reach it.
+  // Measures what a recall costs in lists of the sample. Returns no value where the sample does not
+  // reach it.
   std::optional<OperatingPoint> lists_of_sample(const ListCount& lists, bool twice) const {
     Index index = make_index(fmt::format("IVF{}{},Flat", lists.of_sample, twice ? "_SOAR" : ""),
                              dim(), needs_.metric);

@@ -25,6 +25,28 @@ double product(const std::vector<float>& a, const std::vector<float>& b) {
   return sum;
 }
 
+// The rotation as it is defined: one step after the other, a pair at a time.
+void rotate_by_pairs(std::vector<float>& x, std::uint64_t seed) {
+  const std::size_t columns = x.size();
+  std::size_t block = 1;
+  while (2 * block <= columns) block *= 2;
+  const float within = 1 / std::sqrt(static_cast<float>(block));
+  Random random(seed);
+  for (int round = 0; round < 4; ++round) {
+    const std::size_t first = round % 2 == 0 ? 0 : columns - block;
+    for (std::size_t j = 0; j < columns; ++j) {
+      const float sign = random.next() & 1 ? 1.0f : -1.0f;
+      x[j] *= j >= first && j < first + block ? sign * within : sign;
+    }
+    for (std::size_t apart = 1; apart < block; apart *= 2)
+      for (std::size_t i = 0; i < block; ++i) {
+        if (i & apart) continue;
+        const float a = x[first + i], b = x[first + i + apart];
+        x[first + i] = a + b, x[first + i + apart] = a - b;
+      }
+  }
+}
+
 TEST(HadamardRotation, KeepsProducts) {
   Random random(1);
   for (const std::int64_t columns : {1, 2, 3, 16, 48, 100, 128, 784, 1000}) {
@@ -35,6 +57,16 @@ TEST(HadamardRotation, KeepsProducts) {
     rotation.apply(a.data()), rotation.apply(b.data());
     EXPECT_NEAR(product(a, a), aa, 1e-5 * aa) << columns;
     EXPECT_NEAR(product(a, b), ab, 1e-5 * aa) << columns;
+  }
+}
+
+TEST(HadamardRotation, StepsThatAreTakenTogetherChangeNoBit) {
+  Random random(2);
+  for (const std::int64_t columns : {2, 5, 8, 16, 32, 48, 64, 128, 256, 512, 784, 1000}) {
+    std::vector<float> x = drawn(columns, random), expected = x;
+    HadamardRotation(columns, 5).apply(x.data());
+    rotate_by_pairs(expected, 5);
+    EXPECT_EQ(x, expected) << columns;
   }
 }
 

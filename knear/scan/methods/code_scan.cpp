@@ -48,8 +48,8 @@ std::int64_t groups_of_products(std::int64_t dim) {
 // tables of floats at hand, without, and by products.
 constexpr std::int64_t few_allowed = 16, few_allowed_without = 256, few_allowed_of_products = 64;
 
-// The tables of a query, rounded down to bytes, of which one stands for `unit`. Entries beyond the
-// largest byte are cut off there: a sum of bytes never exceeds what it stands for.
+// The tables of a query, rounded down to bytes. A step of a byte stands for `unit`. Larger entries
+// are cut off at the largest byte, so a sum of bytes never exceeds the sum that it stands for.
 struct ByteTables {
   AlignedArray<double> query;         // [dim]
   AlignedArray<std::uint8_t> tables;  // as CodeScanArgs has them
@@ -157,8 +157,8 @@ struct Step {
   static constexpr std::size_t no_filter = -1;
 };
 
-// Up to where pairs in the order of lists were scanned: pair number `pair` is the first one of its
-// list, of which so many groups are done, and for the first `ahead` pairs `more_groups` more.
+// How far pairs in the order of lists were scanned. Pair number `pair` is the first one of its list.
+// `groups` groups of this list are done, and for the first `ahead` pairs `more_groups` more.
 struct ScanPlace {
   std::size_t pair;
   std::int64_t groups = 0;
@@ -186,8 +186,8 @@ class BlockScan {
     at_hand_ = q;
   }
 
-  // Makes finer bytes for the other lists of the query whose tables are at hand, the least term of
-  // which this is, where rows up to `bound` are wanted.
+  // Makes finer bytes of the current query's tables for its other lists, where rows up to `bound`
+  // are wanted. `term` is the least term of these lists.
   void sharpen_at_hand(float term, float bound) {
     float scalar = 0;
     for (const CodeSegment& segment : segments_)
@@ -226,9 +226,8 @@ class BlockScan {
       products_ = std::make_unique<CodeProducts>(*job_.book, job_.metric, job_.squared, job_.isa);
     products_->set_queries(std::move(queries));
   }
-  // And scans their lists. pays(share, rows): whether a scan that lets this share of the rows
-  // through is to go on with so many more pairs of rows and queries in these lists. Returns where
-  // it stopped.
+  // Then scans their lists. pays(share, rows) says whether a scan that lets this share of the rows
+  // through should go on with `rows` more pairs of rows and queries. Returns where it stopped.
   template <class Bound, class Take, class Settle, class Pays>
   ScanPlace scan_products(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part,
                           Bound bound, Take take, Settle settle, Pays pays) {
@@ -408,8 +407,8 @@ class BlockScan {
     return std::ssize(places_);
   }
 
-  // The rows of a step, of which products with a query are at hand. Returns how many passed, beside
-  // those that say how near the nearest are.
+  // Takes the rows of a step whose products with a query are known. Returns how many passed, beside
+  // those that show how near the nearest are.
   template <class Bound, class Take, class Settle>
   double take_products(const Pair& pair, int lane, const Step& step, Bound bound, Take take,
                        Settle settle) {
@@ -484,8 +483,8 @@ class BlockScan {
     if ((summed ? few_allowed : few_allowed_without) * step.left < step.rows) {
       std::copy_n(allowed, step.groups, near_);
     } else if (limit == float_infinity && likely_nearest(step, tables, allowed)) {
-      // Some k rows say how far the others may be: those of the smallest sums, or where very many
-      // sums are as small, the first of these.
+      // The k rows with the smallest sums show how far the others may be. Where many sums are
+      // equal, the first rows are taken.
       std::uint64_t likely[step_groups];
       move_first(step, most_unsettled(), likely);
       limit = take_rows(likely);
@@ -638,8 +637,8 @@ class BlockScan {
     return count;
   }
 
-  // Makes finer bytes of the tables of a query, of which rows up to `bound` are wanted, in lists
-  // with such a term; false where that is not possible or would help little.
+  // Makes finer bytes of the tables of a query that wants rows up to `bound`, in lists with this
+  // term. Returns false where that is not possible or would help little.
   bool sharpen(std::uint32_t q, double scalar, float term, float bound) {
     ByteTables& tables = tables_[q];
     if (!(bound < float_infinity) || !std::isfinite(term) || (q != at_hand_ && tables.kept.empty()))
@@ -875,7 +874,7 @@ void scan_rest(BlockScan& block, std::span<const Pair> pairs, const ScanPlace& p
   const auto some = static_cast<std::uint32_t>(std::clamp<std::int64_t>(together, 1, most_queries));
   std::vector<Pair> own, later;
   for (std::uint32_t from = 0; from < queries; from += some) {
-    // Pairs of these queries have the numbers of their tables.
+    // Number the pairs of these queries as their tables are numbered.
     const auto bound_of = [&](std::uint32_t q) { return bound(from + q); };
     const auto take_of = [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
       take(from + q, key, segment, row);
@@ -902,7 +901,7 @@ void scan_rest(BlockScan& block, std::span<const Pair> pairs, const ScanPlace& p
           done = place.groups + (q <= last_ahead ? place.more_groups : 0);
         block.scan(own, 1, 0, bound_of, take_of, settle_of, done);
       }
-      // What has come lowers the bound for the others.
+      // The rows found so far lower the bound for the others.
       block.sharpen_at_hand(term, bound(q));
     }
     block.scan(later, 1, 0, bound_of, take_of, settle_of);
@@ -936,7 +935,7 @@ ListShape shape_of(std::span<const CodeSegment> segments, const CodeScanJob& job
   return shape;
 }
 
-// Whether lists are decoded for all of their queries.
+// Returns whether each list is decoded once for all of its queries.
 bool goes_by_products(std::span<const CodeSegment> segments, const CodeScanJob& job,
                       std::int64_t queries, std::int64_t probes) {
   if (!job.book->tiles().usable() || job.comparison == CodeComparison::by_tables ||

@@ -362,7 +362,7 @@ TEST(CodeScanWays, RowsThatLieCloseBesideTheRangeAreToldApart) {
   }
 }
 
-// With very many equal rows, in lists and segments of which those with smaller ids come later.
+// Very many rows are equal. Lists and segments with smaller ids come later.
 TEST(CodeScanWays, EqualRowsWithSmallerIdsBehind) {
   for (CodeShape shape : shapes()) {
     shape.values = 1;
