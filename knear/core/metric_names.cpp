@@ -13,7 +13,8 @@ struct Synonym {
   Metric metric;
 };
 
-// These words come from FAISS, scikit-learn, SciPy, hnswlib, ann-benchmarks, OpenSearch and the stores of vectors.
+// These words come from FAISS, scikit-learn, SciPy, hnswlib, ann-benchmarks, OpenSearch and the
+// stores of vectors.
 constexpr Synonym synonyms[] = {
     {"euclidean", Metric::l2},
     {"sqeuclidean", Metric::l2},

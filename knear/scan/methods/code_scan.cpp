@@ -157,8 +157,8 @@ struct Step {
   static constexpr std::size_t no_filter = -1;
 };
 
-// How far pairs in the order of lists were scanned. Pair number `pair` is the first one of its list.
-// `groups` groups of this list are done, and for the first `ahead` pairs `more_groups` more.
+// How far pairs in the order of lists were scanned. Pair number `pair` is the first one of its
+// list. `groups` groups of this list are done, and for the first `ahead` pairs `more_groups` more.
 struct ScanPlace {
   std::size_t pair;
   std::int64_t groups = 0;
