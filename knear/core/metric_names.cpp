@@ -1,6 +1,4 @@
 // knear/core/metric_names.cpp -- the words that a metric may be called by.
-#include <algorithm>
-#include <cctype>
 #include <string>
 
 #include "knear/core/neighbors.hpp"
@@ -31,9 +29,10 @@ constexpr Synonym synonyms[] = {
 }  // namespace
 
 Metric parse_metric(std::string_view name) {
+  // Not by std::tolower, which depends on the locale.
   std::string small(name);
-  std::transform(small.begin(), small.end(), small.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (char& c : small)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   std::string names;
   for (const Metric metric : all_metrics) {
     if (small == name_of(metric)) return metric;
